@@ -1,0 +1,1 @@
+"""Generation in NumPy: protocols, logits rules, samplers, the loop, beams."""

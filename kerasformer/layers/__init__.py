@@ -1,0 +1,1 @@
+"""Keras layers of the Transformer, written with keras.ops only."""

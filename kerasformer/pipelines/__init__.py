@@ -1,0 +1,1 @@
+"""Text in, result out, over any engine."""

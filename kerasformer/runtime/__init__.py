@@ -1,0 +1,1 @@
+"""Engines that run bundles: LiteRT and ONNX Runtime."""
