@@ -1,5 +1,43 @@
-"""Keras 3 Transformers from Hugging Face checkpoints to the phone: load, train, generate, export to LiteRT and ONNX."""
+"""Keras 3 Transformers from Hugging Face checkpoints to the phone: load, train, generate, export to LiteRT and ONNX.
+
+Everything public is reached from here and is loaded when it is first used: a bundle runs without Keras.
+
+    import kerasformer as kf
+
+    model = kf.zoo.load("path, hub id or preset", task="text-classification")
+    kf.export.export(model, "out", format="tflite", quantize="int8")
+    pipe = kf.pipeline("text-classification", "out")
+    pipe("A film to see twice.")
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kerasformer import errors, export, zoo
+    from kerasformer.pipelines import pipeline
+    from kerasformer.tokenization import load_tokenizer as tokenizer
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "errors", "export", "pipeline", "tokenizer", "zoo"]
+
+_MODULES = {"errors", "export", "zoo"}
+_FUNCTIONS = {"pipeline": ("pipelines", "pipeline"), "tokenizer": ("tokenization", "load_tokenizer")}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name at its first use (PEP 562)."""
+    if name in _MODULES:
+        return importlib.import_module(f"kerasformer.{name}")
+    if name in _FUNCTIONS:
+        module, function = _FUNCTIONS[name]
+        value = getattr(importlib.import_module(f"kerasformer.{module}"), function)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'kerasformer' has no attribute {name!r}. Expected one of: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

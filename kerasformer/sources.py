@@ -95,7 +95,9 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise SourceError(f"{path.name} is missing. Expected: {path}") from None
     except json.JSONDecodeError as error:
-        raise SourceError(f"{path} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
+        raise SourceError(
+            f"{path} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from error
     except (OSError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
