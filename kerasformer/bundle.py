@@ -194,7 +194,7 @@ def read_references(folder: Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BundleError(
-            f"the reference answers cannot be read: {error}. Expected: {path}, written at export. Export the bundle again"
+            f"the reference answers cannot be read: {error}. Expected: {path}, as written by export. Export it again"
         ) from error
 
 

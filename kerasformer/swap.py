@@ -33,8 +33,8 @@ def check_destination(destination: str | Path, overwrite: bool = False) -> Path:
         return destination
     if not (destination / MANIFEST).is_file():
         raise BundleError(
-            f"only a bundle or an empty folder may be replaced, a folder with other files never. Received: {destination}, "
-            f"which holds no {MANIFEST}. Choose another folder, or remove this one yourself"
+            f"only a bundle or an empty folder may be replaced. Received: {destination}, which holds no {MANIFEST}. "
+            "Choose another folder, or remove this one yourself"
         )
     if not overwrite:
         raise BundleError(f"a bundle is there already. Received: {destination}. Pass overwrite=True to replace it")
