@@ -1,1 +1,58 @@
-"""Keras layers of the Transformer, written with keras.ops only."""
+"""Keras layers that mirror their PyTorch counterparts, in `keras.ops` only."""
+
+from kerasformer.layers.activations import activation
+from kerasformer.layers.attention import (
+    AttentionHead,
+    MultiHeadAttention,
+    causal_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+)
+from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, StaticCache
+from kerasformer.layers.core import Dense, Embedding, LayerNormalization, RMSNormalization, unset_weights
+from kerasformer.layers.embeddings import TransformerEmbeddings
+from kerasformer.layers.heads import ClassificationHead, MaskedLMHead
+from kerasformer.layers.positions import RelativePositionBias, RotaryEmbedding, SinusoidalPositions, alibi_bias
+from kerasformer.layers.transformer import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    LayerOutput,
+    StackOutput,
+    normalization,
+)
+
+__all__ = [
+    "AttentionHead",
+    "ClassificationHead",
+    "Decoder",
+    "DecoderLayer",
+    "Dense",
+    "Embedding",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "FixedCache",
+    "GrowingCache",
+    "LayerCache",
+    "LayerNormalization",
+    "LayerOutput",
+    "MaskedLMHead",
+    "MultiHeadAttention",
+    "RMSNormalization",
+    "RelativePositionBias",
+    "RotaryEmbedding",
+    "SinusoidalPositions",
+    "StackOutput",
+    "StaticCache",
+    "TransformerEmbeddings",
+    "activation",
+    "alibi_bias",
+    "causal_mask",
+    "normalization",
+    "padding_mask",
+    "scaled_dot_product_attention",
+    "unset_weights",
+]

@@ -1,0 +1,39 @@
+"""Activation functions under the names that model configurations use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from keras import ops
+
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers import primitives
+from kerasformer.layers.primitives import Tensor
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda x: x,
+    "relu": ops.relu,
+    "relu2": lambda x: ops.square(ops.relu(x)),
+    "gelu": lambda x: primitives.gelu(x, approximate=False),
+    "gelu_new": lambda x: primitives.gelu(x, approximate=True),
+    "gelu_fast": lambda x: primitives.gelu(x, approximate=True),
+    "gelu_pytorch_tanh": lambda x: primitives.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * ops.sigmoid(1.702 * x),
+    "silu": ops.silu,
+    "swish": ops.silu,
+    "tanh": ops.tanh,
+    "sigmoid": ops.sigmoid,
+}
+
+
+def activation(name: str | None) -> Callable[[Tensor], Tensor]:
+    """The function of that name; `None` is the identity.
+
+    Raises:
+        UnsupportedConfigError: no function has that name.
+    """
+    try:
+        return _ACTIVATIONS[name or "linear"]
+    except KeyError:
+        known = ", ".join(sorted(_ACTIVATIONS))
+        raise UnsupportedConfigError(f"Unknown activation. Expected one of {known}. Received: {name!r}") from None
