@@ -1,4 +1,4 @@
-"""The three layers that hold nearly all weights, `nn.Linear`, `nn.Embedding` and the norms, on top of the primitives."""
+"""The layers that hold nearly all weights: `nn.Linear`, `nn.Embedding` and the norms, on top of the primitives."""
 
 from __future__ import annotations
 

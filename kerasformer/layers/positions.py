@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal and rotary angles, T5's relative bias, ALiBi. (Learned positions are an Embedding.)"""
+"""Where a token stands: sinusoidal and rotary angles, T5's relative bias, ALiBi; learned ones are an `Embedding`."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class RelativePositionBias(keras.layers.Layer):
 
 
 def relative_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
-    """Bucket of each distance from `-max_distance` to `max_distance`, key minus query: int32 `(2 * max_distance + 1,)`."""
+    """Bucket of each distance, key minus query, from `-max_distance` on: int32 `(2 * max_distance + 1,)`."""
     distance = np.arange(-max_distance, max_distance + 1)
     bucket = np.zeros_like(distance)
     if bidirectional:

@@ -106,7 +106,8 @@ class Primitives:
         return x * ops.cast(cos, x.dtype) + turned * ops.cast(sin, x.dtype)
 
 
-_active: ContextVar[Primitives] = ContextVar("kerasformer_primitives", default=Primitives())
+_plain = Primitives()
+_active: ContextVar[Primitives] = ContextVar("kerasformer_primitives", default=_plain)
 
 
 @contextmanager

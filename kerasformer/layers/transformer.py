@@ -130,7 +130,7 @@ class EncoderLayer(keras.layers.Layer):
     Returns:
         `LayerOutput`.
 
-    Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; order of the norm: Xiong et al. 2020, arXiv:2002.04745.
+    Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; norm first: Xiong et al. 2020, arXiv:2002.04745.
     """
 
     def __init__(
