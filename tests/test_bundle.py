@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kerasformer import bundle
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.errors import BundleError
+
+
+def write_bundle(folder: Path, content: bytes = b"graph") -> Manifest:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.tflite").write_bytes(content)
+    (folder / "card").mkdir(exist_ok=True)
+    (folder / "card" / "README.md").write_text("a card")
+    ids = TensorInfo(("batch_size", 16), "int32")
+    manifest = Manifest(
+        format="tflite",
+        info=ModelInfo(
+            task="text-classification",
+            labels=("no", "yes"),
+            eos_token_id=(1, 2),
+            generation={"top_p": 0.9, "stop": None},
+        ),
+        signatures={"run_16": Signature("model.tflite", {"input_ids": ids}, {"logits": TensorInfo((1, 2), "float32")})},
+        files=bundle.checksums(folder),
+        fidelity={"top1": 1.0},
+    )
+    bundle.write(folder, manifest)
+    return manifest
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / bundle.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def content(folder: Path) -> bytes:
+    bundle.read(folder)
+    return (folder / "model.tflite").read_bytes()
+
+
+def test_reads_what_it_wrote(tmp_path):
+    manifest = write_bundle(tmp_path)
+    assert bundle.read(tmp_path) == manifest
+    assert set(manifest.files) == {"model.tflite", "card/README.md"}
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_names_the_changed_file_with_both_checksums(tmp_path):
+    expected = write_bundle(tmp_path).files["model.tflite"]
+    (tmp_path / "model.tflite").write_bytes(b"grapH")
+    with pytest.raises(BundleError, match=f"model.tflite must have sha256 {expected}. Received: [0-9a-f]{{64}}"):
+        bundle.read(tmp_path)
+    bundle.read(tmp_path, check=False)
+
+
+def test_names_the_missing_file(tmp_path):
+    write_bundle(tmp_path)
+    (tmp_path / "card" / "README.md").unlink()
+    with pytest.raises(BundleError, match="card/README.md is missing"):
+        bundle.read(tmp_path, check=False)
+
+
+def test_a_folder_without_manifest_is_no_bundle(tmp_path):
+    with pytest.raises(BundleError, match="kerasformer.json is missing.*A bundle folder was expected"):
+        bundle.read(tmp_path)
+    (tmp_path / bundle.MANIFEST).write_text("{")
+    with pytest.raises(BundleError, match="not valid JSON: line 1"):
+        bundle.read(tmp_path)
+
+
+def test_a_newer_format_is_refused_before_its_fields_are_read(tmp_path):
+    write_bundle(tmp_path)
+    edit(tmp_path, format_version=2, something_new=[])
+    with pytest.raises(BundleError, match="written by a newer kerasformer: format version 2.*up to 1"):
+        bundle.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link"])
+def test_a_file_outside_the_folder_is_refused(tmp_path, name):
+    folder = tmp_path / "bundle"
+    manifest = write_bundle(folder)
+    (tmp_path / "secret").write_text("x")
+    (folder / "link").symlink_to("../secret")
+    edit(folder, files={**manifest.files, name: "0" * 64})
+    with pytest.raises(BundleError, match="files: a file"):
+        bundle.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "coreml"}, r"format must be .*'tflite', 'onnx'.*Received: 'coreml'"),
+        ({"format_version": "1"}, "format_version must be a positive integer. Received: '1'"),
+        ({"capacity": "64"}, r"capacity must be int.*Received: '64'"),
+        ({"capacity": True}, "capacity must be int.*Received: True"),
+        ({"info": []}, r"info must be an object. Received: \[\]"),
+        ({"info": {}}, r"the fields \['info.task'\] are missing"),
+        ({"info": {"task": "t", "labels": ["a", 1]}}, r"info.labels\[1\] must be str. Received: 1"),
+        ({"info": {"task": "t", "task_prefixes": {"s": 1}}}, "info.task_prefixes.s must be str. Received: 1"),
+        ({"info": {"task": "t", "colour": 1}}, r"unknown fields \['info.colour'\]"),
+        ({"signatures": {"a": {"file": "x", "inputs": {}}}}, r"the fields \['signatures.a.outputs'\] are missing"),
+        ({"signatures": {"a": {"file": "x", "inputs": {}, "outputs": {}}}}, "signatures.a.file must be one of files"),
+        (
+            {"signatures": {"a": {"file": "x", "inputs": {"i": {"shape": [1.5], "dtype": "int32"}}, "outputs": {}}}},
+            r"signatures.a.inputs.i.shape\[0\] must be int \| str. Received: 1.5",
+        ),
+    ],
+)
+def test_a_malformed_field_is_named(tmp_path, changes, message):
+    write_bundle(tmp_path)
+    edit(tmp_path, **changes)
+    with pytest.raises(BundleError, match=message):
+        bundle.read(tmp_path)
+
+
+def test_write_refuses_what_could_not_be_read_back(tmp_path):
+    manifest = write_bundle(tmp_path)
+    before = (tmp_path / bundle.MANIFEST).read_bytes()
+    for broken in (
+        dataclasses.replace(manifest, fidelity={"error": float("nan")}),
+        dataclasses.replace(manifest, recipe={"bits": np.int8(8)}),
+        dataclasses.replace(manifest, files={**manifest.files, "absent": "0"}),
+    ):
+        with pytest.raises(BundleError):
+            bundle.write(tmp_path, broken)
+    assert (tmp_path / bundle.MANIFEST).read_bytes() == before
+
+
+def test_references_round_trip_without_pickle(tmp_path):
+    arrays = {"ids": np.arange(6, dtype=np.int32).reshape(2, 3), "texts": np.array(["é", "b"])}
+    bundle.write_references(tmp_path, arrays)
+    received = bundle.read_references(tmp_path)
+    assert received.keys() == arrays.keys()
+    assert all(np.array_equal(received[name], arrays[name]) for name in arrays)
+    with pytest.raises(BundleError, match=r"arrays of objects in \['bad'\]"):
+        bundle.write_references(tmp_path, {"bad": np.array([{}])})
+
+
+def test_damaged_references_are_one_clear_error(tmp_path):
+    with pytest.raises(BundleError, match="cannot be read"):
+        bundle.read_references(tmp_path)
+    np.savez(tmp_path / "references.npz", pickled=np.array([{}], dtype=object))
+    with pytest.raises(BundleError, match="cannot be read.*allow_pickle=False"):
+        bundle.read_references(tmp_path)
+    path = bundle.write_references(tmp_path, {"ids": np.arange(1000)})
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(BundleError, match="cannot be read"):
+        bundle.read_references(tmp_path)
+
+
+# Publishing.
+
+
+def publish_new(destination: Path, content: bytes = b"new") -> None:
+    with bundle.staging(destination) as folder:
+        write_bundle(folder, content)
+        bundle.publish(folder, destination, overwrite=True)
+
+
+def test_publishes_and_replaces(tmp_path):
+    out = tmp_path / "made" / "out"
+    publish_new(out, b"old")
+    assert content(out) == b"old"
+    publish_new(out, b"new")
+    assert content(out) == b"new"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_a_failed_export_leaves_the_old_bundle_and_no_rubbish(tmp_path):
+    write_bundle(tmp_path / "out", b"old")
+    with pytest.raises(RuntimeError), bundle.staging(tmp_path / "out") as folder:
+        (folder / "half").write_bytes(b"x")
+        raise RuntimeError
+    assert content(tmp_path / "out") == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_only_bundles_and_empty_folders_are_replaced(tmp_path):
+    out = tmp_path / "out"
+    assert bundle.check_destination(out) == out
+    out.mkdir()
+    assert bundle.check_destination(out) == out
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleError, match="only a bundle or an empty folder may be replaced"):
+        bundle.check_destination(out, overwrite=True)
+    with pytest.raises(BundleError, match="only a bundle"):
+        publish_new(out)
+    assert (out / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_existing_bundle_needs_overwrite(tmp_path):
+    write_bundle(tmp_path / "out", b"old")
+    with pytest.raises(BundleError, match="Pass overwrite=True"):
+        bundle.check_destination(tmp_path / "out")
+    with bundle.staging(tmp_path / "out") as folder:
+        write_bundle(folder)
+        with pytest.raises(BundleError, match="Pass overwrite=True"):
+            bundle.publish(folder, tmp_path / "out")
+    assert content(tmp_path / "out") == b"old"
+
+
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+from kerasformer import bundle
+
+nth, after, calls = int(sys.argv[1]), sys.argv[2] == "after", 0
+
+def dying(real):  # every change that publish makes to the file system goes through here
+    def call(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == nth and not after:
+            os._exit(9)
+        result = real(*args, **kwargs)
+        if calls == nth:
+            os._exit(9)
+        return result
+    return call
+
+Path.rename, shutil.rmtree = dying(Path.rename), dying(shutil.rmtree)
+bundle.publish(Path("staged"), "out", overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_crash_at_any_moment_loses_neither_bundle(tmp_path, nth, moment):
+    out = tmp_path / "out"
+    write_bundle(out, b"old")
+    write_bundle(tmp_path / "staged", b"new")
+    process = subprocess.run([sys.executable, "-c", KILLED, str(nth), moment], cwd=tmp_path, timeout=60)
+    assert process.returncode == 9, "publish made fewer changes than this test kills it at"
+    assert content(out) == (b"old" if (nth, moment) in [(1, "before"), (1, "after"), (2, "before")] else b"new")
+    assert not (tmp_path / ".out.kerasformer-old").exists()
+    publish_new(out, b"third")
+    assert content(out) == b"third"
+
+
+def test_a_half_removed_old_bundle_is_cleared_at_the_next_opening(tmp_path):
+    write_bundle(tmp_path / "out", b"new")
+    (tmp_path / ".out.kerasformer-old").mkdir()
+    (tmp_path / ".out.kerasformer-old" / "model.tflite").write_bytes(b"old")
+    assert content(tmp_path / "out") == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_empty_folder_in_the_way_does_not_cost_the_old_bundle(tmp_path):
+    write_bundle(tmp_path / ".out.kerasformer-old", b"old")
+    (tmp_path / "out").mkdir()
+    assert content(tmp_path / "out") == b"old"
+
+
+def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
+    write_bundle(tmp_path / "out", b"old")
+    rename = Path.rename
+
+    def fail(self, target):
+        if "kerasformer-new" in self.name:
+            raise OSError("disk full")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(BundleError, match="could not be moved into place: disk full"):
+        publish_new(tmp_path / "out")
+    assert content(tmp_path / "out") == b"old"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ZOO = ROOT / "zoo"
+
+# The declared derivatives: model files that may import from another one.
+DERIVATIVES = {"distilbert": {"bert"}, "albert": {"bert"}}
+
+BLOCKED = """
+import importlib, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"keras", "tensorflow", "torch", "jax", "transformers", "tf2onnx", "tensorflow_text"}:
+            raise ImportError(f"{name} may not be imported here")
+
+sys.meta_path.insert(0, Blocker())
+importlib.import_module(sys.argv[1])
+"""
+
+LAZY = """
+import numpy, sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import kerasformer
+print(f"{(time.perf_counter() - start) * 1000:.1f}", *sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["", "bundle", "cli", "decoding", "errors", "pipelines", "runtime", "sources", "swap", "tokenization"]
+)
+def test_imports_without_keras_or_any_framework(module, tmp_path):
+    name = f"kerasformer.{module}".rstrip(".")
+    run(BLOCKED, name, cwd=tmp_path)
+
+
+def test_importing_the_package_loads_next_to_nothing(tmp_path):
+    milliseconds, *modules = run(LAZY, cwd=tmp_path).split()
+    assert [name for name in modules if name.startswith("kerasformer")] == ["kerasformer"]
+    assert not {"keras", "tensorflow", "tokenizers", "rich"} & set(modules)
+    assert float(milliseconds) < 50
+
+
+def test_an_unknown_public_name_lists_the_known_ones():
+    import kerasformer
+
+    with pytest.raises(AttributeError, match="no attribute 'zoom'. Expected one of: .*zoo"):
+        kerasformer.zoom  # noqa: B018
+    assert set(kerasformer.__all__) == set(dir(kerasformer))
+
+
+def test_every_public_name_loads():
+    import kerasformer
+
+    for name in kerasformer.__all__:
+        assert getattr(kerasformer, name) is not None
+
+
+@pytest.mark.parametrize("path", sorted(ZOO.glob("[a-z]*.py")), ids=lambda path: path.stem)
+def test_a_model_file_imports_no_other_but_its_declared_base(path):
+    models = {other.stem for other in ZOO.glob("[a-z]*.py")} - {path.stem}
+    imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
+    assert imported & models <= DERIVATIVES.get(path.stem, set())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "export").rglob("*.py")), ids=lambda path: path.stem)
+def test_export_knows_no_architecture(path):
+    models = {other.stem for other in ZOO.glob("[a-z]*.py")}
+    imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
+    assert not imported & models
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def run(code: str, *arguments: str, cwd: Path) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
