@@ -1,0 +1,187 @@
+"""Builds the Rust tokenizer of a checkpoint that ships vocabulary files instead of `tokenizer.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from kerasformer import sources
+from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.tokenization import spiece
+from kerasformer.tokenization.families import ALBERT, ROBERTA, Family
+
+_SPACE = "▁"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a builder goes by.
+
+    Attributes:
+        family: The defaults of the tokenizer class.
+        special_tokens: Names such as `"pad_token"` to tokens: the family's, and what the folder says instead.
+        options: `tokenizer_config.json`.
+    """
+
+    family: Family
+    special_tokens: Mapping[str, str]
+    options: Mapping[str, Any]
+
+
+def wordpiece(vocabulary: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+    """BERT's tokenizer from `vocab.txt`: one token a line, the line number is the id."""
+    try:
+        lines = vocabulary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{vocabulary} cannot be read: {error}") from error
+    vocab = {token: index for index, token in enumerate(lines)}
+    unknown = recipe.special_tokens["unk_token"]
+    if unknown not in vocab:
+        raise TokenizerError(
+            f"{vocabulary} must hold one token a line, among them {unknown!r}. Received: {len(vocab)} lines without it"
+        )
+    backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown))
+    backend.normalizer = normalizers.BertNormalizer(clean_text=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    apply_options(backend, recipe)
+    _surround(backend, recipe, vocabulary)
+    return backend
+
+
+def byte_level_bpe(vocabulary: Path, merges: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+    """GPT-2's or RoBERTa's tokenizer from `vocab.json` and `merges.txt`."""
+    vocab = read_vocab(vocabulary)
+    try:
+        _, rules = models.BPE.read_file(str(vocabulary), str(merges))
+        model = models.BPE(vocab, rules, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+    except Exception as error:  # the Rust library raises nothing narrower
+        raise TokenizerError(f"{merges} does not fit {vocabulary.name}: {error}") from error
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    apply_options(backend, recipe)
+    _surround(backend, recipe, vocabulary)
+    return backend
+
+
+def sentencepiece(file: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+    """T5's or ALBERT's tokenizer from `spiece.model`."""
+    model = read_spiece(file)
+    if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
+        raise TokenizerError(
+            f"{file} is a SentencePiece model of another algorithm than Unigram, or with byte fallback, which is not "
+            "built here. Save it with transformers as tokenizer.json and load that"
+        )
+    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    known = {text for text, _ in pieces}
+    extra = [token for token in extra_ids(recipe) if token not in known]
+    backend = tokenizers.Tokenizer(
+        models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=model.unk_id, byte_fallback=False)
+    )
+    _normalize(backend, model, recipe, file)
+    metaspace = {"replacement": _SPACE, "prepend_scheme": "always"}
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**metaspace)]
+    )
+    backend.decoder = decoders.Metaspace(**metaspace)
+    # Both are found in a text before it is split, but only control symbols are left out when decoding.
+    control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
+    symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*control, *extra]])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
+    _surround(backend, recipe, file)
+    return backend
+
+
+def read_spiece(file: Path) -> spiece.SentencePieceModel:
+    """Reads `spiece.model`.
+
+    Raises:
+        TokenizerError: it is no SentencePiece model, or damaged.
+    """
+    try:
+        return spiece.parse(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"{file} is not a readable SentencePiece model: {error}") from error
+
+
+def read_vocab(path: Path) -> dict[str, int]:
+    """Reads `vocab.json`.
+
+    Raises:
+        TokenizerError: it does not map tokens to ids.
+    """
+    try:
+        vocab = sources.read_json(path)
+    except SourceError as error:
+        raise TokenizerError(str(error)) from error
+    if not vocab or not all(type(value) is int and value >= 0 for value in vocab.values()):
+        raise TokenizerError(f"{path} must map tokens to ids. Received: {len(vocab)} entries, not all of them ids")
+    return vocab
+
+
+def extra_ids(recipe: Recipe) -> list[str]:
+    """T5's sentinels, which its tokenizer adds behind the vocabulary in descending order."""
+    if recipe.family is ALBERT:
+        return []
+    count = recipe.options.get("extra_ids", 100)
+    return [f"<extra_id_{index}>" for index in reversed(range(count))]
+
+
+def apply_options(backend: tokenizers.Tokenizer, recipe: Recipe) -> None:
+    """Carries out the options that a tokenizer class takes, which win over `tokenizer.json` too."""
+    options, normalizer, splitter = recipe.options, backend.normalizer, backend.pre_tokenizer
+    if recipe.family.kind == "wordpiece" and isinstance(normalizer, normalizers.BertNormalizer):
+        normalizer.lowercase = options.get("do_lower_case", True)
+        normalizer.strip_accents = options.get("strip_accents")
+        normalizer.handle_chinese_chars = options.get("tokenize_chinese_chars", True)
+    if recipe.family.kind == "bpe" and isinstance(splitter, pre_tokenizers.ByteLevel):
+        splitter.add_prefix_space = options.get("add_prefix_space", False)
+
+
+def _normalize(backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, recipe: Recipe, file: Path) -> None:
+    steps: list[normalizers.Normalizer] = []
+    if recipe.family is ALBERT:
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        if not recipe.options.get("keep_accents", False):
+            steps += [normalizers.NFKD(), normalizers.StripAccents()]
+        if recipe.options.get("do_lower_case", True):
+            steps.append(normalizers.Lowercase())
+    if model.charsmap:
+        try:
+            steps.append(normalizers.Precompiled(model.charsmap))
+        except Exception as error:  # the Rust library raises nothing narrower
+            raise TokenizerError(f"{file} holds damaged normalization rules: {error}") from error
+    if steps:
+        backend.normalizer = normalizers.Sequence(steps)
+
+
+def _surround(backend: tokenizers.Tokenizer, recipe: Recipe, file: Path) -> None:
+    """Sets the template that puts special tokens around texts."""
+    family, names = recipe.family, recipe.special_tokens
+    single, pair = family.single, family.pair
+    if family.kind == "bpe" and recipe.options.get("add_bos_token", False) and family is not ROBERTA:
+        single, pair = "bos_token:0 $A:0", "bos_token:0 $A:0 bos_token:1 $B:1"
+    used = [name for name in names if f"{name}:" in pair]
+    ids = {name: backend.token_to_id(names[name]) for name in used}
+    missing = [names[name] for name, token_id in ids.items() if token_id is None]
+    if missing:
+        raise TokenizerError(f"{file} lacks special tokens that surround every text: {', '.join(missing)}")
+    if family is ROBERTA:
+        backend.post_processor = processors.RobertaProcessing(
+            (names["sep_token"], ids["sep_token"]),
+            (names["cls_token"], ids["cls_token"]),
+            recipe.options.get("trim_offsets", True),
+            recipe.options.get("add_prefix_space", False),
+        )
+        return
+    for name in used:
+        single, pair = single.replace(f"{name}:", f"{names[name]}:"), pair.replace(f"{name}:", f"{names[name]}:")
+    special = list({names[name]: (names[name], ids[name]) for name in used}.values())
+    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)

@@ -1,0 +1,198 @@
+"""From a folder to a `Tokenizer`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import tokenizers
+from tokenizers import AddedToken
+
+from kerasformer import sources
+from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.tokenization import backends
+from kerasformer.tokenization.families import BERT, CLASSES, PLAIN_INPUTS, SEGMENT_INPUTS, Family, Kind, guess
+from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
+from kerasformer.tokenization.tokenizer import Tokenizer
+
+# In the order of preference; several names for the files of one kind.
+_VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("sentencepiece", ("spiece.model",)),
+    ("bpe", ("vocab.json", "merges.txt")),
+    ("bpe", ("encoder.json", "vocab.bpe")),
+    ("wordpiece", ("vocab.txt",)),
+)
+
+
+def load_tokenizer(source: str | Path) -> Tokenizer:
+    """Loads the tokenizer of a preset, a folder or a hub id.
+
+    `tokenizer.json` is taken where there is one. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),
+    `vocab.json` with `merges.txt` or `encoder.json` with `vocab.bpe` (byte-level BPE), or `spiece.model` (Unigram), in
+    the way of the class that `tokenizer_config.json` or `config.json` names. Only files of these names, inside the
+    folder, are read; no code of the folder is run.
+
+    Raises:
+        SourceError: there is no such folder.
+        TokenizerError: no tokenizer is in it, or it is damaged or of an unknown kind.
+    """
+    folder = sources.resolve(source)
+    settings = read_settings(folder)
+    ready = folder / "tokenizer.json"
+    if ready.exists():
+        backend = _from_json(ready)
+        family = settings.family or _guessed(settings, backend.get_vocab(), _kind(backend))
+        if family is not None:
+            backends.apply_options(backend, _recipe(family, settings))
+    else:
+        family, backend = _from_vocabulary(folder, settings)
+    _add_tokens(backend, settings, folder)
+    options = settings.options
+    return Tokenizer(
+        backend,
+        special_tokens=_special_tokens(backend, family, settings),
+        model_inputs=_model_inputs(backend, family, settings),
+        model_max_length=settings.model_max_length,
+        padding_side=options.get("padding_side", "right"),
+        truncation_side=options.get("truncation_side", "right"),
+        clean_up_spaces=bool(options.get("clean_up_tokenization_spaces", False)),
+    )
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a local folder holds files that `load_tokenizer` reads."""
+    return (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES)
+
+
+def _from_json(path: Path) -> tokenizers.Tokenizer:
+    try:
+        text = sources.inside(path.parent, path.name).read_text(encoding="utf-8")
+        backend = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the Rust library raises nothing narrower
+        raise TokenizerError(f"{path} is not a readable tokenizer: {error}") from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _from_vocabulary(folder: Path, settings: Settings) -> tuple[Family, tokenizers.Tokenizer]:
+    if is_unknown_class(settings):
+        raise TokenizerError(
+            f"a tokenizer of class {settings.tokenizer_class} is built from tokenizer.json alone, which is missing in "
+            f"{folder}. Classes built from a vocabulary: {', '.join(sorted(CLASSES))}. Save it with transformers first"
+        )
+    family = settings.family or settings.model_family
+    for kind, names in _VOCABULARIES:
+        if _present(folder, names) and (family is None or family.kind == kind):
+            return _build(folder, kind, names, family, settings)
+    wanted = [" + ".join(names) for kind, names in _VOCABULARIES if family is None or family.kind == kind]
+    present = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
+    raise TokenizerError(
+        f"{folder} holds no tokenizer. Expected: tokenizer.json, or {', or '.join(wanted)}. Received: {present}"
+    )
+
+
+def _build(
+    folder: Path, kind: Kind, names: tuple[str, ...], family: Family | None, settings: Settings
+) -> tuple[Family, tokenizers.Tokenizer]:
+    try:
+        paths = [sources.inside(folder, name) for name in names]
+    except SourceError as error:
+        raise TokenizerError(str(error)) from error
+    family = family or _guess_from_files(kind, paths)
+    recipe = _recipe(family, settings)
+    if kind == "wordpiece":
+        return family, backends.wordpiece(paths[0], recipe)
+    if kind == "bpe":
+        return family, backends.byte_level_bpe(paths[0], paths[1], recipe)
+    return family, backends.sentencepiece(paths[0], recipe)
+
+
+def _guess_from_files(kind: Kind, paths: list[Path]) -> Family:
+    if kind == "wordpiece":
+        return BERT
+    if kind == "bpe":
+        vocabulary = set(backends.read_vocab(paths[0]))
+    else:
+        vocabulary = {piece.text for piece in backends.read_spiece(paths[0]).pieces}
+    family = guess(vocabulary, kind)
+    if family is None:
+        raise TokenizerError(
+            f"it is not known which tokenizer {paths[0]} belongs to: no tokenizer_config.json or config.json names "
+            "one, and its special tokens are of no usual kind. Add the folder's config.json"
+        )
+    return family
+
+
+def _guessed(settings: Settings, vocabulary: Mapping[str, int], kind: Kind | None) -> Family | None:
+    """Family of a lone `tokenizer.json`; with a stated class or model type nothing is guessed."""
+    if settings.tokenizer_class or settings.options or kind is None:
+        return None
+    return guess(vocabulary, kind)
+
+
+def _kind(backend: tokenizers.Tokenizer) -> Kind | None:
+    name = type(backend.model).__name__
+    kinds: Mapping[str, Kind] = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "sentencepiece"}
+    return kinds.get(name)
+
+
+def _recipe(family: Family, settings: Settings) -> backends.Recipe:
+    stated = {name: token.content for name, token in settings.named.items()}
+    return backends.Recipe(family, {**family.special_tokens, **stated}, settings.options)
+
+
+def _add_tokens(backend: tokenizers.Tokenizer, settings: Settings, folder: Path) -> None:
+    """Adds the tokens that the folder names and the vocabulary lacks, and makes its special tokens special."""
+    present = {token.content for token in backend.get_added_tokens_decoder().values()}
+    for token in settings.added:
+        if token.content not in present:
+            _add(backend, token)
+            present.add(token.content)
+    for content, token_id in settings.fixed_ids.items():
+        if backend.token_to_id(content) != token_id:
+            raise TokenizerError(
+                f"added tokens of {folder} do not follow its vocabulary: {content!r} must have id {token_id}. "
+                f"Received: {backend.token_to_id(content)}"
+            )
+
+
+def _add(backend: tokenizers.Tokenizer, token: AddedToken) -> None:
+    if token.special:
+        backend.add_special_tokens([token])
+    else:
+        backend.add_tokens([token])
+
+
+def _special_tokens(backend: tokenizers.Tokenizer, family: Family | None, settings: Settings) -> dict[str, str]:
+    """Named special tokens: those that the folder states, and the family's where the vocabulary has them."""
+    named = {name: token.content for name, token in settings.named.items()}
+    if family is not None:
+        for name, token in family.special_tokens.items():
+            if name not in named and backend.token_to_id(token) is not None:
+                named[name] = token
+    return named
+
+
+def _model_inputs(backend: tokenizers.Tokenizer, family: Family | None, settings: Settings) -> tuple[str, ...]:
+    stated = settings.options.get("model_input_names")
+    if stated is not None:
+        return SEGMENT_INPUTS if "token_type_ids" in stated else PLAIN_INPUTS
+    known = settings.model_family or family
+    if known is not None:
+        return known.model_inputs
+    return SEGMENT_INPUTS if _marks_segments(backend) else PLAIN_INPUTS
+
+
+def _marks_segments(backend: tokenizers.Tokenizer) -> bool:
+    """Whether the template gives the second text and the special tokens behind it to segment 1, as BERT's does."""
+    template = json.loads(backend.to_str()).get("post_processor") or {}
+    if template.get("type") == "BertProcessing":
+        return True
+    pieces = template.get("pair", []) if template.get("type") == "TemplateProcessing" else []
+    return any(piece.get("SpecialToken", {}).get("type_id") == 1 for piece in pieces)
+
+
+def _present(folder: Path, names: tuple[str, ...]) -> bool:
+    return all((folder / name).exists() for name in names)

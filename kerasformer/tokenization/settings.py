@@ -1,0 +1,173 @@
+"""What a folder says about its tokenizer besides the vocabulary: class, special and added tokens, lengths, sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+
+from kerasformer import sources
+from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.tokenization.families import CLASSES, GENERIC_CLASSES, MODEL_TYPES, Family
+
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# transformers writes a huge number where no length is known.
+_NO_LIMIT = 10**9
+_BOOLEAN = (bool, type(None))
+_OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
+    "do_lower_case": (bool,),
+    "strip_accents": _BOOLEAN,
+    "tokenize_chinese_chars": (bool,),
+    "keep_accents": (bool,),
+    "add_prefix_space": (bool,),
+    "trim_offsets": (bool,),
+    "add_bos_token": (bool,),
+    "extra_ids": (int,),
+    "clean_up_tokenization_spaces": _BOOLEAN,
+    "tokenizer_class": (str, type(None)),
+    "model_max_length": (int, float, type(None)),
+    "padding_side": (str,),
+    "truncation_side": (str,),
+    "model_input_names": (list,),
+    "added_tokens_decoder": (dict,),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the JSON files beside a vocabulary say.
+
+    Attributes:
+        options: `tokenizer_config.json`.
+        tokenizer_class: As stated, the ending `Fast` taken off; `None` when nothing states it.
+        class_family: Defaults of that class; `None` for a generic or unknown one.
+        model_family: Defaults of the model type in `config.json`, `None` when unknown.
+        named: `"pad_token"` and so on, as stated.
+        added: Tokens that the vocabulary may lack, in the order in which they get their ids.
+        fixed_ids: Ids that some of them must get.
+    """
+
+    options: Mapping[str, Any]
+    tokenizer_class: str | None
+    class_family: Family | None
+    model_family: Family | None
+    named: Mapping[str, AddedToken]
+    added: tuple[AddedToken, ...]
+    fixed_ids: Mapping[str, int]
+
+    @property
+    def family(self) -> Family | None:
+        """Defaults to go by: of the stated class; without one, of the model type."""
+        return self.class_family if self.tokenizer_class else self.model_family
+
+    @property
+    def model_max_length(self) -> int | None:
+        """Tokens that the model takes, `None` when unknown."""
+        limit = self.options.get("model_max_length")
+        return int(limit) if limit is not None and 0 < limit < _NO_LIMIT else None
+
+
+def read_settings(folder: Path) -> Settings:
+    """Reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json`, where present.
+
+    File names and code that these files mention (`vocab_file`, `auto_map`) are never followed.
+
+    Raises:
+        TokenizerError: one of them is damaged, or a value has the wrong type.
+    """
+    options = _read(folder, "tokenizer_config.json")
+    _check_types(options, folder)
+    config = _read(folder, "config.json")
+    stated = dict(options)
+    if "added_tokens_decoder" not in options:
+        stated |= _read(folder, "special_tokens_map.json")
+    fixed = _fixed_tokens(options, _read(folder, "added_tokens.json"), folder)
+    exact = {token.content: token for token in fixed.values()}
+    named = {}
+    for name in NAMED_TOKENS:
+        token = _added_token(stated.get(name), f"{name} in {folder / 'tokenizer_config.json'}")
+        if token is not None:
+            named[name] = exact.get(token.content, token)
+    tokenizer_class = options.get("tokenizer_class") or config.get("tokenizer_class")
+    if tokenizer_class is not None:
+        tokenizer_class = str(tokenizer_class).removesuffix("Fast")
+    return Settings(
+        options=options,
+        tokenizer_class=tokenizer_class,
+        class_family=CLASSES.get(tokenizer_class) if tokenizer_class else None,
+        model_family=MODEL_TYPES.get(str(config.get("model_type"))),
+        named=named,
+        added=(*fixed.values(), *named.values(), *_further_tokens(stated, folder)),
+        fixed_ids={token.content: token_id for token_id, token in fixed.items()},
+    )
+
+
+def is_unknown_class(settings: Settings) -> bool:
+    """Whether a tokenizer class is stated that is neither generic nor one of ours."""
+    name = settings.tokenizer_class
+    return name is not None and name not in GENERIC_CLASSES and settings.class_family is None
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    if not (folder / name).exists():
+        return {}
+    try:
+        return sources.read_json(sources.inside(folder, name))
+    except SourceError as error:
+        raise TokenizerError(str(error)) from error
+
+
+def _check_types(options: Mapping[str, Any], folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    for name, types in _OPTION_TYPES.items():
+        value = options.get(name)
+        wrong_bool = isinstance(value, bool) and bool not in types
+        if name in options and (wrong_bool or not isinstance(value, types)):
+            expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
+            raise TokenizerError(f"{name} in {path} must be {expected}. Received: {value!r}")
+    for name in ("padding_side", "truncation_side"):
+        if options.get(name, "right") not in ("left", "right"):
+            raise TokenizerError(f"{name} in {path} must be 'left' or 'right'. Received: {options[name]!r}")
+
+
+def _fixed_tokens(options: Mapping[str, Any], legacy: Mapping[str, Any], folder: Path) -> dict[int, AddedToken]:
+    """Added tokens whose ids are written down, by id: `added_tokens_decoder`, or the older `added_tokens.json`."""
+    entries = {index: token for token, index in legacy.items()} | dict(options.get("added_tokens_decoder", {}))
+    tokens = {}
+    for index, value in entries.items():
+        where = f"added token {index} of {folder}"
+        try:
+            token_id = int(index)
+        except (TypeError, ValueError) as error:
+            raise TokenizerError(f"{where} must have a number for its id") from error
+        token = _added_token(value, where, special=not isinstance(value, str))
+        if token is not None:
+            tokens[token_id] = token
+    return dict(sorted(tokens.items()))
+
+
+def _further_tokens(stated: Mapping[str, Any], folder: Path) -> list[AddedToken]:
+    """Special tokens without one of the usual names: lists or dicts, under the old key or the new one."""
+    tokens = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        values = stated.get(key) or []
+        for value in values.values() if isinstance(values, dict) else values:
+            token = _added_token(value, f"{key} of {folder}")
+            if token is not None:
+                tokens.append(token)
+    return tokens
+
+
+def _added_token(value: Any, where: str, special: bool = True) -> AddedToken | None:
+    """A special token as the files spell it: a string, or a dict with its flags."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value:
+        return AddedToken(value, special=special, normalized=not special)
+    if isinstance(value, dict) and isinstance(value.get("content"), str) and value["content"]:
+        flags = {name: bool(value[name]) for name in ("single_word", "lstrip", "rstrip", "normalized") if name in value}
+        return AddedToken(value["content"], special=bool(value.get("special", special)), **flags)
+    raise TokenizerError(f"{where} must be a token, or null. Received: {value!r}")

@@ -1,0 +1,136 @@
+"""Reads a SentencePiece model file (`spiece.model`) without the SentencePiece library.
+
+The file is one Protocol Buffers message. Its wire format is short enough to read here: a sequence of fields, each a
+key (number and wire type in one varint) and a value. Numbers of fields: sentencepiece_model.proto of the SentencePiece
+project; wire format: https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+CONTROL = 3
+USER_DEFINED = 4
+UNIGRAM = 1
+
+
+@dataclass
+class Piece:
+    """One entry of the vocabulary; its id is its place in the list."""
+
+    text: str = ""
+    score: float = 0.0
+    kind: int = 1
+
+
+@dataclass
+class SentencePieceModel:
+    """What a tokenizer needs of the file.
+
+    Attributes:
+        pieces: The vocabulary in the order of ids.
+        algorithm: `UNIGRAM`, or another of SentencePiece's.
+        unk_id: Id of the piece that stands for unknown characters.
+        byte_fallback: Unknown characters become byte pieces.
+        charsmap: Compiled normalization rules, empty for none.
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    algorithm: int = UNIGRAM
+    unk_id: int = 0
+    byte_fallback: bool = False
+    charsmap: bytes = b""
+
+
+def parse(data: bytes) -> SentencePieceModel:
+    """Reads the bytes of a model file.
+
+    Raises:
+        ValueError: the bytes are not such a message; says where.
+    """
+    model = SentencePieceModel()
+    for number, value in _fields(data):
+        if number == 1:
+            model.pieces.append(_piece(_bytes(value)))
+        elif number == 2:
+            _trainer(_bytes(value), model)
+        elif number == 3:
+            for key, content in _fields(_bytes(value)):
+                if key == 2:
+                    model.charsmap = _bytes(content)
+    if not model.pieces:
+        raise ValueError("it holds no pieces")
+    if not 0 <= model.unk_id < len(model.pieces):
+        raise ValueError(f"the unknown piece has id {model.unk_id}, outside its {len(model.pieces)} pieces")
+    return model
+
+
+def _piece(data: bytes) -> Piece:
+    piece = Piece()
+    for number, value in _fields(data):
+        if number == 1:
+            piece.text = _bytes(value).decode("utf-8")
+        elif number == 2:
+            (piece.score,) = struct.unpack("<f", _bytes(value))
+        elif number == 3:
+            piece.kind = _int(value)
+    return piece
+
+
+def _trainer(data: bytes, model: SentencePieceModel) -> None:
+    for number, value in _fields(data):
+        if number == 3:
+            model.algorithm = _int(value)
+        elif number == 35:
+            model.byte_fallback = bool(_int(value))
+        elif number == 40:
+            model.unk_id = _int(value)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and values: an `int` for varints, else the raw bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire} at byte {at} is none of SentencePiece's")
+        if at + size > len(data):
+            raise ValueError(f"it ends at byte {len(data)}, in the middle of a field")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise ValueError(f"it ends at byte {len(data)}, in the middle of a number")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError(f"a number longer than 64 bits at byte {at}")
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a number stands where a text or message was expected")
+    return value
+
+
+def _int(value: int | bytes) -> int:
+    if isinstance(value, bytes):
+        raise ValueError("a text or message stands where a number was expected")
+    return value
