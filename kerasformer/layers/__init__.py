@@ -11,6 +11,7 @@ from kerasformer.layers.attention import (
 from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, StaticCache
 from kerasformer.layers.core import Dense, Embedding, LayerNormalization, RMSNormalization, unset_weights
 from kerasformer.layers.embeddings import TransformerEmbeddings
+from kerasformer.layers.feed_forward import FeedForward, normalization
 from kerasformer.layers.heads import ClassificationHead, MaskedLMHead
 from kerasformer.layers.positions import RelativePositionBias, RotaryEmbedding, SinusoidalPositions, alibi_bias
 from kerasformer.layers.transformer import (
@@ -18,10 +19,8 @@ from kerasformer.layers.transformer import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
-    FeedForward,
     LayerOutput,
     StackOutput,
-    normalization,
 )
 
 __all__ = [

@@ -86,7 +86,9 @@ class AttentionHead(keras.layers.Layer):
     def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Applies the head."""
         query, key, value = (ops.expand_dims(layer(x), 1) for layer in (self.query, self.key, self.value))
-        mask = None if attention_mask is None else ops.expand_dims(attention_mask, 1)
+        mask = attention_mask
+        if mask is not None and len(mask.shape) == 3:
+            mask = ops.expand_dims(mask, 1)
         return ops.squeeze(scaled_dot_product_attention(query, key, value, mask)[0], 1)
 
     def get_config(self) -> dict[str, Any]:
@@ -141,9 +143,10 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if head_dim is None and hidden_dim % num_heads:
+        if num_heads < 1 or (head_dim is None and hidden_dim % num_heads):
             raise InputError(
-                f"num_heads must divide hidden_dim. Received: num_heads={num_heads}, hidden_dim={hidden_dim}"
+                "num_heads must be positive and divide hidden_dim. "
+                f"Received: num_heads={num_heads}, hidden_dim={hidden_dim}"
             )
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         if groups < 1 or num_heads % groups:

@@ -42,7 +42,7 @@ class StaticCache:
         at = ops.stack([zero, zero, self.position, zero])
         new_key = ops.slice_update(self.key, at, ops.cast(key, self.key.dtype))
         new_value = ops.slice_update(self.value, at, ops.cast(value, self.value.dtype))
-        return new_key, new_value, StaticCache(new_key, new_value, self.position + key.shape[2])
+        return new_key, new_value, StaticCache(new_key, new_value, self.position + ops.shape(key)[2])
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class MaskedLMHead(keras.layers.Layer):
 
     Call arguments:
         x: `(B, T, E)`.
-        embedding: The `Embedding` whose table is the output projection.
+        embedding: The `Embedding` whose table is the output projection; passed by name, as Keras wants of a layer.
 
     Returns:
         `(B, T, V)`.

@@ -1,0 +1,89 @@
+"""Norms by name, and the position-wise feed-forward: the half of a Transformer layer that looks at one token alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from kerasformer.errors import InputError
+from kerasformer.layers.activations import activation as get_activation
+from kerasformer.layers.core import PACKAGE, Dense, LayerNormalization, RMSNormalization, build_once
+from kerasformer.layers.primitives import Tensor
+
+_NORMS = {"layer_norm": LayerNormalization, "rms_norm": RMSNormalization}
+
+
+def normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
+    """A `"layer_norm"` or an `"rms_norm"`."""
+    if kind not in _NORMS:
+        raise InputError(f"Unknown normalization. Expected one of {', '.join(_NORMS)}. Received: {kind!r}")
+    return _NORMS[kind](epsilon, **kwargs)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class FeedForward(keras.layers.Layer):
+    """Position-wise feed-forward: widen, activate, narrow; `gated` multiplies by a second, linear widening.
+
+    Args:
+        hidden_dim: Size `E` of the result.
+        intermediate_dim: Size `F` in between.
+        activation: Name of the activation.
+        gated: Adds the gate (GEGLU, SwiGLU; Shazeer 2020, arXiv:2002.05202).
+        use_bias: The projections have a bias.
+        dropout: Rate after the activation, in training.
+        kernel_initializer: A Keras initializer.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(..., E)`, and so is the result.
+
+    Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.3.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        intermediate_dim: int,
+        activation: str = "gelu",
+        gated: bool = False,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_dim, self.intermediate_dim = hidden_dim, intermediate_dim
+        self.activation, self.gated = activation, gated
+        self.use_bias, self.dropout = use_bias, dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self._activate = get_activation(activation)
+        self.intermediate = self._dense(intermediate_dim, "intermediate")
+        self.gate = self._dense(intermediate_dim, "gate") if gated else None
+        self.output_dense = self._dense(hidden_dim, "output")
+        self.activation_dropout = keras.layers.Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+
+    def _dense(self, units: int, name: str) -> Dense:
+        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+        return Dense(units, self.use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the weights for inputs `(..., E)`."""
+        build_once(self.intermediate, input_shape)
+        if self.gate is not None:
+            build_once(self.gate, input_shape)
+        build_once(self.output_dense, (*input_shape[:-1], self.intermediate_dim))
+
+    def call(self, x: Tensor, training: bool = False) -> Tensor:
+        """Applies the layer."""
+        y = self._activate(self.intermediate(x))
+        if self.gate is not None:
+            y = y * self.gate(x)
+        return self.output_dense(self.activation_dropout(y, training=training))
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = ("hidden_dim", "intermediate_dim", "activation", "gated", "use_bias", "dropout")
+        own = {name: getattr(self, name) for name in names}
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), **own, "kernel_initializer": initializer}
