@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,9 @@ def wordpiece(vocabulary: Path, recipe: Recipe) -> tokenizers.Tokenizer:
 def byte_level_bpe(vocabulary: Path, merges: Path, recipe: Recipe) -> tokenizers.Tokenizer:
     """GPT-2's or RoBERTa's tokenizer from `vocab.json` and `merges.txt`."""
     vocab = read_vocab(vocabulary)
-    try:
+    with explained(f"{merges} does not fit {vocabulary.name}"):
         _, rules = models.BPE.read_file(str(vocabulary), str(merges))
         model = models.BPE(vocab, rules, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
-    except Exception as error:  # the Rust library raises nothing narrower
-        raise TokenizerError(f"{merges} does not fit {vocabulary.name}: {error}") from error
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -85,11 +84,9 @@ def sentencepiece(file: Path, recipe: Recipe) -> tokenizers.Tokenizer:
         models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=model.unk_id, byte_fallback=False)
     )
     _normalize(backend, model, recipe, file)
-    metaspace = {"replacement": _SPACE, "prepend_scheme": "always"}
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**metaspace)]
-    )
-    backend.decoder = decoders.Metaspace(**metaspace)
+    spaces = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
+    backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
     # Both are found in a text before it is split, but only control symbols are left out when decoding.
     control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
     symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
@@ -97,6 +94,22 @@ def sentencepiece(file: Path, recipe: Recipe) -> tokenizers.Tokenizer:
     backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
     _surround(backend, recipe, file)
     return backend
+
+
+@contextmanager
+def explained(problem: str) -> Iterator[None]:
+    """Turns what the Rust library raises on damaged files into a `TokenizerError` that names the file.
+
+    It raises plain `Exception`s, and on some damage panics: a `BaseException` of a class that cannot be imported.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise TokenizerError(f"{problem}: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{problem}: {error}") from error
 
 
 def read_spiece(file: Path) -> spiece.SentencePieceModel:
@@ -154,10 +167,8 @@ def _normalize(backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, 
         if recipe.options.get("do_lower_case", True):
             steps.append(normalizers.Lowercase())
     if model.charsmap:
-        try:
+        with explained(f"{file} holds damaged normalization rules"):
             steps.append(normalizers.Precompiled(model.charsmap))
-        except Exception as error:  # the Rust library raises nothing narrower
-            raise TokenizerError(f"{file} holds damaged normalization rules: {error}") from error
     if steps:
         backend.normalizer = normalizers.Sequence(steps)
 
@@ -169,10 +180,12 @@ def _surround(backend: tokenizers.Tokenizer, recipe: Recipe, file: Path) -> None
     if family.kind == "bpe" and recipe.options.get("add_bos_token", False) and family is not ROBERTA:
         single, pair = "bos_token:0 $A:0", "bos_token:0 $A:0 bos_token:1 $B:1"
     used = [name for name in names if f"{name}:" in pair]
-    ids = {name: backend.token_to_id(names[name]) for name in used}
-    missing = [names[name] for name, token_id in ids.items() if token_id is None]
-    if missing:
-        raise TokenizerError(f"{file} lacks special tokens that surround every text: {', '.join(missing)}")
+    ids: dict[str, int] = {}
+    for name in used:
+        token_id = backend.token_to_id(names[name])
+        if token_id is None:
+            raise TokenizerError(f"{file} lacks a special token that surrounds every text. Expected: {names[name]!r}")
+        ids[name] = token_id
     if family is ROBERTA:
         backend.post_processor = processors.RobertaProcessing(
             (names["sep_token"], ids["sep_token"]),

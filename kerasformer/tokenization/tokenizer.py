@@ -19,6 +19,7 @@ from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
 from kerasformer.tokenization.truncation import Cut, Side, Strategy, TruncationWarning, check_windows, loss_message
 
+_LARGEST_ID = 2**32 - 1
 Padding = bool | Literal["max_length"]
 # What transformers cleans up after decoding where a tokenizer asks for it.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -117,7 +118,7 @@ class Tokenizer:
 
     def id_to_token(self, token_id: int) -> str | None:
         """Token of an id as the vocabulary spells it, `None` when there is none."""
-        return self.backend.id_to_token(int(token_id)) if token_id >= 0 else None
+        return self.backend.id_to_token(int(token_id)) if 0 <= token_id <= _LARGEST_ID else None
 
     def num_special_tokens(self, pair: bool = False) -> int:
         """Special tokens that are put around one text, or around a pair."""
@@ -188,10 +189,12 @@ class Tokenizer:
             InputError: not a flat sequence of ids, or a negative one.
         """
         array = np.atleast_1d(np.asarray(ids))
-        if array.ndim != 1 or (array.size and (array.dtype.kind not in "iu" or int(array.min()) < 0)):
+        flat = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+        if not flat or (array.size and not 0 <= array.min() <= array.max() <= _LARGEST_ID):
             raise InputError(
-                "ids must be a flat sequence of integers of at least 0 (batch_decode takes several). "
+                "ids must be a flat sequence of 32-bit integers of at least 0 (batch_decode takes several). "
                 f"Received: shape {array.shape}, dtype {array.dtype}"
+                + (f", values {array.min()} to {array.max()}" if flat else "")
             )
         text = self.backend.decode(array.tolist(), skip_special_tokens=skip_special_tokens)
         return _clean_up(text) if self._cleans_spaces else text
@@ -225,7 +228,7 @@ class Tokenizer:
         special: dict[str, Any] = dict(self._special_tokens)
         if further:
             special["additional_special_tokens"] = further
-        config = {
+        config: dict[str, Any] = {
             # The class of transformers 4 that takes tokenizer.json at its word; 5 still knows it.
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": self._cleans_spaces,
@@ -234,6 +237,10 @@ class Tokenizer:
             "truncation_side": self.truncation_side,
             **special,
         }
+        splitter = self.backend.pre_tokenizer
+        if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
+            # transformers 4 would otherwise switch off what tokenizer.json says.
+            config["add_prefix_space"] = True
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
         try:
@@ -252,6 +259,8 @@ class Tokenizer:
                 "a text holds half of a surrogate pair, which is no Unicode text. "
                 "Decode its bytes with errors='replace' first"
             ) from error
+        except Exception as error:  # the Rust library raises nothing narrower
+            raise TokenizerError(f"this tokenizer cannot read a text: {error}. Is its vocabulary complete?") from error
 
     def _cut(
         self, truncation: bool | Strategy, max_length: int | None, stride: int, windows: bool, has_pairs: bool
