@@ -39,6 +39,16 @@ def build_once(layer: keras.layers.Layer, input_shape: Any = None) -> None:
         layer.build(input_shape)
 
 
+def serialize_part(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
+    """A layer's serialized form, for the config of the layer that holds it.
+
+    Without the shapes it was built for: the holder builds it anew, so that its variables have the holder's path.
+    """
+    if layer is None:
+        return None
+    return {name: x for name, x in keras.saving.serialize_keras_object(layer).items() if name != "build_config"}
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
 class Dense(keras.layers.Layer):
     """`nn.Linear`: `y = activation(x @ kernel + bias)`. The kernel is `(in, out)`, the transpose of PyTorch's.

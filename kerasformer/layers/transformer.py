@@ -11,7 +11,7 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, build_once
+from kerasformer.layers.core import PACKAGE, build_once, serialize_part
 from kerasformer.layers.feed_forward import FeedForward, normalization
 from kerasformer.layers.positions import RotaryAngles
 from kerasformer.layers.primitives import Tensor, mask_to_bias
@@ -118,7 +118,7 @@ class EncoderLayer(keras.layers.Layer):
         names = ("norm", "epsilon", "norm_first", "dropout")
         parts = ("attention", "feed_forward")
         own = {name: getattr(self, name) for name in names}
-        own |= {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in parts}
+        own |= {name: serialize_part(getattr(self, name)) for name in parts}
         return {**super().get_config(), **own}
 
     @classmethod
@@ -200,9 +200,7 @@ class DecoderLayer(EncoderLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        cross = self.cross_attention
-        serialized = None if cross is None else keras.saving.serialize_keras_object(cross)
-        return {**super().get_config(), "cross_attention": serialized}
+        return {**super().get_config(), "cross_attention": serialize_part(self.cross_attention)}
 
 
 class StackOutput(NamedTuple):
@@ -262,9 +260,11 @@ class _Stack(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        serialize = keras.saving.serialize_keras_object
-        norm = None if self.final_norm is None else serialize(self.final_norm)
-        own = {"layers": [serialize(layer) for layer in self.layers], "final_norm": norm, "schedule": self.schedule}
+        parts = {
+            "layers": [serialize_part(layer) for layer in self.layers],
+            "final_norm": serialize_part(self.final_norm),
+        }
+        own = {**parts, "schedule": self.schedule}
         return {**super().get_config(), **own}
 
     @classmethod

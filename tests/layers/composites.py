@@ -1,0 +1,167 @@
+"""Layers put together as a model does it, for what one layer alone cannot show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from kerasformer import layers
+from tests.layers.parity import call_layer
+
+register = keras.saving.register_keras_serializable("kerasformer_tests")
+
+
+@register
+class FirstOutput(keras.layers.Layer):
+    """The first tensor that a layer gives: Keras' functional models take no layer whose answer has a `None` in it."""
+
+    def __init__(self, layer: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layer = layer
+
+    def call(self, inputs: dict[str, Any]) -> Any:
+        return call_layer(self.layer, inputs)[0]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> FirstOutput:
+        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
+
+
+@register
+class RotaryAttention(keras.layers.Layer):
+    """Grouped attention with rotary positions."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.attention = layers.MultiHeadAttention(6, 12, head_dim=4, num_key_value_heads=2, name="attention")
+        self.rotary = layers.RotaryEmbedding(4)
+
+    def build(self, query_shape: Any, positions_shape: Any = None) -> None:
+        self.attention.build(query_shape)
+
+    def call(self, query: Any, positions: Any) -> Any:
+        return self.attention(query, rotary=self.rotary(positions))[0]
+
+
+@register
+class AlibiAttention(keras.layers.Layer):
+    """Causal attention with linear biases, for a number of heads that is no power of two."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.attention = layers.MultiHeadAttention(6, 12, name="attention")
+
+    def build(self, query_shape: Any) -> None:
+        self.attention.build(query_shape)
+
+    def call(self, query: Any) -> Any:
+        places = ops.arange(ops.shape(query)[1], dtype="int32")
+        mask = layers.causal_mask(ops.shape(query)[1])
+        return self.attention(query, attention_mask=mask, bias=layers.alibi_bias(6, places, places))[0]
+
+
+@register
+class TiedLM(keras.layers.Layer):
+    """Embeddings that are also the output of a masked language model."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.embedding = layers.Embedding(11, 8, name="embedding")
+        self.head = layers.MaskedLMHead(11, 8, name="head")
+
+    def build(self, ids_shape: Any) -> None:
+        self.embedding.build()
+        self.head.build((*ids_shape, 8))
+
+    def call(self, ids: Any) -> Any:
+        return self.head(self.embedding(ids), embedding=self.embedding)
+
+
+@register
+class MaskedDecoder(keras.layers.Layer):
+    """A causal decoder, one layer or a stack, over a padded memory."""
+
+    def __init__(self, decoder: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.decoder = decoder
+
+    def build(self, x_shape: Any, memory_shape: Any, memory_mask_shape: Any) -> None:
+        self.decoder.build(x_shape)
+
+    def call(self, x: Any, memory: Any, memory_mask: Any) -> Any:
+        mask = layers.padding_mask(memory_mask)
+        if isinstance(self.decoder, layers.Decoder):
+            more = {"memory_mask": mask}
+        else:
+            more = {"memory_bias": layers.primitives.mask_to_bias(mask, self.compute_dtype)}
+        return self.decoder(x, memory=memory, attention_mask=layers.causal_mask(ops.shape(x)[1]), **more).output
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "decoder": keras.saving.serialize_keras_object(self.decoder)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> MaskedDecoder:
+        return cls(**{**config, "decoder": keras.saving.deserialize_keras_object(config["decoder"])})
+
+
+@register
+class LlamaLayer(keras.layers.Layer):
+    """A decoder layer as LLaMA has it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        attention = layers.MultiHeadAttention(
+            6, 18, head_dim=6, num_key_value_heads=2, use_bias=False, name="attention"
+        )
+        feed_forward = layers.FeedForward(18, 20, "silu", gated=True, use_bias=False, name="feed_forward")
+        self.layer = layers.DecoderLayer(
+            attention, feed_forward, norm="rms_norm", epsilon=1e-6, norm_first=True, name="layer"
+        )
+        self.rotary = layers.RotaryEmbedding(6)
+
+    def build(self, x_shape: Any, positions_shape: Any = None) -> None:
+        self.layer.build(x_shape)
+
+    def call(self, x: Any, positions: Any) -> Any:
+        return self.layer(x, attention_mask=layers.causal_mask(ops.shape(x)[1]), rotary=self.rotary(positions)).output
+
+
+@register
+class T5Layer(keras.layers.Layer):
+    """An encoder or decoder layer as T5 1.1 has it."""
+
+    def __init__(self, is_decoder: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.is_decoder = is_decoder
+        cross = self._attention("cross_attention") if is_decoder else None
+        feed_forward = layers.FeedForward(12, 20, "gelu_new", gated=True, use_bias=False, name="feed_forward")
+        self.layer = layers.DecoderLayer(
+            self._attention("attention"),
+            feed_forward,
+            cross,
+            norm="rms_norm",
+            epsilon=1e-6,
+            norm_first=True,
+            name="layer",
+        )
+        self.positions = layers.RelativePositionBias(8, 10, 3, bidirectional=not is_decoder, name="positions")
+
+    def _attention(self, name: str) -> layers.MultiHeadAttention:
+        return layers.MultiHeadAttention(3, 12, head_dim=5, use_bias=False, scale=1.0, name=name)
+
+    def build(self, x_shape: Any, memory_shape: Any = None) -> None:
+        self.layer.build(x_shape)
+        self.positions.build()
+
+    def call(self, x: Any, memory: Any = None) -> Any:
+        places = ops.arange(ops.shape(x)[1], dtype="int32")
+        mask = layers.causal_mask(ops.shape(x)[1]) if self.is_decoder else None
+        return self.layer(x, memory=memory, attention_mask=mask, bias=self.positions(places, places)).output
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "is_decoder": self.is_decoder}

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import torch
+
+from tests.layers.cases import CASES
+from tests.layers.composites import FirstOutput
+from tests.layers.parity import (
+    Case,
+    assert_close,
+    call_layer,
+    call_twin,
+    loaded_layer,
+    numbers,
+    seeded_twin,
+    torch_inputs,
+    translate,
+    variables,
+)
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+HALF_PRECISION = {"mixed_float16": 1e-2, "mixed_bfloat16": 8e-2}
+"""Some ten roundings of 2^-11 and 2^-8: measured maxima are about half of these."""
+
+
+@pytest.fixture(params=HALF_PRECISION)
+def policy(request):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield keras.config.dtype_policy()
+    keras.config.set_dtype_policy(before)
+
+
+@pytest.mark.jax
+@every_case
+def test_forward(case: Case) -> None:
+    twin = seeded_twin(case)
+    outputs = call_layer(loaded_layer(case, twin), case.inputs)
+    expected = call_twin(twin, torch_inputs(case.inputs))
+    for ours, theirs in zip(outputs, expected, strict=False):
+        assert_close(ours, theirs)
+
+
+@every_case
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="records gradients on TensorFlow's tape")
+def test_gradients(case: Case) -> None:
+    import tensorflow as tf
+
+    twin = seeded_twin(case)
+    layer = loaded_layer(case, twin)
+    theirs = torch_inputs(case.inputs)
+    expected = call_twin(twin, theirs)[0]
+    direction = numbers(*expected.shape, seed=7)
+    (expected * torch.tensor(direction)).sum().backward()
+
+    ours = {name: tf.constant(array) for name, array in case.inputs.items()}
+    watched = {name: x for name, x in ours.items() if x.dtype.is_floating}
+    weights = {path: variable.value for path, variable in variables(layer).items()}
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        loss = tf.reduce_sum(call_layer(layer, ours)[0] * direction)
+    got, got_weights = tape.gradient(loss, (watched, weights))
+
+    wanted = {name: theirs[name].grad.numpy() for name in watched}
+    wanted_weights = translate(case, layer, {name: p.grad.numpy() for name, p in twin.named_parameters()})
+    # A key's bias moves all scores of a query alike: its gradient is zero but for rounding, which has the others' size.
+    largest = max(float(np.abs(x).max()) for x in [*wanted.values(), *wanted_weights.values()])
+    for name, gradient in {**wanted, **wanted_weights}.items():
+        ours_here = tf.convert_to_tensor(got[name] if name in got else got_weights[name])
+        assert_close(ours_here, gradient, scale=largest if name.endswith("key/bias") else None, what=name)
+
+
+@pytest.mark.jax
+@every_case
+def test_config_makes_the_same_layer(case: Case) -> None:
+    layer = loaded_layer(case, seeded_twin(case))
+    copy = type(layer).from_config(layer.get_config())
+    expected = call_layer(layer, case.inputs)
+    call_layer(copy, case.inputs)
+    assert variables(copy).keys() == variables(layer).keys()
+    copy.set_weights(layer.get_weights())
+    assert copy.get_config() == layer.get_config()
+    for ours, theirs in zip(call_layer(copy, case.inputs), expected, strict=True):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.jax
+@every_case
+def test_model_is_saved_and_loaded(case: Case, tmp_path) -> None:
+    layer = loaded_layer(case, seeded_twin(case))
+    inputs = {
+        name: keras.Input(batch_shape=free_shape(a), dtype=str(a.dtype), name=name) for name, a in case.inputs.items()
+    }
+    model = keras.Model(inputs, FirstOutput(layer)(inputs))
+    expected = model(case.inputs)
+    assert_close(expected, call_layer(layer, case.inputs)[0])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert_close(loaded(case.inputs), expected)
+
+
+def free_shape(array: np.ndarray) -> list[int | None]:
+    """Features have a known size, and so has an axis that is there to be broadcast; all others are free."""
+    features = array.dtype == np.float32
+    return [n if n == 1 or (features and axis == array.ndim - 1) else None for axis, n in enumerate(array.shape)]
+
+
+@pytest.mark.jax
+@every_case
+def test_mixed_precision(case: Case, policy) -> None:
+    twin = seeded_twin(case)
+    layer = loaded_layer(case, twin)
+    output = call_layer(layer, case.inputs)[0]
+    assert keras.backend.standardize_dtype(output.dtype) == policy.compute_dtype
+    assert {v.dtype for v in layer.trainable_variables} == {"float32"}
+    assert_close(output, call_twin(twin, torch_inputs(case.inputs))[0], HALF_PRECISION[policy.name])
