@@ -1,1 +1,9 @@
-"""Model architectures and their checkpoints."""
+"""Model architectures and their checkpoints: `load` one, or `build` one from a configuration."""
+
+from kerasformer.zoo._loading import architecture, architectures, build, load, models
+from kerasformer.zoo._model import CausalLM, EncoderModel, PretrainedModel, Seq2SeqLM
+
+__all__ = ["CausalLM", "EncoderModel", "PretrainedModel", "Seq2SeqLM", "architectures", "build", "load", "models"]
+
+for _name in architectures():
+    architecture(_name)  # registers its models with Keras, so that keras.models.load_model finds them

@@ -1,0 +1,244 @@
+"""Generation with a Keras model: the `Step` protocol over compiled functions with a cache of fixed size.
+
+Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacity, `M` length of the encoded text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer import decoding
+from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.layers import FixedCache, StaticCache
+from kerasformer.layers.primitives import Tensor
+
+_BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
+_DEFAULT_CAPACITY = 1024
+
+
+@dataclass(frozen=True)
+class KerasState:
+    """What is kept between steps.
+
+    Attributes:
+        caches: Keys and values `(B, H, S, D)` of each layer.
+        index: Where the next token is written, in all rows alike.
+        starts: `(B,)` int32: index of each row's first real token.
+        memory: Mask `(B, M)` and cross caches of an encoder-decoder.
+    """
+
+    caches: list[tuple[Tensor, Tensor]]
+    index: int
+    starts: np.ndarray
+    memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
+
+
+class KerasStep:
+    """A generating Keras model behind the protocol that all engines offer.
+
+    Args:
+        model: A `CausalLM` or a `Seq2SeqLM`.
+        capacity: Positions of the cache; the smaller of the model's limit and 1024 by default.
+        jit_compile: Compiles each step with XLA (TensorFlow, JAX); worth its seconds for all but tiny models.
+    """
+
+    step_lengths = (1,)
+
+    def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
+        limit = model.max_length if not model.is_encoder_decoder else None
+        if capacity is not None and limit is not None and capacity > limit:
+            raise CapacityError(f"The model has {limit} positions. Received: capacity={capacity}")
+        self.model = model
+        self.is_encoder_decoder = model.is_encoder_decoder
+        self.vocab_size = int(model.config.vocab_size)
+        self.capacity = capacity or min(limit or _DEFAULT_CAPACITY, _DEFAULT_CAPACITY)
+        # The compiled functions outlive this object: a second generation must not compile again.
+        functions = model.__dict__.setdefault("_compiled_steps", {})
+        if jit_compile not in functions:
+            functions[jit_compile] = _functions(model, jit_compile)
+        self._functions = functions[jit_compile]
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
+        """Reads the prompt; see `Step.start`."""
+        if self.is_encoder_decoder:
+            return self._encode(inputs, mask)
+        batch, length = inputs.shape
+        if length > self.capacity:
+            raise CapacityError(
+                f"The prompt is longer than the cache. Expected at most {self.capacity} tokens. Received: {length}"
+            )
+        ids, mask = inputs[:, :-1], mask[:, :-1]
+        room = min(-(-ids.shape[1] // _BUCKET) * _BUCKET, self.capacity - 1) - ids.shape[1]
+        ids, mask = (np.pad(array, ((0, 0), (room, 0))).astype("int32") for array in (ids, mask))
+        starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
+        caches = self._empty(batch)
+        if ids.shape[1]:
+            _, caches = self._functions["decode"](ids, np.int32(0), starts, caches)
+        return KerasState(caches, ids.shape[1], starts)
+
+    def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
+        """Logits of some more tokens; see `Step.step`."""
+        count = tokens.shape[1]
+        if state.index + count > self.capacity:
+            raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
+        arguments: list[Any] = [tokens.astype("int32"), np.int32(state.index)]
+        if state.memory is None:
+            logits, caches = self._functions["decode"](*arguments, state.starts, state.caches)
+        else:
+            logits, caches = self._functions["decode"](*arguments, state.caches, *state.memory)
+        numbers = ops.convert_to_numpy(logits).astype("float32")
+        return numbers, replace(state, caches=caches, index=state.index + count)
+
+    def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
+        """The state of these rows; see `Step.reorder`."""
+        if np.array_equal(rows, np.arange(len(state.starts))):
+            return state
+        index = np.asarray(rows, "int32")
+        memory = state.memory
+        if memory is not None:
+            memory = (ops.take(memory[0], index, axis=0), _take(memory[1], index))
+        return KerasState(_take(state.caches, index), state.index, state.starts[rows], memory)
+
+    def rewind(self, state: KerasState, count: int) -> KerasState:
+        """The state before the last `count` tokens: what lies behind the index is overwritten before it is seen."""
+        if count > state.index:
+            raise InputError(f"Cannot go back {count} tokens. Received a state of {state.index}")
+        return replace(state, index=state.index - count)
+
+    def fork(self, state: KerasState) -> KerasState:
+        """The state itself: its tensors are never changed in place."""
+        return state
+
+    def _empty(self, batch: int) -> list[tuple[Tensor, Tensor]]:
+        shape = self.model.cache_shape(batch, self.capacity)
+        zeros = ops.zeros(shape, self.model.compute_dtype)
+        return [(zeros, zeros) for _ in range(self.model.num_cache_layers)]
+
+    def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
+        room = -(-inputs.shape[1] // _BUCKET) * _BUCKET - inputs.shape[1]
+        ids, mask = (np.pad(array, ((0, 0), (0, room))).astype("int32") for array in (inputs, mask))
+        cross = self._functions["encode"](ids, mask)
+        starts = np.zeros(len(ids), "int32")
+        return KerasState(self._empty(len(ids)), 0, starts, (ops.convert_to_tensor(mask), cross))
+
+
+def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tuple[Tensor, Tensor]]:
+    return [(ops.take(key, rows, axis=0), ops.take(value, rows, axis=0)) for key, value in caches]
+
+
+def window_mask(index: Tensor, count: int, capacity: int, starts: Tensor | None = None) -> Tensor:
+    """Which positions of a static cache the tokens from `index` on may see: boolean `(B or 1, 1, T, S)`.
+
+    Position `j` is seen by token `t` if `starts <= j <= index + t`.
+    """
+    places = ops.reshape(ops.arange(capacity, dtype="int32"), (1, 1, 1, capacity))
+    own = ops.reshape(ops.arange(count, dtype="int32") + index, (1, 1, count, 1))
+    mask = places <= own
+    return mask if starts is None else ops.logical_and(mask, places >= ops.reshape(starts, (-1, 1, 1, 1)))
+
+
+def _functions(model: Any, jit_compile: bool) -> dict[str, Callable[..., Any]]:
+    """The model's steps over plain tensors, compiled."""
+
+    def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
+        count, capacity = tokens.shape[1], caches[0][0].shape[2]
+        own = ops.reshape(ops.arange(count, dtype="int32") + index, (1, -1))
+        positions = ops.maximum(own - ops.reshape(starts, (-1, 1)), 0)
+        mask = window_mask(index, count, capacity, starts)
+        static = [StaticCache(key, value, index) for key, value in caches]
+        logits, new = model.decode(tokens, positions, mask, static)
+        return logits, [(cache.key, cache.value) for cache in new]
+
+    def decode_with_memory(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
+        count, capacity = tokens.shape[1], caches[0][0].shape[2]
+        positions = ops.arange(count, dtype="int32") + index
+        static = [StaticCache(key, value, index) for key, value in caches]
+        fixed = [FixedCache(key, value) for key, value in cross]
+        mask = window_mask(index, count, capacity)
+        memory_mask = ops.reshape(memory_mask, (memory_mask.shape[0], 1, 1, memory_mask.shape[1])) > 0
+        logits, new, _ = model.decode(tokens, positions, mask, static, memory_mask, fixed)
+        return logits, [(cache.key, cache.value) for cache in new]
+
+    def encode(ids: Tensor, mask: Tensor) -> Any:
+        return model.project_memory(model.encode(ids, mask))
+
+    if not model.is_encoder_decoder:
+        return {"decode": _compiled(decode, model, jit_compile)}
+    return {
+        "encode": _compiled(encode, model, jit_compile),
+        "decode": _compiled(decode_with_memory, model, jit_compile),
+    }
+
+
+def _compiled(function: Callable[..., Any], model: Any, jit_compile: bool) -> Callable[..., Any]:
+    """The function, compiled as the active Keras backend does it."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        compiled = tf.function(function, jit_compile=jit_compile, autograph=False)
+        return lambda *arguments: compiled(*tf.nest.map_structure(tf.convert_to_tensor, arguments))
+    if backend == "jax":
+        import jax
+
+        def pure(values: Any, *arguments: Any) -> Any:
+            # Weights are arguments, or the compiled function would hold their values of now for ever.
+            with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
+                return function(*arguments)
+
+        jitted = jax.jit(pure) if jit_compile else pure
+        return lambda *arguments: jitted([variable.value for variable in model.variables], *arguments)
+    import torch
+
+    def without_gradient(*arguments: Any) -> Any:
+        with torch.no_grad():
+            return function(*arguments)
+
+    return without_gradient
+
+
+def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
+    """The work of `model.generate`; see there."""
+    settings = dict(settings)
+    jit_compile = settings.pop("jit_compile", True)
+    single = isinstance(inputs, str)
+    texts = isinstance(inputs, str) or (len(inputs) > 0 and isinstance(inputs[0], str))
+    if texts:
+        if model.tokenizer is None:
+            raise TokenizerError("This model has no tokenizer. Give ids, or load it from a folder that has one.")
+        side = "right" if model.is_encoder_decoder else "left"
+        encoded = model.tokenizer([inputs] if single else list(inputs), padding_side=side)
+        ids, mask = encoded.input_ids, encoded.attention_mask
+    else:
+        ids = np.asarray(inputs, "int32")
+        mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask, "int32")
+    config = model.generation_config.replace(**settings)
+    step = KerasStep(model, _capacity(model, ids.shape[1], config), jit_compile)
+    stop = None
+    if config.stop_strings:
+        stop = decoding.stop_at(config.stop_strings, model.tokenizer.decode)
+    output = decoding.generate(step, ids, mask, config, stop)
+    if not texts:
+        return output.sequences
+    heads = ids if not model.is_encoder_decoder else np.zeros((len(ids), 0), "int32")
+    copies = len(output.sequences) // len(ids)
+    written = []
+    for row, sequence in enumerate(output.sequences):
+        prompt = heads[row // copies][mask[row // copies] > 0] if heads.shape[1] else heads[row // copies]
+        written.append(model.tokenizer.decode([*prompt.tolist(), *sequence.tolist()], skip_special_tokens=True))
+    return written[0] if single and copies == 1 else written
+
+
+def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:
+    """A cache that just holds this generation, in steps of a bucket so that few sizes are compiled."""
+    new = config.max_new_tokens or config.max_length or 20
+    needed = new + 1 if model.is_encoder_decoder else -(-prompt // _BUCKET) * _BUCKET + new
+    wanted = -(-needed // _BUCKET) * _BUCKET
+    limit = None if model.is_encoder_decoder else model.max_length
+    return wanted if limit is None else min(wanted, limit)

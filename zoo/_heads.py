@@ -1,0 +1,187 @@
+"""The tasks: what each makes of a backbone's output. An architecture's file names the tensors and overrides little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
+from kerasformer.layers.primitives import Tensor
+from kerasformer.zoo._model import CausalLM, EncoderModel, packed
+
+
+class FeatureExtraction(EncoderModel):
+    """Hidden states `(B, T, E)` of the last layer."""
+
+    task = "feature-extraction"
+    bare = True
+
+
+class FillMask(EncoderModel):
+    """Scores of the vocabulary at every place, `(B, T, V)`."""
+
+    task = "fill-mask"
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dense, norm and the tied embedding table."""
+        config = self.config
+        size = self.backbone.embeddings.embedding_dim
+        return MaskedLMHead(
+            config.vocab_size,
+            size,
+            config.hidden_act,
+            config.epsilon,
+            name="predictions" if self.task == "pretraining" else "head",
+        )
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        return self.head(states.output, embedding=self.backbone.embeddings.tokens)
+
+
+class Pretraining(FillMask):
+    """Masked words, and a relation of two texts, as an encoder was trained.
+
+    Returns:
+        Dictionary of `prediction_logits` `(B, T, V)` and of scores `(B, 2)` under the architecture's own name.
+    """
+
+    task = "pretraining"
+    relation: ClassVar[str]
+
+    def make_head(self) -> keras.layers.Layer:
+        """Both heads."""
+        relation = ClassificationHead(2, dropout=self.relation_dropout, name="relation")
+        return PretrainingHead(super().make_head(), relation, name="head")
+
+    @property
+    def relation_dropout(self) -> float:
+        """Dropout before the second head."""
+        return 0.0
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
+        """Both scores."""
+        words, relation = self.head(
+            states.output, pooled=states.pooled, embedding=self.backbone.embeddings.tokens, training=training
+        )
+        return {"prediction_logits": words, self.relation: relation}
+
+
+@keras.saving.register_keras_serializable("kerasformer")
+class PretrainingHead(keras.layers.Layer):
+    """A head for masked words, and one for the relation of two texts.
+
+    Args:
+        predictions: `MaskedLMHead`.
+        relation: `ClassificationHead`.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(B, T, E)`.
+        pooled: `(B, E)`.
+        embedding: The token `Embedding`.
+
+    Returns:
+        `(scores of words (B, T, V), scores of the relation (B, 2))`.
+    """
+
+    def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.predictions, self.relation = predictions, relation
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of both."""
+        self.predictions.build(input_shape)
+        self.relation.build((input_shape[0], input_shape[-1]))
+
+    def call(self, x: Tensor, pooled: Tensor, embedding: Any, training: bool = False) -> tuple[Tensor, Tensor]:
+        """Applies both."""
+        return self.predictions(x, embedding=embedding), self.relation(pooled, training=training)
+
+
+class TextClassification(EncoderModel):
+    """Scores of the classes of a text, `(B, C)`, from its pooled or first vector."""
+
+    task = "text-classification"
+    has_labels = True
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dropout and one dense layer."""
+        config = self.config
+        return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        vector = states.output[:, 0] if states.pooled is None else states.pooled
+        return self.head(vector, training=training)
+
+
+class TokenClassification(EncoderModel):
+    """Scores of the classes of every token, `(B, T, C)`."""
+
+    task = "token-classification"
+    has_labels = True
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dropout and one dense layer."""
+        config = self.config
+        return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        return self.head(states.output, training=training)
+
+
+class QuestionAnswering(EncoderModel):
+    """Scores of every token as first and as last of the answer, `(B, T, 2)`."""
+
+    task = "question-answering"
+
+    def make_head(self) -> keras.layers.Layer:
+        """One dense layer with two outputs."""
+        return ClassificationHead(2, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        return self.head(states.output, training=training)
+
+
+class CausalFeatures(CausalLM):
+    """Hidden states `(B, T, E)` of a decoder."""
+
+    task = "feature-extraction"
+    bare = True
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The hidden states themselves."""
+        return hidden
+
+
+class CausalClassification(CausalLM):
+    """Scores of the classes of a text, `(B, C)`, from a decoder's last real token."""
+
+    task = "text-classification"
+    has_labels = True
+
+    def make_head(self) -> keras.layers.Layer:
+        """One dense layer without bias."""
+        return Dense(self.config.num_labels, use_bias=False, name="head")
+
+    def call(
+        self, inputs: Any, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
+    ) -> Any:
+        """Scores at the last real token of each row."""
+        arrays = self.checked(inputs)
+        states = self.run_backbone(arrays, training)
+        ids = arrays["input_ids"]
+        real = arrays.get("attention_mask")
+        if real is None:
+            pad = self.config.pad_token_id
+            real = ops.ones_like(ids) if pad is None else ops.cast(ids != pad, "int32")
+        places = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
+        last = ops.reshape(ops.max(places, axis=1), (-1, 1, 1))
+        vector = ops.take_along_axis(states.output, last, axis=1)[:, 0]
+        return packed(self.head(vector), states, return_hidden_states, return_attention)

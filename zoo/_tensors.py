@@ -1,0 +1,148 @@
+"""Tensor files: safetensors, single or sharded, and PyTorch's own format where PyTorch is installed.
+
+Tensors are read one at a time, so that loading a model needs little more memory than the model.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kerasformer.errors import CheckpointError, require
+from kerasformer.sources import inside, read_json
+
+_Item = TypeVar("_Item")
+_LARGE = 200 * 2**20  # bytes; above this, loading shows its progress
+
+
+class TensorFile(ABC):
+    """Named tensors of a checkpoint."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        self.paths = [inside(folder, name) for name in files]
+        for path in self.paths:
+            if not path.is_file():
+                raise CheckpointError(f"A weight file is missing. Expected: {path}")
+
+    def __str__(self) -> str:
+        return self.paths[0].name if len(self.paths) == 1 else f"{self.paths[0].parent.name} ({len(self.paths)} files)"
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """All tensors."""
+
+    @abstractmethod
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+
+    @abstractmethod
+    def read(self, name: str) -> np.ndarray:
+        """A tensor, as NumPy keeps it; bfloat16 is widened to float32."""
+
+    def progress(self, items: list[_Item]) -> Iterator[_Item]:
+        """The items, with a progress bar if the files are large."""
+        if sum(path.stat().st_size for path in self.paths) < _LARGE:
+            yield from items
+            return
+        from rich.progress import track
+
+        yield from track(items, description=f"Loading {self}", transient=True)
+
+
+class Safetensors(TensorFile):
+    """One or several `.safetensors` files, mapped into memory."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        super().__init__(folder, files)
+        safetensors = require("safetensors", "tensorflow")
+        self._file_of: dict[str, Any] = {}
+        for path in self.paths:
+            try:
+                opened = safetensors.safe_open(path, framework="numpy")
+            except (safetensors.SafetensorError, OSError) as error:
+                raise CheckpointError(
+                    f"{path} is not a whole safetensors file. Received: {error}. Download or copy it again."
+                ) from error
+            self._file_of.update(dict.fromkeys(opened.keys(), opened))
+
+    def names(self) -> list[str]:
+        """All tensors."""
+        return list(self._file_of)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        return tuple(self._file_of[name].get_slice(name).get_shape())
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor."""
+        array = self._file_of[name].get_tensor(name)
+        return array.astype("float32") if array.dtype.name == "bfloat16" else array
+
+
+class TorchFile(TensorFile):
+    """`pytorch_model.bin`, one or several; only weights are read, no code is run."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        super().__init__(folder, files)
+        torch = require("torch", "test")
+        self._tensors: dict[str, Any] = {}
+        for path in self.paths:
+            try:
+                self._tensors.update(torch.load(path, map_location="cpu", weights_only=True, mmap=True))
+            except (RuntimeError, EOFError, OSError, ValueError) as error:
+                raise CheckpointError(f"{path} cannot be read as PyTorch weights. Received: {error}") from error
+            except Exception as error:
+                if type(error).__name__ != "UnpicklingError":
+                    raise
+                raise CheckpointError(
+                    f"{path} holds more than weights, and this package runs no code of a checkpoint. "
+                    f"Convert it to safetensors. Received: {str(error).splitlines()[0]}"
+                ) from error
+
+    def names(self) -> list[str]:
+        """All tensors."""
+        return list(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        return tuple(self._tensors[name].shape)
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor, in the order of its own strides: a transposed view comes out as it is meant."""
+        tensor = self._tensors[name].detach()
+        if str(tensor.dtype) == "torch.bfloat16":
+            tensor = tensor.float()
+        array: np.ndarray = tensor.contiguous().numpy()
+        return array
+
+
+def open_tensors(folder: Path) -> TensorFile:
+    """The weights of a checkpoint folder; safetensors are preferred.
+
+    Raises:
+        CheckpointError: no weight file, or an index that cannot be read.
+    """
+    kinds: list[tuple[str, type[TensorFile]]] = [("model.safetensors", Safetensors), ("pytorch_model.bin", TorchFile)]
+    for name, kind in kinds:
+        if (folder / name).exists():
+            return kind(folder, [name])
+        index = f"{name}.index.json"
+        if (folder / index).exists():
+            return kind(folder, _shards(folder, index))
+    raise CheckpointError(
+        f"No weights found. Expected model.safetensors or pytorch_model.bin, whole or with an index, in {folder}. "
+        f"Received: {', '.join(sorted(path.name for path in folder.iterdir())) or 'an empty folder'}"
+    )
+
+
+def _shards(folder: Path, index: str) -> list[str]:
+    content = read_json(inside(folder, index))
+    weight_map = content.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{folder / index} has no weight_map. Received: {json.dumps(content)[:200]}")
+    return sorted(set(weight_map.values()))

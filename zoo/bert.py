@@ -1,0 +1,182 @@
+"""BERT: an encoder that reads a text in both directions.
+
+Paper: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", arXiv:1810.04805.
+Reference: `transformers.models.bert`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from kerasformer.zoo._config import Config, hf
+from kerasformer.zoo._encoder import BidirectionalEncoder
+from kerasformer.zoo._heads import (
+    FeatureExtraction,
+    FillMask,
+    Pretraining,
+    QuestionAnswering,
+    TextClassification,
+    TokenClassification,
+)
+from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(Config):
+    """Configuration of BERT; the defaults are those of `bert-base-uncased`."""
+
+    model_type = "bert"
+    required = {
+        "position_embedding_type": ("absolute",),
+        "is_decoder": (False,),
+        "add_cross_attention": (False,),
+        "tie_word_embeddings": (True,),
+        "pruned_heads": ({}, None),
+    }
+
+    vocab_size: int = hf("vocab_size", 30522)
+    hidden_dim: int = hf("hidden_size", 768)
+    num_layers: int = hf("num_hidden_layers", 12)
+    num_heads: int = hf("num_attention_heads", 12)
+    intermediate_dim: int = hf("intermediate_size", 3072)
+    hidden_act: str = hf("hidden_act", "gelu")
+    hidden_dropout: float = hf("hidden_dropout_prob", 0.1)
+    attention_dropout: float = hf("attention_probs_dropout_prob", 0.1)
+    classifier_dropout: float | None = hf("classifier_dropout", None)
+    max_length: int = hf("max_position_embeddings", 512)
+    num_segments: int = hf("type_vocab_size", 2)
+    initializer_range: float = hf("initializer_range", 0.02)
+    epsilon: float = hf("layer_norm_eps", 1e-12)
+    pad_token_id: int | None = hf("pad_token_id", 0)
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout before a classifier."""
+        return self.hidden_dropout if self.classifier_dropout is None else self.classifier_dropout
+
+
+class Bert(BidirectionalEncoder):
+    """BERT without head."""
+
+    config_type = BertConfig
+    # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
+    names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        layer = [
+            *dense("attention/query", "attention.self.query"),
+            *dense("attention/key", "attention.self.key"),
+            *dense("attention/value", "attention.self.value"),
+            *dense("attention/output", "attention.output.dense"),
+            *norm("attention_norm", "attention.output.LayerNorm"),
+            *dense("feed_forward/intermediate", "intermediate.dense"),
+            *dense("feed_forward/output", "output.dense"),
+            *norm("feed_forward_norm", "output.LayerNorm"),
+        ]
+        return [
+            *embedding("embeddings/tokens", "embeddings.word_embeddings"),
+            *embedding("embeddings/positions", "embeddings.position_embeddings"),
+            *embedding("embeddings/segments", "embeddings.token_type_embeddings"),
+            *norm("embeddings/norm", "embeddings.LayerNorm"),
+            *repeat(self.config.num_layers, nested(layer, "encoder/layer_{i}/", "encoder.layer.{i}.")),
+            *(dense("pooler", "pooler.dense") if self.pooler is not None else []),
+        ]
+
+
+class _Bert:
+    """What all BERT models share."""
+
+    backbone_type = Bert
+    input_names = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class _PooledBert(_Bert):
+    """Models that read the pooled first token."""
+
+    config: Any
+
+    def make_backbone(self) -> Bert:
+        """An encoder with pooler."""
+        return Bert(self.config, pooler=True, name="backbone")
+
+
+PREDICTIONS = (
+    *dense("dense", "cls.predictions.transform.dense"),
+    *norm("norm", "cls.predictions.transform.LayerNorm"),
+    Row(("bias",), "cls.predictions.bias"),
+)
+
+
+class BertFeatures(_Bert, FeatureExtraction):
+    """BERT without head; a checkpoint's pooler is kept, and saved again."""
+
+    architecture = "BertModel"
+
+    def __init__(self, config: BertConfig, pooler: bool = True, **kwargs: Any) -> None:
+        self._has_pooler = pooler
+        super().__init__(config, **kwargs)
+
+    def make_backbone(self) -> Bert:
+        """An encoder, with a pooler if the checkpoint has one."""
+        return Bert(self.config, pooler=self._has_pooler, name="backbone")
+
+    @classmethod
+    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
+        """Whether there is a pooler."""
+        return {"pooler": any(name.endswith("pooler.dense.weight") for name in tensors)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "pooler": self._has_pooler}
+
+
+class BertFillMask(_Bert, FillMask):
+    """BERT for masked words."""
+
+    architecture = "BertForMaskedLM"
+    head_table = PREDICTIONS
+
+
+class BertPretraining(_PooledBert, Pretraining):
+    """BERT as it was trained: masked words, and whether the second text follows the first."""
+
+    architecture = "BertForPreTraining"
+    relation = "seq_relationship_logits"
+    head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "cls.seq_relationship"))
+
+
+class BertTextClassification(_PooledBert, TextClassification):
+    """BERT for classes of texts."""
+
+    architecture = "BertForSequenceClassification"
+    head_table = dense("output", "classifier")
+
+
+class BertTokenClassification(_Bert, TokenClassification):
+    """BERT for classes of tokens."""
+
+    architecture = "BertForTokenClassification"
+    head_table = dense("output", "classifier")
+
+
+class BertQuestionAnswering(_Bert, QuestionAnswering):
+    """BERT for answers in a text."""
+
+    architecture = "BertForQuestionAnswering"
+    head_table = dense("output", "qa_outputs")
+
+
+MODELS = {
+    model.task: model
+    for model in (
+        BertFeatures,
+        BertFillMask,
+        BertPretraining,
+        BertTextClassification,
+        BertTokenClassification,
+        BertQuestionAnswering,
+    )
+}

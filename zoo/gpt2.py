@@ -1,0 +1,201 @@
+"""GPT-2: a decoder that continues a text.
+
+Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+Reference: `transformers.models.gpt2`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from kerasformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Embedding,
+    FeedForward,
+    LayerCache,
+    LayerNormalization,
+    MultiHeadAttention,
+    StackOutput,
+)
+from kerasformer.layers.primitives import Tensor
+from kerasformer.zoo._config import Config, hf
+from kerasformer.zoo._heads import CausalClassification, CausalFeatures
+from kerasformer.zoo._model import Backbone, CausalLM
+from kerasformer.zoo._weights import Names, Row, dense, embedding, fused, nested, norm, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt2Config(Config):
+    """Configuration of GPT-2; the defaults are those of the 124 M parameter model."""
+
+    model_type = "gpt2"
+    required = {
+        "add_cross_attention": (False,),
+        "tie_word_embeddings": (True,),
+        "pruned_heads": ({}, None),
+    }
+    # The summary_* keys belong to a double-heads model; scores are always computed in float32 here, as
+    # reorder_and_upcast_attn asks.
+    ignored = frozenset(
+        "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout "
+        "reorder_and_upcast_attn".split()
+    )
+
+    vocab_size: int = hf("vocab_size", 50257)
+    max_length: int = hf("n_positions", 1024, "max_position_embeddings")
+    hidden_dim: int = hf("n_embd", 768, "hidden_size")
+    num_layers: int = hf("n_layer", 12, "num_hidden_layers")
+    num_heads: int = hf("n_head", 12, "num_attention_heads")
+    inner_dim: int | None = hf("n_inner", None)
+    hidden_act: str = hf("activation_function", "gelu_new")
+    residual_dropout: float = hf("resid_pdrop", 0.1)
+    embedding_dropout: float = hf("embd_pdrop", 0.1)
+    attention_dropout: float = hf("attn_pdrop", 0.1)
+    epsilon: float = hf("layer_norm_epsilon", 1e-5)
+    initializer_range: float = hf("initializer_range", 0.02)
+    scale_attention: bool = hf("scale_attn_weights", True)
+    scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
+    bos_token_id: int | None = hf("bos_token_id", 50256)
+    eos_token_id: int | list[int] | None = hf("eos_token_id", 50256)
+
+    @property
+    def intermediate_dim(self) -> int:
+        """Size of the feed-forward layer."""
+        return 4 * self.hidden_dim if self.inner_dim is None else self.inner_dim
+
+
+class Gpt2(Backbone):
+    """GPT-2 without head.
+
+    Call arguments:
+        ids: `(B, T)` int32.
+        positions: `(B, T)` or `(1, T)` int32; 0, 1, 2 … by default.
+        attention_mask: Boolean, broadcastable to `(B, 1, T, S)`; the caller makes it causal.
+        caches: One `LayerCache` a layer, or `None`.
+
+    Returns:
+        `StackOutput`.
+    """
+
+    config_type = Gpt2Config
+    # Left over without loss: the tied output, and the causal masks that older files carry.
+    names = Names("transformer.", (r"lm_head\.weight", r"h\.\d+\.attn\.(bias|masked_bias)"))
+
+    def __init__(self, config: Gpt2Config, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        normal = keras.initializers.serialize(keras.initializers.RandomNormal(stddev=config.initializer_range))
+        self.initializer = normal
+        self.tokens = Embedding(config.vocab_size, config.hidden_dim, normal, name="tokens")
+        self.positions = Embedding(config.max_length, config.hidden_dim, normal, name="positions")
+        self.dropout = keras.layers.Dropout(config.embedding_dropout, name="dropout")
+        self.decoder = Decoder(
+            [self._layer(index) for index in range(config.num_layers)],
+            final_norm=LayerNormalization(config.epsilon, name="final_norm"),
+            name="decoder",
+        )
+
+    def _layer(self, index: int) -> DecoderLayer:
+        config = self.config
+        scale = 1.0 / math.sqrt(config.hidden_dim // config.num_heads) if config.scale_attention else 1.0
+        attention = MultiHeadAttention(
+            config.num_heads,
+            config.hidden_dim,
+            scale=scale / (index + 1) if config.scale_by_layer else scale,
+            dropout=config.attention_dropout,
+            kernel_initializer=self.initializer,
+            name="attention",
+        )
+        feed_forward = FeedForward(
+            config.hidden_dim,
+            config.intermediate_dim,
+            config.hidden_act,
+            kernel_initializer=self.initializer,
+            name="feed_forward",
+        )
+        return DecoderLayer(
+            attention,
+            feed_forward,
+            epsilon=config.epsilon,
+            norm_first=True,
+            dropout=config.residual_dropout,
+            name=f"layer_{index}",
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates every variable."""
+        self.tokens.build()
+        self.positions.build()
+        self.decoder.build((None, None, self.config.hidden_dim))
+
+    def call(
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        caches: Sequence[LayerCache] | None = None,
+        training: bool = False,
+    ) -> StackOutput:
+        """Reads some tokens."""
+        if positions is None:
+            positions = ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
+        x = self.dropout(self.tokens(ids) + self.positions(positions), training=training)
+        return self.decoder(x, attention_mask=attention_mask, caches=caches, training=training)
+
+    @property
+    def num_cache_layers(self) -> int:
+        """Layers that have a cache."""
+        return int(self.config.num_layers)
+
+    def cache_shape(self, batch: Any, length: Any) -> tuple[Any, ...]:
+        """Shape `(B, H, S, D)` of the keys (and of the values) of one layer."""
+        heads = self.config.num_heads
+        return batch, heads, length, self.config.hidden_dim // heads
+
+    def rows(self) -> list[Row]:
+        """The weight table; `Conv1D` keeps its weight `(in, out)`, as Keras does."""
+        layer = [
+            *norm("attention_norm", "ln_1"),
+            *fused(["attention/query", "attention/key", "attention/value"], "attn.c_attn", transpose=False),
+            *dense("attention/output", "attn.c_proj", transpose=False),
+            *norm("feed_forward_norm", "ln_2"),
+            *dense("feed_forward/intermediate", "mlp.c_fc", transpose=False),
+            *dense("feed_forward/output", "mlp.c_proj", transpose=False),
+        ]
+        return [
+            *embedding("tokens", "wte"),
+            *embedding("positions", "wpe"),
+            *repeat(self.config.num_layers, nested(layer, "decoder/layer_{i}/", "h.{i}.")),
+            *norm("decoder/final_norm", "ln_f"),
+        ]
+
+
+class Gpt2CausalLM(CausalLM):
+    """GPT-2 for generation."""
+
+    backbone_type = Gpt2
+    architecture = "GPT2LMHeadModel"
+
+
+class Gpt2Features(CausalFeatures):
+    """GPT-2 without head."""
+
+    backbone_type = Gpt2
+    architecture = "GPT2Model"
+
+
+class Gpt2TextClassification(CausalClassification):
+    """GPT-2 for classes of texts."""
+
+    backbone_type = Gpt2
+    architecture = "GPT2ForSequenceClassification"
+    head_table = dense("", "score", bias=False)
+
+
+MODELS = {model.task: model for model in (Gpt2CausalLM, Gpt2Features, Gpt2TextClassification)}
