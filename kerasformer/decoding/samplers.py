@@ -27,8 +27,8 @@ def check_finite(logits: np.ndarray) -> None:
     if not np.isfinite(greatest).all():
         raise GenerationError(
             "no token can be chosen. Expected a finite greatest logit in each row. "
-            f"Received: {greatest[~np.isfinite(greatest)][0]}. Check that the rules (suppress_tokens, ...) leave a token, "
-            "and that the model's weights hold no NaN."
+            f"Received: {greatest[~np.isfinite(greatest)][0]}. "
+            "Check that the rules (suppress_tokens, ...) leave a token, and that the model's weights hold no NaN."
         )
 
 
@@ -180,21 +180,21 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     almost always hold it; only if they do not are more looked at.
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
-    probabilities = softmax(candidates.logits)
-    size = probabilities.shape[1]
+    size = candidates.logits.shape[1]
+    greatest = candidates.logits.max(axis=1, keepdims=True)
+    mass = config.top_p * np.exp(candidates.logits - greatest).sum(axis=1, keepdims=True, dtype=np.float64)
     for count in (256, 4096, size):
-        count = min(count, size)
-        places = np.argpartition(probabilities, size - count, axis=1)[:, size - count :]
-        best = np.take_along_axis(probabilities, places, axis=1)
-        if count == size or (best.sum(axis=1) >= config.top_p).all():
+        best = _keep(candidates, _best(candidates.logits, count)) if count < size else candidates
+        powers = np.exp(best.logits - greatest).astype(np.float64)  # float32 sums would lose small tails
+        if (powers.sum(axis=1, keepdims=True) >= mass).all():
             break
-    order = np.argsort(-best, axis=1, kind="stable")
-    best = np.take_along_axis(best, order, axis=1)
-    inside = np.cumsum(best, axis=1) - best < config.top_p
+    order = np.argsort(-powers, axis=1, kind="stable")
+    powers = np.take_along_axis(powers, order, axis=1)
+    inside = powers.cumsum(axis=1) - powers < mass
     inside[:, : _least(config)] = True
-    kept = np.zeros(probabilities.shape, dtype=bool)
-    np.put_along_axis(kept, np.take_along_axis(places, order, axis=1), inside, axis=1)
-    return _keep(candidates, kept)
+    kept = np.zeros_like(inside)
+    np.put_along_axis(kept, order, inside, axis=1)
+    return _keep(best, kept)
 
 
 @cut(when=lambda config: config.min_p is not None)

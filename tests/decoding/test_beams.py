@@ -1,0 +1,97 @@
+"""Beam search against all that could be said; its equality with `transformers` is in test_parity."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import GenerationConfig, generate
+from kerasformer.decoding.samplers import log_softmax
+from kerasformer.errors import GenerationError
+from tests.decoding.engines import Toy
+
+IDS = np.array([[3, 1], [2, 0], [4, 4]])
+MASK = np.array([[1, 1], [1, 0], [1, 1]])
+
+
+def test_enough_beams_find_the_best_sequence() -> None:
+    engine, length = Toy(vocab_size=5), 3
+    output = generate(engine, IDS[:1], config=GenerationConfig(num_beams=25, max_new_tokens=length))
+
+    def score(tokens: tuple[int, ...]) -> float:
+        row = np.array([*IDS[0], *tokens])
+        places = range(2, 2 + length)
+        return sum(float(log_softmax(np.asarray(engine.of(row[:place]))[None])[0, row[place]]) for place in places)
+
+    best = max(itertools.product(range(5), repeat=length), key=score)
+    assert output.sequences[0].tolist() == list(best)
+    np.testing.assert_allclose(output.scores, [score(best) / length], rtol=1e-5)
+
+
+def test_more_beams_find_no_worse() -> None:
+    prompts = np.arange(12)[:, None]
+    scores = [generate(Toy(), prompts, config=GenerationConfig(num_beams=n, max_new_tokens=6)).scores for n in (2, 60)]
+    assert (scores[1] >= scores[0] - 1e-6).all() and (scores[1] > scores[0] + 1e-6).any()
+
+
+def test_results_come_best_first() -> None:
+    config = GenerationConfig(num_beams=4, num_return_sequences=3, max_new_tokens=5, eos_token_id=(2, 5))
+    output = generate(Toy(), IDS, MASK, config)
+    assert len(output.sequences) == len(output.finish_reasons) == 9
+    assert output.scores is not None and output.scores.dtype == np.float32
+    assert (np.diff(output.scores.reshape(3, 3), axis=1) <= 0).all()
+    for sequence, reason in zip(output.sequences, output.finish_reasons, strict=True):
+        assert (reason == "eos") == (sequence[-1] in (2, 5))
+        assert not set(sequence[:-1].tolist()) & {2, 5}
+
+
+@pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"do_sample": True, "seed": 1}], ids=str)
+def test_a_prompt_is_the_same_alone_or_in_a_batch(settings: dict[str, Any]) -> None:
+    config = GenerationConfig(num_beams=3, max_new_tokens=12, eos_token_id=(2, 5), **settings)
+    engine = Toy()
+    together = generate(engine, IDS, MASK, config)
+    assert min(engine.batches) < max(engine.batches) == 9  # prompts left the batch
+    count = 1 if "seed" in settings else 3  # a prompt's random numbers depend on its place
+    for row in range(count):
+        alone = generate(Toy(), IDS[row : row + 1], MASK[row : row + 1], config)
+        assert alone.sequences[0].tolist() == together.sequences[row].tolist()
+
+
+def test_drawn_beams() -> None:
+    config = GenerationConfig(num_beams=3, max_new_tokens=6, top_k=4, seed=1)
+    texts = [str([s.tolist() for s in generate(Toy(), IDS, MASK, config.replace(seed=s)).sequences]) for s in range(4)]
+    assert len(set(texts)) > 1
+    again = generate(Toy(), IDS, MASK, config.replace(seed=2))
+    assert str([sequence.tolist() for sequence in again.sequences]) == texts[2]
+
+
+def test_a_state_moves_only_when_parents_change() -> None:
+    # Token 1 can only follow itself in the first beam, so from the second step on each beam continues itself.
+    engine = Toy(4, of=lambda row: np.array([-50.0, 0.0, -1.0, -50.0]) if len(row) == 1 else 30.0 * np.eye(4)[row[-1]])
+    generate(engine, np.array([[3]]), config=GenerationConfig(num_beams=2, max_new_tokens=6))
+    assert engine.reorders == 2  # the expansion to two beams, and their split after the first step
+
+
+def test_stops_and_full_engines() -> None:
+    config = GenerationConfig(num_beams=2, max_new_tokens=30)
+    output = generate(Toy(), IDS, MASK, config, stop=lambda tokens: len(tokens) == 3)
+    assert output.finish_reasons == ["stop"] * 3
+    assert [len(sequence) for sequence in output.sequences] == [3, 3, 3]
+    with pytest.warns(UserWarning, match="3 of 3 sequences were cut after 4"):
+        assert generate(Toy(capacity=6), IDS, MASK, config).finish_reasons == ["capacity"] * 3
+
+
+def test_tiny_vocabularies() -> None:
+    output = generate(Toy(1), np.array([[0]]), config=GenerationConfig(num_beams=3, max_new_tokens=4))
+    assert output.sequences[0].tolist() == [0, 0, 0, 0]
+
+
+def test_logits_without_a_choice_are_refused() -> None:
+    broken = Toy(4, of=lambda row: np.full(4, np.nan))
+    with pytest.raises(GenerationError, match="Received: nan"):
+        generate(broken, IDS[:1, 1:], config=GenerationConfig(num_beams=2))
+    with pytest.raises(GenerationError, match="Received: -inf"):
+        generate(Toy(4), IDS[:1, 1:], config=GenerationConfig(num_beams=2, suppress_tokens=range(4)))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import GenerationError
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_new_tokens": 0}, {"max_new_tokens": 1.5}, {"max_new_tokens": True}, {"min_length": -1}, {"num_beams": 0},
+        {"temperature": 0}, {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": "hot"},
+        {"top_p": 1.1}, {"top_p": -0.1}, {"top_k": -1}, {"top_k": 2.5}, {"min_p": 2}, {"repetition_penalty": 0},
+        {"early_stopping": "always"}, {"eos_token_id": -1}, {"eos_token_id": [3, None]}, {"bad_words_ids": [[]]},
+        {"bad_words_ids": [3]}, {"sequence_bias": [[[], 1.0]]}, {"stop_strings": ""}, {"seed": -1}, {"seed": "x"},
+        {"length_penalty": float("inf")}, {"do_sample": "yes"}, {"no_repeat_ngram_size": -2},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_that_cannot_be_are_named(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(GenerationError, match=f"{name} must be .*Received: {name}="):
+        GenerationConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_return_sequences": 2}, {"num_beams": 2, "num_return_sequences": 3},
+     {"num_beams": 2, "num_return_sequences": 3, "do_sample": True}],
+    ids=str,
+)  # fmt: skip
+def test_more_results_than_hypotheses(settings: dict[str, Any]) -> None:
+    with pytest.raises(GenerationError, match="num_return_sequences must not exceed num_beams"):
+        GenerationConfig(**settings)
+
+
+def test_unknown_names_get_the_nearest_known_one() -> None:
+    with pytest.raises(GenerationError, match="Did you mean temperature?"):
+        GenerationConfig().replace(temprature=0.5)
+    with pytest.raises(GenerationError, match="Known names: .*top_k"):
+        GenerationConfig().replace(xyzzy=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "samples"),
+    [({}, False), ({"top_p": 0.9}, True), ({"temperature": 0.7}, True), ({"top_k": 5}, True), ({"seed": 1}, True),
+     ({"top_k": 5, "do_sample": False}, False), ({"num_beams": 3, "seed": 1}, False),
+     ({"num_beams": 3, "top_k": 4}, True), ({"repetition_penalty": 2.0}, False)],
+    ids=str,
+)  # fmt: skip
+def test_settings_of_sampling_ask_for_it(settings: dict[str, Any], samples: bool) -> None:
+    assert GenerationConfig(**settings).do_sample is samples
+    assert GenerationConfig.from_dict({}).replace(**settings).do_sample is samples
+
+
+def test_a_file_does_not_sample_unless_it_says_so() -> None:
+    assert GenerationConfig.from_dict({"top_p": 0.9}).do_sample is False
+    assert GenerationConfig.from_dict({"top_p": 0.9, "do_sample": True}).do_sample is True
+    assert GenerationConfig.from_dict({"do_sample": False}).replace(top_p=0.9).do_sample is True
+
+
+def test_a_call_wins_over_the_file() -> None:
+    file = GenerationConfig.from_dict({"max_new_tokens": 5, "min_new_tokens": 3})
+    assert file.replace(max_length=30).max_new_tokens is None
+    assert file.replace(min_length=2).min_new_tokens is None
+    assert file.replace(max_new_tokens=None).max_new_tokens is None
+    assert file.replace(top_p=None).top_p == 1
+
+
+def test_numbers_of_numpy_and_single_ids_are_accepted() -> None:
+    config = GenerationConfig(eos_token_id=7, max_new_tokens=np.int64(3), suppress_tokens=np.array([1, 2]))
+    assert config.eos_token_id == (7,)
+    assert config.suppress_tokens == (1, 2)
+    assert json.loads(json.dumps(config.to_dict())) == {
+        "max_new_tokens": 3, "suppress_tokens": [1, 2], "eos_token_id": 7,
+    }  # fmt: skip
+
+
+def test_round_trip_of_every_setting() -> None:
+    values: dict[str, Any] = {
+        "bad_words_ids": [[1, 2], [3]], "sequence_bias": {(4, 5): -1.5}, "suppress_tokens": [1], "seed": 4,
+        "begin_suppress_tokens": [2, 3], "forced_eos_token_id": 2, "eos_token_id": [1, 2], "stop_strings": "end",
+        "early_stopping": "never", "do_sample": True, "temperature": 0.5, "top_p": 0.5, "typical_p": 0.5,
+        "epsilon_cutoff": 0.5, "eta_cutoff": 0.5, "min_p": 0.5, "length_penalty": -1.0, "repetition_penalty": 1.5,
+    }  # fmt: skip
+    for field in dataclasses.fields(GenerationConfig):
+        values.setdefault(field.name, 4)
+    config = GenerationConfig(**values)
+    again = GenerationConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == config
+    assert set(config.to_dict()) == {field.name for field in dataclasses.fields(GenerationConfig)}
+
+
+def test_the_default_file_is_empty() -> None:
+    assert GenerationConfig().to_dict() == {}
+
+
+def test_fields_without_effect_are_told_and_neutral_ones_are_not() -> None:
+    with pytest.warns(UserWarning, match="not implemented.*: guidance_scale=3.0, penalty_alpha=0.6"):
+        GenerationConfig.from_dict({"guidance_scale": 3.0, "penalty_alpha": 0.6, "use_cache": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        neutral = {"guidance_scale": 1.0, "renormalize_logits": False, "max_time": None, "num_beam_groups": 1}
+        GenerationConfig.from_dict({**neutral, "_from_model_config": True, "transformers_version": "5.23.0"})
+
+
+def test_old_checkpoints_keep_settings_in_the_model_config() -> None:
+    model_config = {"eos_token_id": 2, "num_beams": 4, "hidden_size": 8, "max_length": 12}
+    config = GenerationConfig.from_dict({"eos_token_id": 3, "num_beams": None}, model_config)
+    assert (config.eos_token_id, config.num_beams, config.max_length) == ((3,), 4, 12)
+
+
+def test_the_default_of_every_setting_is_that_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.GenerationConfig._get_default_generation_params()
+    ours = GenerationConfig()
+    for name in {field.name for field in dataclasses.fields(GenerationConfig)} & set(theirs):
+        if name not in ("top_k", "max_length"):  # top_k: told in the docstring; max_length 20 is DEFAULT_NEW_TOKENS
+            assert (getattr(ours, name) or None) == (theirs[name] or None), name
