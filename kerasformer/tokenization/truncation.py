@@ -97,14 +97,15 @@ def _room(counts: list[int], cut: Cut, special: int) -> tuple[int, int]:
     if first + second <= budget:
         return first, second
     if cut.strategy == "only_first":
-        first = budget - second
+        first = kept = budget - second
     elif cut.strategy == "only_second":
-        second = budget - first
+        second = kept = budget - first
     else:
         # The shorter text keeps up to half; on equal lengths the second gets the odd token.
-        shorter = min(first, second, max(budget, -1) // 2)
+        shorter = min(first, second, budget // 2)
         first, second = (shorter, budget - shorter) if first <= second else (budget - shorter, shorter)
-    if min(first, second) < 0:
+        kept = budget
+    if kept < 1:
         raise InputError(
             f"max_length leaves no room: {special} special tokens and texts of {counts[0]} and {counts[1]} tokens "
             f"cannot be cut to it by {cut.strategy!r}. Received: max_length={cut.limit}. Give a larger one"

@@ -1,0 +1,137 @@
+"""Tiny tokenizers of every kind, trained here, as folders that look like downloaded checkpoints."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from tests.tokenization.samples import CORPUS
+
+Checkpoint = Callable[..., Path]
+
+
+def _wordpiece(lowercase: bool) -> dict[str, str]:
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    backend.train_from_iterator(CORPUS, trainer)
+    vocab = backend.get_vocab()
+    return {"vocab.txt": "\n".join(sorted(vocab, key=vocab.__getitem__)) + "\n"}
+
+
+def _bpe(special: list[str], names: tuple[str, str] = ("vocab.json", "merges.txt")) -> dict[str, str]:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    model = json.loads(backend.to_str())["model"]
+    rules = [rule if isinstance(rule, str) else " ".join(rule) for rule in model["merges"]]
+    return {names[0]: json.dumps(model["vocab"]), names[1]: "\n".join(["#version: 0.2", *rules]) + "\n"}
+
+
+def _spiece(**options: Any) -> dict[str, bytes]:
+    trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
+    model = io.BytesIO()
+    trainer.train(
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        vocab_size=250,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        bos_id=-1,
+        **options,
+    )
+    return {"spiece.model": model.getvalue()}
+
+
+def _t5() -> dict[str, bytes]:
+    return _spiece(pad_id=0, eos_id=1, unk_id=2)
+
+
+def _albert() -> dict[str, bytes]:
+    symbols = {"control_symbols": "[CLS],[SEP]", "user_defined_symbols": "[MASK],(,),.,£"}
+    return _spiece(pad_id=0, unk_id=1, eos_id=-1, normalization_rule_name="nfkc", **symbols)
+
+
+_ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_END = "<|endoftext|>"
+
+# name: (vocabulary files, config.json, tokenizer_config.json or None)
+CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, Any] | None]] = {
+    "bert-uncased": (lambda: _wordpiece(True), {"model_type": "bert"}, None),
+    "bert-cased": (
+        lambda: _wordpiece(False),
+        {"model_type": "bert"},
+        {"do_lower_case": False, "model_max_length": 64, "tokenizer_class": "BertTokenizerFast"},
+    ),
+    "bert-accents": (
+        lambda: _wordpiece(True),
+        {"model_type": "bert"},
+        {"strip_accents": False, "tokenize_chinese_chars": False},
+    ),
+    "distilbert": (
+        lambda: _wordpiece(True),
+        {"model_type": "distilbert"},
+        {"tokenizer_class": "DistilBertTokenizer"},
+    ),
+    "gpt2": (lambda: _bpe([_END]), {"model_type": "gpt2"}, None),
+    "gpt2-bos": (
+        lambda: _bpe([_END]),
+        {"model_type": "gpt2"},
+        {"add_prefix_space": True, "add_bos_token": True, "pad_token": "[PAD]"},
+    ),
+    "roberta": (lambda: _bpe(_ROBERTA), {"model_type": "roberta"}, None),
+    "t5": (_t5, {"model_type": "t5"}, None),
+    "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
+    "albert": (_albert, {"model_type": "albert"}, None),
+    "albert-cased": (_albert, {"model_type": "albert"}, {"do_lower_case": False, "keep_accents": True}),
+}
+
+
+def write(folder: Path, files: dict[str, Any]) -> Path:
+    """Writes files of a checkpoint: text, bytes, or values that become JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        data = content if isinstance(content, (str, bytes)) else json.dumps(content)
+        (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A function from the name of a case to its folder, which tests must not change."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            vocabulary, config, options = CASES[name]
+            files = {**vocabulary(), "config.json": config}
+            if options is not None:
+                files["tokenizer_config.json"] = options
+            made[name] = write(tmp_path_factory.mktemp(name), files)
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def copied(checkpoint: Checkpoint, tmp_path: Path) -> Checkpoint:
+    """A function from the name of a case to a copy of its folder, with files added, replaced or (`None`) left out."""
+
+    def copy(name: str, **changes: Any) -> Path:
+        files: dict[str, Any] = {path.name: path.read_bytes() for path in checkpoint(name).iterdir()}
+        files |= {key.replace("__", "."): value for key, value in changes.items()}
+        return write(tmp_path / name, {key: value for key, value in files.items() if value is not None})
+
+    return copy

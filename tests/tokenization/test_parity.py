@@ -1,0 +1,150 @@
+"""The same ids, offsets, masks, windows and texts as transformers gives for the same folder."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.errors import InputError
+from kerasformer.tokenization import Tokenizer, TruncationWarning, load_tokenizer
+from tests.tokenization.conftest import CASES, Checkpoint
+from tests.tokenization.samples import TEXTS
+
+transformers = pytest.importorskip("transformers")
+
+QUESTIONS = ["Who was tired?", "What is the use of a book", ""]
+CONTEXTS = ["Alice was beginning to get very tired of sitting by her sister " * 4, "no pictures", "late"]
+
+
+@pytest.fixture(params=CASES)
+def both(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> tuple[Any, Tokenizer]:
+    folder = checkpoint(request.param)
+    return reference(folder), load_tokenizer(folder)
+
+
+def reference(folder: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(str(folder))
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_ids(both: tuple[Any, Tokenizer], special: bool) -> None:
+    theirs, ours = both
+    for text in TEXTS:
+        assert ours.encode(text, special) == theirs.encode(text, add_special_tokens=special), text
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_decode(both: tuple[Any, Tokenizer], skip: bool) -> None:
+    theirs, ours = both
+    for text in TEXTS:
+        ids = ours.encode(text)
+        assert ours.decode(ids, skip_special_tokens=skip) == theirs.decode(ids, skip_special_tokens=skip), text
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_arrays(both: tuple[Any, Tokenizer], pairs: bool) -> None:
+    theirs, ours = both
+    if theirs.pad_token is None:
+        theirs.pad_token = theirs.eos_token
+    second = TEXTS[::-1] if pairs else None
+    expected = theirs(
+        TEXTS,
+        second,
+        padding=True,
+        return_tensors="np",
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        return_token_type_ids=True,
+    )
+    received = ours(TEXTS, second)
+    np.testing.assert_array_equal(received.input_ids, expected["input_ids"])
+    np.testing.assert_array_equal(received.attention_mask, expected["attention_mask"])
+    np.testing.assert_array_equal(received.token_type_ids, expected["token_type_ids"])
+    np.testing.assert_array_equal(received.offsets, expected["offset_mapping"])
+    np.testing.assert_array_equal(received.special_tokens_mask, expected["special_tokens_mask"])
+    for row in range(len(TEXTS)):
+        words = [-1 if word is None else word for word in expected.word_ids(row)]
+        sequences = [-1 if text is None else text for text in expected.sequence_ids(row)]
+        assert received.word_ids[row].tolist() == words
+        assert received.sequence_ids[row].tolist() == sequences
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("strategy", ["only_first", "only_second", "longest_first"])
+def test_truncated_pairs(both: tuple[Any, Tokenizer], strategy: Any, side: Any) -> None:
+    theirs, ours = both
+    theirs.truncation_side = ours.truncation_side = side
+    for question, context in zip(QUESTIONS, CONTEXTS, strict=True):
+        for limit in range(5, 30, 3):
+            settings = {"truncation": strategy, "max_length": limit}
+            try:
+                expected = theirs(question, context, **settings)["input_ids"]
+            except Exception as error:
+                assert "Truncation error" in str(error)
+                with pytest.raises(InputError, match="leaves no room"):
+                    ours(question, context, **settings)
+                continue
+            assert len(expected) <= limit
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TruncationWarning)
+                assert ours(question, context, **settings).input_ids[0].tolist() == expected
+
+
+@pytest.mark.parametrize(("strategy", "stride"), [("only_first", 0), ("only_second", 0), ("only_second", 3)])
+def test_windows(both: tuple[Any, Tokenizer], strategy: Any, stride: int) -> None:
+    theirs, ours = both
+    theirs.pad_token = theirs.pad_token or theirs.eos_token
+    texts = (QUESTIONS, CONTEXTS) if strategy == "only_second" else (CONTEXTS, QUESTIONS)
+    settings = {"truncation": strategy, "max_length": 40, "stride": stride}
+    expected = theirs(
+        *texts,
+        **settings,
+        padding="max_length",
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_tensors="np",
+    )
+    received = ours(*texts, **settings, padding="max_length", return_overflowing=True)
+    assert len(received) > len(CONTEXTS), "the sample must need windows"
+    np.testing.assert_array_equal(received.input_ids, expected["input_ids"])
+    np.testing.assert_array_equal(received.offsets, expected["offset_mapping"])
+    np.testing.assert_array_equal(received.overflow_to_sample, expected["overflow_to_sample_mapping"])
+
+
+def test_named_tokens(both: tuple[Any, Tokenizer]) -> None:
+    theirs, ours = both
+    for name in ("pad", "eos", "bos", "unk", "cls", "sep", "mask"):
+        assert getattr(ours, f"{name}_token") == getattr(theirs, f"{name}_token"), name
+        assert getattr(ours, f"{name}_token_id") == getattr(theirs, f"{name}_token_id"), name
+    assert ours.vocab_size == len(theirs)
+    assert ours.padding_side == theirs.padding_side
+
+
+def test_saved_folder_is_read_alike(both: tuple[Any, Tokenizer], tmp_path: Path) -> None:
+    _, ours = both
+    ours.save(tmp_path)
+    theirs, again = reference(tmp_path), load_tokenizer(tmp_path)
+    assert again.special_tokens == ours.special_tokens
+    assert again.all_special_ids == ours.all_special_ids
+    assert again.model_max_length == ours.model_max_length
+    assert list(again(TEXTS).inputs) == list(ours(TEXTS).inputs)
+    for text in TEXTS:
+        ids = ours.encode(text)
+        assert again.encode(text) == theirs.encode(text) == ids
+        assert again.decode(ids, True) == theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids, True)
+
+
+@pytest.mark.parametrize("name", ["bert-cased", "gpt2-bos", "roberta", "t5", "albert"])
+def test_tokenizer_json_of_transformers(name: str, checkpoint: Checkpoint, copied: Checkpoint, tmp_path: Path) -> None:
+    reference(checkpoint(name)).save_pretrained(str(tmp_path / "theirs"))
+    (tmp_path / "theirs" / "config.json").write_bytes((checkpoint(name) / "config.json").read_bytes())
+    theirs, ours = reference(tmp_path / "theirs"), load_tokenizer(tmp_path / "theirs")
+    for text in TEXTS:
+        ids = theirs.encode(text)
+        assert ours.encode(text) == ids, text
+        assert ours.decode(ids, True) == theirs.decode(ids, skip_special_tokens=True), text
+    assert ours.special_tokens == load_tokenizer(checkpoint(name)).special_tokens

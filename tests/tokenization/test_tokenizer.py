@@ -1,0 +1,217 @@
+"""Batches, sides, widths, warnings and refusals of a loaded tokenizer."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers
+
+from kerasformer.errors import InputError, TokenizerError
+from kerasformer.tokenization import Tokenizer, TruncationWarning, load_tokenizer
+from tests.tokenization.samples import TEXTS
+
+LONG = "Alice was beginning to get very tired of sitting by her sister " * 3
+
+
+@pytest.fixture
+def bert(checkpoint):
+    return load_tokenizer(checkpoint("bert-cased"))
+
+
+@pytest.fixture
+def gpt2(checkpoint):
+    return load_tokenizer(checkpoint("gpt2"))
+
+
+def test_one_text_is_a_batch_of_one(bert):
+    batch = bert("the Rabbit")
+    assert batch.input_ids.shape == (1, len(bert.encode("the Rabbit")))
+    assert batch.input_ids.dtype == batch.attention_mask.dtype == batch.offsets.dtype == np.int32
+    assert len(batch) == 1
+
+
+def test_inputs_are_what_the_model_takes(bert, gpt2, checkpoint):
+    assert set(bert("a").inputs) == {"input_ids", "attention_mask", "token_type_ids"}
+    assert set(gpt2("a").inputs) == {"input_ids", "attention_mask"}
+    assert set(load_tokenizer(checkpoint("distilbert"))("a").inputs) == {"input_ids", "attention_mask"}
+    assert set(load_tokenizer(checkpoint("albert"))("a").inputs) == set(bert("a").inputs)
+
+
+def test_offsets_point_into_the_text(bert):
+    question, context = "Who is it?", "the White Rabbit"
+    batch = bert([question], [context])
+    texts = {0: question, 1: context}
+    words = [
+        texts[text][start:end]
+        for text, (start, end) in zip(batch.sequence_ids[0], batch.offsets[0], strict=True)
+        if text >= 0
+    ]
+    assert "".join(words) == (question + context).replace(" ", "")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_side(bert, side):
+    bert.padding_side = side
+    batch = bert(["the", "the White Rabbit"])
+    filled = batch.attention_mask[0]
+    assert filled.sum() == 3
+    assert filled[0] == (side == "right")
+    assert (batch.input_ids[0][filled == 0] == bert.pad_token_id).all()
+    assert (batch.special_tokens_mask[0][filled == 0] == 1).all()
+    assert (batch.word_ids[0][filled == 0] == -1).all()
+    other = "left" if side == "right" else "right"
+    np.testing.assert_array_equal(
+        bert(["the"], padding_side=other, pad_to=5).attention_mask[0][::-1][:3].sum() == 3, other == "left"
+    )
+
+
+def test_gpt2_pads_with_its_end_token(gpt2):
+    batch = gpt2(["a", "a long text"], padding_side="left")
+    assert gpt2.pad_token is None and gpt2.pad_token_id is None
+    assert batch.input_ids[0, 0] == gpt2.eos_token_id
+    assert batch.attention_mask[0, 0] == 0
+
+
+def test_padding_needs_a_token():
+    backend = Backend(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = Tokenizer(backend)
+    assert tokenizer(["a b", "b a"]).input_ids.tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(InputError, match="need a padding token"):
+        tokenizer(["a", "b a"])
+
+
+def test_widths(bert):
+    text = "the Rabbit"
+    length = len(bert.encode(text))
+    assert bert(text, pad_to=50).input_ids.shape == (1, 50)
+    assert bert(text, pad_to=[4 * length, length + 1, 2]).input_ids.shape == (1, length + 1)
+    assert bert(text, pad_to=2).input_ids.shape == (1, length)
+    assert bert(text, padding="max_length", max_length=33).input_ids.shape == (1, 33)
+    assert bert(text, padding="max_length").input_ids.shape == (1, bert.model_max_length)
+    assert bert([text, text], padding=False).input_ids.shape == (2, length)
+    with pytest.raises(InputError, match="rows of an array have one length"):
+        bert([text, "a"], padding=False)
+
+
+def test_truncation_says_what_is_lost(bert):
+    had = len(bert.encode(LONG, add_special_tokens=False))
+    with pytest.warns(TruncationWarning, match=rf"truncated to 20 tokens: text 1 lost {had - 18} of {had} tokens$"):
+        batch = bert(["the", LONG], truncation=True, max_length=20)
+    assert batch.input_ids.shape == (2, 20)
+    with pytest.warns(TruncationWarning, match="truncated to 64"):
+        assert bert(LONG * 3, truncation=True).input_ids.shape == (1, 64)
+
+
+def test_nothing_is_said_where_nothing_is_lost(bert):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(bert("the", truncation=True)) == 1
+        assert bert(LONG).input_ids.shape[1] > 64 or bert(LONG * 3).input_ids.shape[1] > 64
+        batch = bert(LONG, truncation=True, max_length=10, stride=2, return_overflowing=True)
+    assert batch.overflow_to_sample.tolist() == [0] * len(batch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"text": []}, "at least one text. Received: an empty batch"),
+        ({"text": None}, "must be a str or a list of them. Received: NoneType"),
+        ({"text": ["a", 5]}, "Received: int, str"),
+        ({"text": b"a"}, "Received: bytes"),
+        ({"text": ["a", "b"], "pair": ["c"]}, "equal number. Received: 2 and 1"),
+        ({"text": "a", "pair": ["c"]}, "equal number"),
+        ({"text": "a \ud83d b"}, "surrogate"),
+        ({"text": "a", "padding": "longest"}, "padding must be True, False or 'max_length'"),
+        ({"text": "a", "padding_side": "top"}, "padding_side must be 'left' or 'right'. Received: 'top'"),
+        ({"text": "a", "truncation": "both"}, "truncation must be"),
+        ({"text": "a", "truncation": True, "max_length": 0}, "max_length of at least 1"),
+        ({"text": "a", "return_overflowing": True}, "windows come from truncation"),
+        ({"text": "a", "pair": "b", "truncation": True, "return_overflowing": True}, "which text is cut"),
+        (
+            {"text": LONG, "truncation": True, "max_length": 9, "stride": 7, "return_overflowing": True},
+            "stride must be",
+        ),
+    ],
+)
+def test_bad_input(bert, arguments, message):
+    with pytest.raises(InputError, match=message):
+        bert(**arguments)
+
+
+def test_lengths_that_nobody_knows(gpt2):
+    assert gpt2.model_max_length is None
+    with pytest.raises(InputError, match="needs a max_length"):
+        gpt2("a", truncation=True)
+    with pytest.raises(InputError, match="needs max_length"):
+        gpt2("a", padding="max_length")
+
+
+def test_decode(bert):
+    ids = bert.encode("the White Rabbit")
+    assert bert.decode(ids, skip_special_tokens=True) == "the White Rabbit"
+    assert bert.decode(np.array(ids)) == "[CLS] the White Rabbit [SEP]"
+    assert bert.batch_decode(np.array([ids, ids]), True) == ["the White Rabbit"] * 2
+    assert bert.decode([]) == ""
+    assert bert.decode([*ids, 10**6]) == bert.decode(ids)
+    for bad in ([[1, 2]], [0.5], [-100, 1], [2**40], "abc"):
+        with pytest.raises(InputError, match="flat sequence of 32-bit integers"):
+            bert.decode(bad)
+    assert bert.id_to_token(-1) is bert.id_to_token(10**12) is bert.token_to_id("Zebra") is None
+
+
+def test_spaces_are_cleaned_up_where_the_folder_asks(copied):
+    plain = load_tokenizer(copied("t5"))
+    asks = load_tokenizer(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
+    ids = plain.encode("it is late . is n't it ?", add_special_tokens=False)
+    assert plain.decode(ids) == "it is late . is n't it ?"
+    assert asks.decode(ids) == "it is late. isn't it?"
+
+
+def test_threads_share_a_tokenizer(bert):
+    expected = {limit: None for limit in (8, 16, 1000)}
+    failures = []
+
+    def work(limit):
+        for _ in range(30):
+            shape = bert(LONG, truncation="only_first", max_length=limit, return_overflowing=True).input_ids.shape
+            expected[limit] = expected[limit] or shape
+            if shape != expected[limit] or shape[1] > limit:
+                failures.append((limit, shape))
+
+    threads = [threading.Thread(target=work, args=(limit,)) for limit in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_copies_and_pickles(bert):
+    for twin in (copy.deepcopy(bert), pickle.loads(pickle.dumps(bert))):
+        assert [twin.encode(text) for text in TEXTS] == [bert.encode(text) for text in TEXTS]
+        assert twin.special_tokens == bert.special_tokens
+
+
+def test_tokens_that_the_vocabulary_lacks_are_added(gpt2):
+    size = gpt2.vocab_size
+    tokenizer = Tokenizer(gpt2.backend, special_tokens={"eos_token": gpt2.eos_token, "pad_token": "<new>"})
+    assert tokenizer.vocab_size == size + 1
+    assert tokenizer.pad_token_id == size
+    assert tokenizer.all_special_ids == [gpt2.eos_token_id, size]
+
+
+def test_save_leaves_no_half_files(bert, tmp_path):
+    bert.save(tmp_path / "new" / "folder")
+    names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert names == ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(TokenizerError, match="cannot be written to"):
+        bert.save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "in the way"
