@@ -1,0 +1,206 @@
+"""Which files are read, what they may say, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers, processors
+
+from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.tokenization import has_tokenizer, load_tokenizer
+from tests.tokenization.conftest import CASES, write
+from tests.tokenization.samples import TEXTS
+
+TEXT = "The Rabbit said: über [MASK] 🙂"
+
+
+def without_config(name):
+    return {"config__json": None, "tokenizer_config__json": None}
+
+
+@pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "t5", "albert"])
+def test_a_vocabulary_alone_is_recognized(name, checkpoint, copied):
+    expected, alone = load_tokenizer(checkpoint(name)), load_tokenizer(copied(name, **without_config(name)))
+    assert [alone.encode(text) for text in TEXTS] == [expected.encode(text) for text in TEXTS]
+    assert alone.special_tokens == expected.special_tokens
+
+
+@pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "t5", "albert"])
+def test_tokenizer_json_alone_is_recognized(name, checkpoint, tmp_path):
+    expected = load_tokenizer(checkpoint(name))
+    write(tmp_path, {"tokenizer.json": expected.backend.to_str()})
+    alone = load_tokenizer(tmp_path)
+    assert [alone.encode(text) for text in TEXTS] == [expected.encode(text) for text in TEXTS]
+    assert alone.special_tokens == expected.special_tokens
+    assert list(alone("a").inputs) == list(expected("a").inputs)
+
+
+def test_gpt2_files_under_their_first_names(checkpoint, copied):
+    original = checkpoint("gpt2")
+    files = {
+        "encoder__json": (original / "vocab.json").read_bytes(),
+        "vocab__bpe": (original / "merges.txt").read_bytes(),
+    }
+    renamed = load_tokenizer(copied("gpt2", vocab__json=None, merges__txt=None, **files))
+    assert renamed.encode(TEXT) == load_tokenizer(original).encode(TEXT)
+
+
+def test_tokenizer_json_wins_over_the_vocabulary(checkpoint, copied):
+    other = load_tokenizer(checkpoint("gpt2"))
+    folder = copied("bert-cased", tokenizer__json=other.backend.to_str())
+    assert load_tokenizer(folder).encode(TEXT) == other.encode(TEXT)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_stated_options_win_over_tokenizer_json(lower, checkpoint, copied):
+    ready = load_tokenizer(checkpoint("bert-uncased")).backend.to_str()
+    folder = copied("bert-uncased", tokenizer__json=ready, tokenizer_config__json={"do_lower_case": lower})
+    assert (load_tokenizer(folder).encode("RABBIT") == load_tokenizer(folder).encode("rabbit")) is lower
+    generic = {"do_lower_case": not lower, "tokenizer_class": "PreTrainedTokenizerFast"}
+    folder = copied("bert-uncased", tokenizer__json=ready, tokenizer_config__json=generic)
+    assert load_tokenizer(folder).encode("RABBIT") == load_tokenizer(folder).encode("rabbit")
+
+
+def test_padding_and_truncation_inside_tokenizer_json_are_switched_off(checkpoint, copied):
+    backend = load_tokenizer(checkpoint("bert-cased")).backend
+    twin = Backend.from_str(backend.to_str())
+    twin.enable_truncation(4)
+    twin.enable_padding(length=50)
+    tokenizer = load_tokenizer(copied("bert-cased", tokenizer__json=twin.to_str()))
+    assert tokenizer.encode(TEXT) == backend.encode(TEXT).ids
+
+
+def test_added_tokens_get_the_ids_that_are_written_down(checkpoint, copied):
+    size = load_tokenizer(checkpoint("gpt2")).vocab_size
+    words = {"<a>": size, "<b>": size + 1}
+    flagged = {
+        str(size): {"content": "<a>", "special": True},
+        str(size + 1): {"content": "<b>", "special": False, "lstrip": True},
+    }
+    for changes in (
+        {"added_tokens__json": words, "special_tokens_map__json": {"pad_token": "<a>"}},
+        {"added_tokens__json": {}, "tokenizer_config__json": {"added_tokens_decoder": flagged, "pad_token": "<a>"}},
+    ):
+        tokenizer = load_tokenizer(copied("gpt2", **changes))
+        assert (tokenizer.pad_token_id, tokenizer.token_to_id("<b>")) == (size, size + 1)
+        assert tokenizer.encode("x<b>")[-1] == size + 1
+        assert size in tokenizer.all_special_ids and size + 1 not in tokenizer.all_special_ids
+    wrong = {"added_tokens_decoder": {str(size + 5): {"content": "<a>"}}}
+    with pytest.raises(TokenizerError, match=rf"must have id {size + 5}. Received: {size}"):
+        load_tokenizer(copied("gpt2", tokenizer_config__json=wrong))
+
+
+def test_special_tokens_in_every_spelling(copied):
+    stated = {
+        "pad_token": {"content": "<p>", "lstrip": False, "__type": "AddedToken"},
+        "mask_token": None,
+        "additional_special_tokens": ["<x>", {"content": "<y>"}],
+        "extra_special_tokens": {"image_token": "<z>"},
+        "sep_token": "<s>",
+    }
+    tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=stated))
+    assert (tokenizer.pad_token, tokenizer.sep_token, tokenizer.mask_token) == ("<p>", "<s>", None)
+    ids = [tokenizer.token_to_id(token) for token in ("<x>", "<y>", "<z>")]
+    assert tokenizer.encode("<x><y><z>") == ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == ""
+
+
+def test_lengths_and_sides(copied):
+    options = {"model_max_length": 1e30, "padding_side": "left", "truncation_side": "left"}
+    tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=options))
+    assert (tokenizer.model_max_length, tokenizer.padding_side, tokenizer.truncation_side) == (None, "left", "left")
+    assert load_tokenizer(copied("gpt2", tokenizer_config__json={"model_max_length": 77})).model_max_length == 77
+
+
+def test_segments_of_a_generic_tokenizer(tmp_path):
+    backend = Backend(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2, "[UNK]": 3}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    options = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    backend.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
+    write(tmp_path, {"tokenizer.json": backend.to_str(), "tokenizer_config.json": options})
+    assert load_tokenizer(tmp_path)("a", "a").inputs["token_type_ids"].tolist() == [[0, 0, 0, 1, 1]]
+    write(tmp_path, {"tokenizer_config.json": {**options, "model_input_names": ["input_ids", "attention_mask"]}})
+    assert set(load_tokenizer(tmp_path)("a", "a").inputs) == {"input_ids", "attention_mask"}
+
+
+def test_no_tokenizer(tmp_path):
+    with pytest.raises(SourceError):
+        load_tokenizer(tmp_path / "nowhere")
+    write(tmp_path, {"config.json": {"model_type": "t5"}, "notes.md": "x"})
+    assert not has_tokenizer(tmp_path)
+    with pytest.raises(
+        TokenizerError, match=r"Expected: tokenizer.json, or spiece.model. Received: config.json, notes.md"
+    ):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_has_tokenizer(name, checkpoint):
+    assert has_tokenizer(checkpoint(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bert-cased", {"tokenizer__json": b'{"version": "1.0"'}, "tokenizer.json is not a readable tokenizer: EOF"),
+        ("bert-cased", {"tokenizer__json": b"\xff\xfe"}, "tokenizer.json is not a readable tokenizer"),
+        ("bert-cased", {"vocab__txt": b""}, r"vocab.txt must hold one token a line, among them '\[UNK\]'"),
+        ("bert-cased", {"vocab__txt": b"\xff\xff"}, "vocab.txt cannot be read"),
+        ("bert-cased", {"vocab__txt": b"[UNK]\na\n"}, r"vocab.txt lacks a special token.*'\[SEP\]'"),
+        ("bert-cased", {"tokenizer_config__json": b"{"}, "tokenizer_config.json is not valid JSON: line 1"),
+        ("bert-cased", {"tokenizer_config__json": {"do_lower_case": "no"}}, "do_lower_case in .* must be bool"),
+        ("bert-cased", {"tokenizer_config__json": {"padding_side": "up"}}, "must be 'left' or 'right'"),
+        ("bert-cased", {"tokenizer_config__json": {"pad_token": 3}}, "must be a token, or null. Received: 3"),
+        ("bert-cased", {"special_tokens_map__json": b"[]"}, "special_tokens_map.json must hold a JSON object"),
+        ("gpt2", {"vocab__json": b'{"a": 0'}, "vocab.json is not valid JSON"),
+        ("gpt2", {"vocab__json": {"a": "b"}}, "vocab.json must map tokens to ids"),
+        ("gpt2", {"vocab__json": {"a": 0}}, "merges.txt does not fit vocab.json"),
+        ("gpt2", {"merges__txt": None}, r"Expected: tokenizer.json, or vocab.json \+ merges.txt"),
+        ("gpt2", {"config__json": None, "vocab__json": {"a": 0}, "merges__txt": b""}, "not known which tokenizer"),
+        ("gpt2", {"added_tokens__json": {"<a>": "x"}}, "must have a number for its id"),
+        ("gpt2", {"tokenizer_config__json": {"tokenizer_class": "CLIPTokenizer"}}, "class CLIPTokenizer is built from"),
+        ("t5", {"tokenizer_config__json": {"extra_ids": "many"}}, "extra_ids in .* must be int"),
+    ],
+)
+def test_damage(name, changes, message, copied):
+    folder = copied(name, **changes)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(TokenizerError, match=message) as raised:
+        load_tokenizer(folder)
+    assert str(folder) in str(raised.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_panics_of_the_rust_library_are_errors(checkpoint, copied, capfd):
+    ready = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    ready["post_processor"]["special_tokens"] = {}
+    with pytest.raises(TokenizerError, match="tokenizer.json is not a readable tokenizer"):
+        load_tokenizer(copied("t5", tokenizer__json=ready))
+    capfd.readouterr()
+
+
+def test_nothing_outside_the_folder_is_read(checkpoint, copied, tmp_path):
+    outside = tmp_path / "outside"
+    shutil.copytree(checkpoint("bert-uncased"), outside)
+    named = {"vocab_file": str(outside / "vocab.txt"), "tokenizer_file": "../outside/vocab.txt"}
+    expected = load_tokenizer(checkpoint("bert-cased")).encode(TEXT)
+    folder = copied("bert-cased", tokenizer_config__json={"do_lower_case": False, **named})
+    assert load_tokenizer(folder).encode(TEXT) == expected
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(TokenizerError, match="holds no tokenizer"):
+        load_tokenizer(folder)
+    for name in ("vocab.txt", "tokenizer.json", "special_tokens_map.json"):
+        (folder / name).symlink_to(outside / "vocab.txt")
+        with pytest.raises(TokenizerError, match="must lie inside its folder"):
+            load_tokenizer(folder)
+        (folder / name).unlink()
+
+
+def test_no_code_of_the_folder_is_run(copied):
+    options = {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}, "do_lower_case": False}
+    folder = copied("bert-cased", tokenizer_config__json=options)
+    (folder / "evil.py").write_text("raise SystemExit('run')")
+    assert load_tokenizer(folder).encode("the")
