@@ -18,6 +18,7 @@ class FeatureExtraction(EncoderModel):
 
     task = "feature-extraction"
     bare = True
+    output_name = "last_hidden_state"
 
 
 class FillMask(EncoderModel):
@@ -51,6 +52,10 @@ class Pretraining(FillMask):
 
     task = "pretraining"
     relation: ClassVar[str]
+
+    def named(self, output: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The dictionary itself."""
+        return output
 
     def make_head(self) -> keras.layers.Layer:
         """Both heads."""
@@ -140,6 +145,10 @@ class QuestionAnswering(EncoderModel):
 
     task = "question-answering"
 
+    def named(self, output: Tensor) -> dict[str, Tensor]:
+        """Both scores of a token apart, `(B, T)` each."""
+        return {"start_logits": output[..., 0], "end_logits": output[..., 1]}
+
     def make_head(self) -> keras.layers.Layer:
         """One dense layer with two outputs."""
         return ClassificationHead(2, name="head")
@@ -154,6 +163,8 @@ class CausalFeatures(CausalLM):
 
     task = "feature-extraction"
     bare = True
+    generates = False
+    output_name = "last_hidden_state"
 
     def project(self, hidden: Tensor) -> Tensor:
         """The hidden states themselves."""
@@ -165,6 +176,7 @@ class CausalClassification(CausalLM):
 
     task = "text-classification"
     has_labels = True
+    generates = False
 
     def make_head(self) -> keras.layers.Layer:
         """One dense layer without bias."""

@@ -45,6 +45,8 @@ class PretrainedModel(keras.Model):
         input_names: Arrays that `call` takes.
         bare: Saved without the prefix of the backbone's tensors, as models without head are.
         head_table: Weight table of the head, Keras paths below `head/`.
+        generates: Writes token after token, with a cache, rather than answering at once.
+        output_name: Hugging Face's name of what `call` gives.
         tokenizer: Set by `zoo.load`.
         generation_config: Set by `zoo.load`.
     """
@@ -56,6 +58,8 @@ class PretrainedModel(keras.Model):
     bare: ClassVar[bool] = False
     head_table: ClassVar[Sequence[Row]] = ()
     is_encoder_decoder: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
+    output_name: ClassVar[str] = "logits"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Lets Keras find every model by name when it opens a `.keras` file."""
@@ -120,6 +124,10 @@ class PretrainedModel(keras.Model):
                 f"{type(self).__name__} takes {', '.join(self.input_names)}. Received: {', '.join(inputs) or 'nothing'}"
             )
         return {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
+
+    def named(self, output: Any) -> dict[str, Tensor]:
+        """What `call` gave, under Hugging Face's names: what bundles give, and so what pipelines read."""
+        return {self.output_name: output}
 
     def info(self, task: str | None = None) -> ModelInfo:
         """All that a pipeline or a bundle needs to know of this model."""
@@ -319,7 +327,7 @@ class _Generates(PretrainedModel):
             For a text, the text (a decoder's begins with the prompt); for a list, a list; for ids, a list of int32
             arrays of the new tokens.
         """
-        from kerasformer.zoo._generation import generate
+        from kerasformer.zoo._engine import generate
 
         return generate(self, inputs, attention_mask, settings)
 
@@ -337,6 +345,7 @@ class CausalLM(_Generates):
     """
 
     task = "text-generation"
+    generates = True
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
@@ -391,6 +400,7 @@ class Seq2SeqLM(_Generates):
     task = "text2text-generation"
     input_names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
     is_encoder_decoder = True
+    generates = True
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False

@@ -1,4 +1,4 @@
-"""Generation with a Keras model: the `Step` protocol over compiled functions with a cache of fixed size.
+"""A Keras model as an engine: `Forward`, and `Step` over compiled functions with a cache of fixed size.
 
 Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacity, `M` length of the encoded text.
 """
@@ -20,6 +20,22 @@ from kerasformer.layers.primitives import Tensor
 
 _BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
 _DEFAULT_CAPACITY = 1024
+
+
+class KerasForward:
+    """A Keras model that answers at once, behind the protocol that all engines offer.
+
+    Args:
+        model: A model with `generates = False`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Answers; see `Forward.run`."""
+        outputs = self.model.named(self.model(inputs, training=False))
+        return {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
 
 
 @dataclass(frozen=True)
