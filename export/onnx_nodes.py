@@ -1,0 +1,159 @@
+"""The nodes that stand for each primitive in an ONNX file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from kerasformer.export.onnx_markers import Marker
+from kerasformer.export.onnx_weights import WeightStore
+from kerasformer.export.recipes import Recipe
+
+CONTRIB_DOMAIN = "com.microsoft"
+
+_ZERO_POINT = 128.0
+
+
+class NodeWriter:
+    """Writes primitives as nodes of the standard operators, in the patterns that ONNX Runtime fuses.
+
+    Only 8-bit products need an operator of ONNX Runtime's own, `MatMulNBits`. The standard way (DynamicQuantizeLinear,
+    MatMulInteger) has one activation scale for all rows, so that padding and neighbours in a batch change answers and
+    one large value spoils the rest (six times the error in GPT-2's shapes), and it overflows on x86 processors
+    without VNNI. MatMulNBits has a scale for every block of every row, is exact in its sums, and is as fast for one token.
+
+    A profile with other operators overrides single methods.
+
+    Args:
+        store: Takes note of the weights that are used.
+        recipe: How matrices are stored.
+    """
+
+    def __init__(self, store: WeightStore, recipe: Recipe) -> None:
+        self.store = store
+        self.quantized = recipe.weight_bits == 8
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, TensorProto] = {}
+        self._output = ""
+
+    def write(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Appends the nodes of one primitive.
+
+        Args:
+            marker: The primitive.
+            inputs: Names of its tensors.
+            output: Name that the result must have.
+        """
+        self._output = output
+        getattr(self, marker.kind)(marker, inputs, output)
+
+    def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """`x @ kernel + bias`."""
+        kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
+        bias = None if bias is None else self.store.plain(bias)
+        if self.quantized:
+            self._linear_in_8_bits(inputs["x"], kernel, bias, marker.settings["transposed"], output)
+        elif marker.settings["transposed"]:
+            self._linear_by_rows(inputs["x"], kernel, bias, marker.rank, output)
+        elif bias is None:
+            self.node("MatMul", [inputs["x"], self.store.plain(kernel)], output)
+        else:
+            self.node("Add", [self.node("MatMul", [inputs["x"], self.store.plain(kernel)]), bias], output)
+
+    def _linear_in_8_bits(self, x: str, kernel: str, bias: str | None, output_first: bool, output: str) -> None:
+        blocks = self.store.blocks(kernel, output_first)
+        rows, columns = blocks.size
+        inputs = [x, blocks.data, blocks.scale] + ([] if bias is None else ["", "", bias])
+        # accuracy_level 4: activations in 8 bits too, a scale per block.
+        settings = {"N": rows, "K": columns, "bits": 8, "block_size": blocks.block, "accuracy_level": 4}
+        self.node("MatMulNBits", inputs, output, domain=CONTRIB_DOMAIN, **settings)
+
+    def _linear_by_rows(self, x: str, table: str, bias: str | None, rank: int, output: str) -> None:
+        """With an output-first matrix, which an embedding may share. Gemm reads it as it lies; MatMul would not."""
+        size, width = self.store.variables[table].shape
+        flat = x if rank == 2 else self.node("Reshape", [x, self.integers(-1, width)])
+        inputs = [flat, self.store.plain(table)] + ([] if bias is None else [bias])
+        if rank == 2:
+            self.node("Gemm", inputs, output, transB=1)
+            return
+        y = self.node("Gemm", inputs, transB=1)
+        shape = self.node("Concat", [self.node("Shape", [x], end=-1), self.integers(size)], axis=0)
+        self.node("Reshape", [y, shape], output)
+
+    def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Rows of a table."""
+        ids, table = inputs["ids"], marker.weights["table"]
+        if not self.quantized:
+            self.node("Gather", [self.store.plain(table), ids], output, axis=0)
+            return
+        blocks = self.store.blocks(table, output_first=True)
+        padded = -(-blocks.size[1] // blocks.block) * blocks.block
+        values = self.node("Cast", [self.node("Gather", [blocks.data, ids], axis=0)], to=TensorProto.FLOAT)
+        values = self.node("Sub", [values, self.number(_ZERO_POINT)])
+        scales = self.node("Gather", [blocks.scale, ids], axis=0)
+        rows = self.node("Mul", [values, self.node("Unsqueeze", [scales, self.integers(-1)])])
+        shape = self.integers(*[0] * marker.rank, padded)
+        if padded == blocks.size[1]:
+            self.node("Reshape", [rows, shape], output)
+        else:
+            rows = self.node("Reshape", [rows, shape])
+            self.node("Slice", [rows, self.integers(0), self.integers(blocks.size[1]), self.integers(-1)], output)
+
+    def layer_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """One operator since opset 17."""
+        weights = [self.store.plain(marker.weights[role]) for role in ("scale", "bias") if role in marker.weights]
+        self.node("LayerNormalization", [inputs["x"], *weights], output, axis=-1, epsilon=marker.settings["epsilon"])
+
+    def rms_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """The pattern of ONNX Runtime's SimplifiedLayerNormalization; a standard operator comes with opset 23."""
+        x = inputs["x"]
+        mean = self.node("ReduceMean", [self.node("Pow", [x, self.number(2.0)])], axes=[-1], keepdims=1)
+        root = self.node("Sqrt", [self.node("Add", [mean, self.number(marker.settings["epsilon"])])])
+        scale = self.store.plain(marker.weights["scale"])
+        self.node("Mul", [self.node("Div", [x, root]), scale], output)
+
+    def gelu(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """The patterns of ONNX Runtime's FastGelu and Gelu; a standard operator comes with opset 20."""
+        x = inputs["x"]
+        if marker.settings["approximate"]:
+            cubic = self.node("Mul", [self.node("Pow", [x, self.number(3.0)]), self.number(0.044715)])
+            inner = self.node("Mul", [self.node("Add", [x, cubic]), self.number(math.sqrt(2 / math.pi))])
+            wave = self.node("Add", [self.node("Tanh", [inner]), self.number(1.0)])
+            self.node("Mul", [self.node("Mul", [x, self.number(0.5)]), wave], output)
+        else:
+            wave = self.node("Erf", [self.node("Div", [x, self.number(math.sqrt(2))])])
+            product = self.node("Mul", [x, self.node("Add", [wave, self.number(1.0)])])
+            self.node("Mul", [product, self.number(0.5)], output)
+
+    def attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Scores, softmax, average. ONNX Runtime folds the transpose and the scale into its product."""
+        keys = self.node("Transpose", [inputs["key"]], perm=[0, 1, 3, 2])
+        scores = self.node("MatMul", [inputs["query"], keys])
+        if marker.settings["scale"] != 1.0:
+            scores = self.node("Mul", [scores, self.number(marker.settings["scale"])])
+        if "bias" in inputs:
+            scores = self.node("Add", [scores, inputs["bias"]])
+        self.node("MatMul", [self.node("Softmax", [scores], axis=-1), inputs["value"]], output)
+
+    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
+        """Appends a node; its result is named after the primitive unless a name is given."""
+        name = output or f"{self._output}/{operator}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}/node", **settings))
+        return name
+
+    def number(self, value: float) -> str:
+        """A float32 scalar."""
+        return self._constant(f"constant/{value!r}", np.array(value, dtype="float32"))
+
+    def integers(self, *values: int) -> str:
+        """An int64 vector."""
+        return self._constant("constant/" + "_".join(map(str, values)), np.array(values, dtype="int64"))
+
+    def _constant(self, name: str, value: np.ndarray) -> str:
+        self.constants[name] = numpy_helper.from_array(value, name)
+        return name
