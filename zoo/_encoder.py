@@ -1,4 +1,4 @@
-"""The bidirectional encoder that BERT and its relatives share: embeddings, a stack, and a pooler for those who have one.
+"""The bidirectional encoder of BERT and its relatives: embeddings, a stack, and a pooler for those who have one.
 
 A relative's file says what is its own: configuration, tensor names, heads.
 """
@@ -75,9 +75,9 @@ class BidirectionalEncoder(Backbone):
         return keras.initializers.serialize(normal)
 
     @property
-    def embedding_dim(self) -> int:
-        """Size of the embedding vectors."""
-        return int(self.config.hidden_dim)
+    def embedding_dim(self) -> int | None:
+        """Size of the embedding vectors, if it is their own."""
+        return None
 
     @property
     def schedule(self) -> list[int]:

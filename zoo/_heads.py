@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -19,6 +19,23 @@ class FeatureExtraction(EncoderModel):
     task = "feature-extraction"
     bare = True
     output_name = "last_hidden_state"
+
+
+class PooledFeatures(FeatureExtraction):
+    """Hidden states of an encoder that may have a pooler: it is kept, and saved again."""
+
+    def __init__(self, config: Any, pooled: bool = True, **kwargs: Any) -> None:
+        self.pooled = pooled
+        super().__init__(config, **kwargs)
+
+    @classmethod
+    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
+        """Whether there is a pooler."""
+        return {"pooled": any("pooler." in name for name in tensors)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "pooled": self.pooled}
 
 
 class FillMask(EncoderModel):
@@ -51,6 +68,7 @@ class Pretraining(FillMask):
     """
 
     task = "pretraining"
+    pooled = True
     relation: ClassVar[str]
 
     def named(self, output: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -59,13 +77,11 @@ class Pretraining(FillMask):
 
     def make_head(self) -> keras.layers.Layer:
         """Both heads."""
-        relation = ClassificationHead(2, dropout=self.relation_dropout, name="relation")
-        return PretrainingHead(super().make_head(), relation, name="head")
+        return PretrainingHead(super().make_head(), self.make_relation(), name="head")
 
-    @property
-    def relation_dropout(self) -> float:
-        """Dropout before the second head."""
-        return 0.0
+    def make_relation(self) -> ClassificationHead:
+        """The second head."""
+        return ClassificationHead(2, name="relation")
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
         """Both scores."""

@@ -43,6 +43,7 @@ class PretrainedModel(keras.Model):
         architecture: Class name in `transformers`, for `config.json`.
         backbone_type: The layer without head.
         input_names: Arrays that `call` takes.
+        optional_names: Arrays that it takes too, and no pipeline gives.
         bare: Saved without the prefix of the backbone's tensors, as models without head are.
         head_table: Weight table of the head, Keras paths below `head/`.
         generates: Writes token after token, with a cache, rather than answering at once.
@@ -55,6 +56,7 @@ class PretrainedModel(keras.Model):
     architecture: ClassVar[str]
     backbone_type: ClassVar[Any]
     input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
+    optional_names: ClassVar[tuple[str, ...]] = ("position_ids",)
     bare: ClassVar[bool] = False
     head_table: ClassVar[Sequence[Row]] = ()
     is_encoder_decoder: ClassVar[bool] = False
@@ -113,10 +115,10 @@ class PretrainedModel(keras.Model):
         """
         if not isinstance(inputs, Mapping):
             raise InputError(
-                f"{type(self).__name__} takes a dictionary of int32 arrays with the keys {', '.join(self.input_names)}. "
+                f"{type(self).__name__} takes a dictionary of int32 arrays, {', '.join(self.input_names)}. "
                 f"Received: {type(inputs).__name__}"
             )
-        allowed = {*self.input_names, "position_ids"}
+        allowed = {*self.input_names, *self.optional_names}
         unknown = sorted(set(inputs) - allowed)
         missing = sorted({"input_ids"} - set(inputs))
         if unknown or missing:
@@ -204,8 +206,8 @@ class PretrainedModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> PretrainedModel:
         """A model from `get_config`, with every variable created."""
-        content = cls.backbone_type.config_type.from_hf(config["config"])
-        return create(cls, content, config["dtype"], name=config["name"])
+        rest = {name: value for name, value in config.items() if name not in ("config", "dtype")}
+        return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **rest)
 
 
 def create(
@@ -272,6 +274,9 @@ def packed(output: Tensor, states: Any, hidden_states: bool, attention: bool) ->
 class EncoderModel(PretrainedModel):
     """Reads a text at once: a backbone that sees both ways, and a head.
 
+    Attributes:
+        pooled: Has a pooler, a dense layer with tanh over the first token; for backbones that may have one.
+
     Call arguments:
         inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` (1 for real tokens) and
             `token_type_ids`.
@@ -282,18 +287,27 @@ class EncoderModel(PretrainedModel):
         One tensor: logits or hidden states.
     """
 
+    pooled: bool = False
+
+    def make_backbone(self) -> keras.layers.Layer:
+        """The layer without head."""
+        options = {"pooler": True} if self.pooled else {}
+        return self.backbone_type(self.config, name="backbone", **options)
+
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Any:
         """Applies backbone and head."""
         arrays = self.checked(inputs)
         mask = arrays.get("attention_mask")
+        # Not every backbone has segments, or positions to give.
+        names = {"token_type_ids": "segments", "position_ids": "positions"}
+        places = {argument: arrays[name] for name, argument in names.items() if name in arrays}
         states = self.backbone(
             arrays["input_ids"],
             attention_mask=None if mask is None else padding_mask(mask),
-            segments=arrays.get("token_type_ids"),
-            positions=arrays.get("position_ids"),
             training=training,
+            **places,
         )
         output = self.answer(states, arrays, training)
         return packed(output, states, return_hidden_states, return_attention)
@@ -363,7 +377,7 @@ class CausalLM(_Generates):
         return self.backbone(ids, positions=arrays.get("position_ids"), attention_mask=mask, training=training)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of hidden states `(B, T, E)`; tied to the token embeddings unless a head says otherwise."""
+        """Logits `(B, T, V)` of hidden states `(B, T, E)`; tied to the token embeddings where there is no head."""
         return self.backbone.tokens.project(hidden) if self.head is None else self.head(hidden)
 
     def decode(
@@ -399,6 +413,7 @@ class Seq2SeqLM(_Generates):
 
     task = "text2text-generation"
     input_names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    optional_names = ()
     is_encoder_decoder = True
     generates = True
 

@@ -6,15 +6,13 @@ Reference: `transformers.models.bert`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._encoder import BidirectionalEncoder
 from kerasformer.zoo._heads import (
-    FeatureExtraction,
     FillMask,
+    PooledFeatures,
     Pretraining,
     QuestionAnswering,
     TextClassification,
@@ -93,16 +91,6 @@ class _Bert:
     input_names = ("input_ids", "attention_mask", "token_type_ids")
 
 
-class _PooledBert(_Bert):
-    """Models that read the pooled first token."""
-
-    config: Any
-
-    def make_backbone(self) -> Bert:
-        """An encoder with pooler."""
-        return Bert(self.config, pooler=True, name="backbone")
-
-
 PREDICTIONS = (
     *dense("dense", "cls.predictions.transform.dense"),
     *norm("norm", "cls.predictions.transform.LayerNorm"),
@@ -110,27 +98,10 @@ PREDICTIONS = (
 )
 
 
-class BertFeatures(_Bert, FeatureExtraction):
-    """BERT without head; a checkpoint's pooler is kept, and saved again."""
+class BertFeatures(_Bert, PooledFeatures):
+    """BERT without head."""
 
     architecture = "BertModel"
-
-    def __init__(self, config: BertConfig, pooler: bool = True, **kwargs: Any) -> None:
-        self._has_pooler = pooler
-        super().__init__(config, **kwargs)
-
-    def make_backbone(self) -> Bert:
-        """An encoder, with a pooler if the checkpoint has one."""
-        return Bert(self.config, pooler=self._has_pooler, name="backbone")
-
-    @classmethod
-    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
-        """Whether there is a pooler."""
-        return {"pooler": any(name.endswith("pooler.dense.weight") for name in tensors)}
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "pooler": self._has_pooler}
 
 
 class BertFillMask(_Bert, FillMask):
@@ -140,7 +111,7 @@ class BertFillMask(_Bert, FillMask):
     head_table = PREDICTIONS
 
 
-class BertPretraining(_PooledBert, Pretraining):
+class BertPretraining(_Bert, Pretraining):
     """BERT as it was trained: masked words, and whether the second text follows the first."""
 
     architecture = "BertForPreTraining"
@@ -148,9 +119,10 @@ class BertPretraining(_PooledBert, Pretraining):
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "cls.seq_relationship"))
 
 
-class BertTextClassification(_PooledBert, TextClassification):
+class BertTextClassification(_Bert, TextClassification):
     """BERT for classes of texts."""
 
+    pooled = True
     architecture = "BertForSequenceClassification"
     head_table = dense("output", "classifier")
 

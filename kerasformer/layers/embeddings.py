@@ -13,13 +13,14 @@ from kerasformer.layers.primitives import Tensor
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class TransformerEmbeddings(keras.layers.Layer):
-    """The sum of token, position and segment vectors, normalized; projected if they are smaller than the model.
+    """The sum of token, position and segment vectors, normalized; projected if they have a size of their own.
 
     Args:
         vocab_size: Tokens `V`.
         max_length: Learned positions; `None` for a model that has others.
         hidden_dim: Size `E` of the result.
-        embedding_dim: Size of the vectors; `hidden_dim` by default (ALBERT factorizes: smaller, then projected).
+        embedding_dim: Size of the vectors, which are then projected (ALBERT factorizes); by default `hidden_dim`, and
+            nothing is projected.
         num_segments: Segment types; 0 for none.
         epsilon: Of the norm; `None` for no norm.
         dropout: Rate, in training.
@@ -51,7 +52,7 @@ class TransformerEmbeddings(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.max_length, self.hidden_dim = vocab_size, max_length, hidden_dim
-        self.embedding_dim = embedding_dim or hidden_dim
+        self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
         self.num_segments, self.epsilon, self.dropout = num_segments, epsilon, dropout
         self.initializer = keras.initializers.serialize(keras.initializers.get(initializer))
         policy, size = self.dtype_policy, self.embedding_dim
@@ -63,7 +64,7 @@ class TransformerEmbeddings(keras.layers.Layer):
             self.segments = Embedding(num_segments, size, self.initializer, name="segments", dtype=policy)
         if epsilon is not None:
             self.norm = LayerNormalization(epsilon, name="norm", dtype=policy)
-        if size != hidden_dim:
+        if embedding_dim is not None:
             self.projection = Dense(hidden_dim, kernel_initializer=self.initializer, name="projection", dtype=policy)
         self.output_dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
 
@@ -94,5 +95,7 @@ class TransformerEmbeddings(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("vocab_size", "max_length", "hidden_dim", "embedding_dim", "num_segments", "epsilon", "dropout")
-        return {**super().get_config(), **{n: getattr(self, n) for n in names}, "initializer": self.initializer}
+        names = ("vocab_size", "max_length", "hidden_dim", "num_segments", "epsilon", "dropout", "initializer")
+        own = {name: getattr(self, name) for name in names}
+        own["embedding_dim"] = None if self.projection is None else self.embedding_dim
+        return {**super().get_config(), **own}
