@@ -1,0 +1,185 @@
+"""ALBERT: BERT with small token vectors, and with layers that several places share.
+
+Paper: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+arXiv:1909.11942. Reference: `transformers.models.albert`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers import ClassificationHead
+from kerasformer.zoo._config import Config, hf
+from kerasformer.zoo._encoder import BidirectionalEncoder
+from kerasformer.zoo._heads import (
+    FillMask,
+    PooledFeatures,
+    Pretraining,
+    QuestionAnswering,
+    TextClassification,
+    TokenClassification,
+)
+from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlbertConfig(Config):
+    """Configuration of ALBERT; the defaults are those of `albert-xxlarge-v2`."""
+
+    model_type = "albert"
+    required = {
+        "position_embedding_type": ("absolute",),
+        "tie_word_embeddings": (True,),
+        "pruned_heads": ({}, None),
+    }
+    # Left by the authors' own code, which read them.
+    ignored = frozenset("down_scale_factor gap_size net_structure_type num_memory_blocks".split())
+
+    vocab_size: int = hf("vocab_size", 30000)
+    embedding_dim: int = hf("embedding_size", 128)
+    hidden_dim: int = hf("hidden_size", 4096)
+    num_layers: int = hf("num_hidden_layers", 12)
+    num_groups: int = hf("num_hidden_groups", 1)
+    group_size: int = hf("inner_group_num", 1)
+    num_heads: int = hf("num_attention_heads", 64)
+    intermediate_dim: int = hf("intermediate_size", 16384)
+    hidden_act: str = hf("hidden_act", "gelu_new")
+    hidden_dropout: float = hf("hidden_dropout_prob", 0.0)
+    attention_dropout: float = hf("attention_probs_dropout_prob", 0.0)
+    head_dropout: float = hf("classifier_dropout_prob", 0.1)
+    max_length: int = hf("max_position_embeddings", 512)
+    num_segments: int = hf("type_vocab_size", 2)
+    initializer_range: float = hf("initializer_range", 0.02)
+    epsilon: float = hf("layer_norm_eps", 1e-12)
+    pad_token_id: int | None = hf("pad_token_id", 0)
+    bos_token_id: int | None = hf("bos_token_id", 2)
+    eos_token_id: int | list[int] | None = hf("eos_token_id", 3)
+
+    def __post_init__(self) -> None:
+        """Refuses groups that no place uses."""
+        if not 1 <= self.num_groups <= self.num_layers:
+            raise UnsupportedConfigError(
+                "albert needs 1 <= num_hidden_groups <= num_hidden_layers. "
+                f"Received: num_hidden_groups={self.num_groups}, num_hidden_layers={self.num_layers}"
+            )
+
+
+class Albert(BidirectionalEncoder):
+    """ALBERT without head."""
+
+    config_type = AlbertConfig
+    # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
+    names = Names("albert.", (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+
+    @property
+    def embedding_dim(self) -> int:
+        """Token vectors are small and projected."""
+        return int(self.config.embedding_dim)
+
+    @property
+    def schedule(self) -> list[int]:
+        """Each group, all its layers in turn, stands at several places: 0 1 0 1 2 3 2 3 for two groups of two."""
+        config = self.config
+        # Computed as the reference does, whose division rounds.
+        groups = [int(place / (config.num_layers / config.num_groups)) for place in range(config.num_layers)]
+        return [group * config.group_size + inner for group in groups for inner in range(config.group_size)]
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        layer = [
+            *dense("attention/query", "attention.query"),
+            *dense("attention/key", "attention.key"),
+            *dense("attention/value", "attention.value"),
+            *dense("attention/output", "attention.dense"),
+            *norm("attention_norm", "attention.LayerNorm"),
+            *dense("feed_forward/intermediate", "ffn"),
+            *dense("feed_forward/output", "ffn_output"),
+            *norm("feed_forward_norm", "full_layer_layer_norm"),
+        ]
+        rows = [
+            *embedding("embeddings/tokens", "embeddings.word_embeddings"),
+            *embedding("embeddings/positions", "embeddings.position_embeddings"),
+            *embedding("embeddings/segments", "embeddings.token_type_embeddings"),
+            *norm("embeddings/norm", "embeddings.LayerNorm"),
+            *dense("embeddings/projection", "encoder.embedding_hidden_mapping_in"),
+        ]
+        for index in range(self.config.num_groups * self.config.group_size):
+            group, inner = divmod(index, self.config.group_size)
+            tensors = f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+            rows += nested(layer, f"encoder/layer_{index}/", tensors)
+        return rows + (dense("pooler", "pooler") if self.pooler is not None else [])
+
+
+class _Albert:
+    """What all ALBERT models share."""
+
+    backbone_type = Albert
+    input_names = ("input_ids", "attention_mask", "token_type_ids")
+
+
+PREDICTIONS = (
+    *dense("dense", "predictions.dense"),
+    *norm("norm", "predictions.LayerNorm"),
+    Row(("bias",), "predictions.bias"),
+)
+
+
+class AlbertFeatures(_Albert, PooledFeatures):
+    """ALBERT without head."""
+
+    architecture = "AlbertModel"
+
+
+class AlbertFillMask(_Albert, FillMask):
+    """ALBERT for masked words."""
+
+    architecture = "AlbertForMaskedLM"
+    head_table = PREDICTIONS
+
+
+class AlbertPretraining(_Albert, Pretraining):
+    """ALBERT as it was trained: masked words, and the order of two texts."""
+
+    architecture = "AlbertForPreTraining"
+    relation = "sop_logits"
+    head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "sop_classifier.classifier"))
+
+    def make_relation(self) -> ClassificationHead:
+        """Dropout and one dense layer, which the reference gives as many outputs as there are labels."""
+        return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
+
+
+class AlbertTextClassification(_Albert, TextClassification):
+    """ALBERT for classes of texts."""
+
+    pooled = True
+    architecture = "AlbertForSequenceClassification"
+    head_table = dense("output", "classifier")
+
+
+class AlbertTokenClassification(_Albert, TokenClassification):
+    """ALBERT for classes of tokens."""
+
+    architecture = "AlbertForTokenClassification"
+    head_table = dense("output", "classifier")
+
+
+class AlbertQuestionAnswering(_Albert, QuestionAnswering):
+    """ALBERT for answers in a text."""
+
+    architecture = "AlbertForQuestionAnswering"
+    head_table = dense("output", "qa_outputs")
+
+
+MODELS = {
+    model.task: model
+    for model in (
+        AlbertFeatures,
+        AlbertFillMask,
+        AlbertPretraining,
+        AlbertTextClassification,
+        AlbertTokenClassification,
+        AlbertQuestionAnswering,
+    )
+}
