@@ -6,8 +6,8 @@ Tensors are read one at a time, so that loading a model needs little more memory
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +20,8 @@ _Item = TypeVar("_Item")
 _LARGE = 200 * 2**20  # bytes; above this, loading shows its progress
 
 
-class TensorFile(ABC):
-    """Named tensors of a checkpoint."""
+class TensorFile(Collection[str]):
+    """Named tensors of a checkpoint: a collection of their names, from which each can be read."""
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         self.paths = [inside(folder, name) for name in files]
@@ -35,6 +35,15 @@ class TensorFile(ABC):
     @abstractmethod
     def names(self) -> list[str]:
         """All tensors."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
 
     @abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
