@@ -1,0 +1,326 @@
+"""T5: an encoder reads a text, a decoder writes another; where tokens stand is told by their distances alone.
+
+Paper: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+arXiv:1910.10683; gated feed-forward (1.1, Flan): Shazeer 2020, arXiv:2002.05202. Reference: `transformers.models.t5`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Dense,
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    LayerCache,
+    MultiHeadAttention,
+    RelativePositionBias,
+    RMSNormalization,
+    StackOutput,
+)
+from kerasformer.layers.primitives import Tensor
+from kerasformer.zoo._config import Config, hf
+from kerasformer.zoo._heads import FeatureExtraction
+from kerasformer.zoo._model import Backbone, Seq2SeqLM
+from kerasformer.zoo._tensors import TensorFile
+from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Config(Config):
+    """Configuration of T5; the defaults are those of `t5-small`."""
+
+    model_type = "t5"
+    required = {"is_decoder": (False,)}
+    ignored = frozenset({"classifier_dropout", "n_positions"})
+
+    vocab_size: int = hf("vocab_size", 32128)
+    hidden_dim: int = hf("d_model", 512, "hidden_size")
+    head_dim: int = hf("d_kv", 64)
+    intermediate_dim: int = hf("d_ff", 2048)
+    num_layers: int = hf("num_layers", 6, "num_hidden_layers")
+    decoder_layers: int | None = hf("num_decoder_layers", None)
+    num_heads: int = hf("num_heads", 8, "num_attention_heads")
+    num_buckets: int = hf("relative_attention_num_buckets", 32)
+    max_distance: int = hf("relative_attention_max_distance", 128)
+    dropout: float = hf("dropout_rate", 0.1)
+    epsilon: float = hf("layer_norm_epsilon", 1e-6)
+    initializer_factor: float = hf("initializer_factor", 1.0)
+    feed_forward: str = hf("feed_forward_proj", "relu")
+    activation: str | None = hf("dense_act_fn", None)
+    gate: bool | None = hf("is_gated_act", None)
+    tied: bool = hf("tie_word_embeddings", True)
+    scale_output: bool | None = hf("scale_decoder_outputs", None)
+    pad_token_id: int | None = hf("pad_token_id", 0)
+    eos_token_id: int | list[int] | None = hf("eos_token_id", 1)
+    decoder_start_token_id: int | None = hf("decoder_start_token_id", None)
+
+    def __post_init__(self) -> None:
+        """Refuses a feed-forward that is neither `"relu"` nor `"gated-relu"`, with any activation."""
+        if self.feed_forward.count("-") > self.feed_forward.startswith("gated-"):
+            raise UnsupportedConfigError(
+                "feed_forward_proj must be the name of an activation, with or without 'gated-' before it. "
+                f"Received: {self.feed_forward!r}"
+            )
+
+    @property
+    def num_decoder_layers(self) -> int:
+        """As many as the encoder has, if not given."""
+        return self.num_layers if self.decoder_layers is None else self.decoder_layers
+
+    @property
+    def gated(self) -> bool:
+        """The feed-forward has a gate."""
+        return self.feed_forward.startswith("gated-") if self.gate is None else self.gate
+
+    @property
+    def hidden_act(self) -> str:
+        """The activation; `gated-gelu` always meant the tanh approximation."""
+        name = "gelu_new" if self.feed_forward == "gated-gelu" else self.feed_forward.removeprefix("gated-")
+        return self.activation or name
+
+    @property
+    def scales_output(self) -> bool:
+        """Hidden states are divided by the root of their size before the output; 1.0 did so since it tied it."""
+        return self.tied if self.scale_output is None else self.scale_output
+
+
+class T5Encoder(Backbone):
+    """The encoder of T5.
+
+    Call arguments:
+        ids: `(B, M)` int32.
+        attention_mask: Boolean `(B, 1, 1, M)`.
+
+    Returns:
+        `StackOutput`.
+    """
+
+    config_type = T5Config
+    names = Names("", (r"encoder\.embed_tokens\.weight", r"decoder\..*"))
+
+    def __init__(self, config: T5Config, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        normal = keras.initializers.RandomNormal(stddev=config.initializer_factor)
+        self.tokens = Embedding(config.vocab_size, config.hidden_dim, normal, name="tokens")
+        self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
+        self.encoder_bias = self._bias("encoder_bias", bidirectional=True)
+        layers = [
+            EncoderLayer(self._attention("attention"), **self._parts(), name=f"layer_{i}")
+            for i in range(config.num_layers)
+        ]
+        self.encoder = Encoder(layers, RMSNormalization(config.epsilon, name="final_norm"), name="encoder")
+
+    def _bias(self, name: str, bidirectional: bool) -> RelativePositionBias:
+        """The scores of distances that all layers of a stack share."""
+        config = self.config
+        return RelativePositionBias(config.num_buckets, config.max_distance, config.num_heads, bidirectional, name=name)
+
+    def _attention(self, name: str) -> MultiHeadAttention:
+        """Attention with unscaled scores: smaller queries make up for it from the start."""
+        config = self.config
+        attention = MultiHeadAttention(
+            config.num_heads,
+            config.hidden_dim,
+            config.head_dim,
+            use_bias=False,
+            scale=1.0,
+            dropout=config.dropout,
+            kernel_initializer=self.initializer(),
+            name=name,
+        )
+        attention.query.kernel_initializer = self.initializer(1.0 / config.head_dim)
+        return attention
+
+    def _parts(self) -> dict[str, Any]:
+        """What encoder and decoder layers have in common."""
+        config = self.config
+        feed_forward = FeedForward(
+            config.hidden_dim,
+            config.intermediate_dim,
+            config.hidden_act,
+            gated=config.gated,
+            use_bias=False,
+            dropout=config.dropout,
+            kernel_initializer=self.initializer(),
+            name="feed_forward",
+        )
+        shared = {"norm": "rms_norm", "epsilon": config.epsilon, "norm_first": True, "dropout": config.dropout}
+        return {"feed_forward": feed_forward, **shared}
+
+    def initializer(self, scale: float = 1.0) -> keras.initializers.Initializer:
+        """Of a kernel; its variance is `scale / inputs`."""
+        scale *= self.config.initializer_factor**2
+        return keras.initializers.VarianceScaling(scale, "fan_in", "untruncated_normal")
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates every variable."""
+        self.tokens.build()
+        self.encoder_bias.build()
+        self.encoder.build((None, None, self.config.hidden_dim))
+
+    def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> StackOutput:
+        """Reads a text."""
+        places = ops.arange(ops.shape(ids)[1], dtype="int32")
+        x = self.dropout(self.tokens(ids), training=training)
+        bias = self.encoder_bias(places, places)
+        states = self.encoder(x, attention_mask=attention_mask, bias=bias, training=training)
+        return states._replace(output=self.dropout(states.output, training=training))
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        return [*embedding("tokens", "shared"), *self._stack_rows("encoder", self.config.num_layers)]
+
+    def _stack_rows(self, stack: str, count: int) -> list[Row]:
+        """Rows of one stack; the table of distances lies in its first layer."""
+        parts = [("attention", "SelfAttention"), ("cross_attention", "EncDecAttention")][: 1 + (stack == "decoder")]
+        last = f"layer.{len(parts)}"
+        widen = {"intermediate": "wi_0", "gate": "wi_1"} if self.config.gated else {"intermediate": "wi"}
+        layer = [*norm("feed_forward_norm", f"{last}.layer_norm", bias=False)]
+        for path, tensor in {**widen, "output": "wo"}.items():
+            layer += dense(f"feed_forward/{path}", f"{last}.DenseReluDense.{tensor}", bias=False)
+        for place, (part, name) in enumerate(parts):
+            layer += norm(f"{part}_norm", f"layer.{place}.layer_norm", bias=False)
+            for path in ("query", "key", "value", "output"):
+                layer += dense(f"{part}/{path}", f"layer.{place}.{name}.{path[0]}", bias=False)
+        return [
+            *embedding(f"{stack}_bias", f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"),
+            *repeat(count, nested(layer, f"{stack}/layer_{{i}}/", f"{stack}.block.{{i}}.")),
+            *norm(f"{stack}/final_norm", f"{stack}.final_layer_norm", bias=False),
+        ]
+
+
+class T5(T5Encoder):
+    """T5 without output: encoder and decoder."""
+
+    # Left over without loss: copies of the token table, and a table of distances that older code made for nothing.
+    names = Names(
+        "", (r"(en|de)coder\.embed_tokens\.weight", r"decoder\..*EncDecAttention\.relative_attention_bias\..*")
+    )
+
+    def __init__(self, config: T5Config, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.decoder_bias = self._bias("decoder_bias", bidirectional=False)
+        layers = [
+            DecoderLayer(
+                self._attention("attention"),
+                cross_attention=self._attention("cross_attention"),
+                **self._parts(),
+                name=f"layer_{i}",
+            )
+            for i in range(config.num_decoder_layers)
+        ]
+        self.decoder = Decoder(layers, RMSNormalization(config.epsilon, name="final_norm"), name="decoder")
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates every variable."""
+        super().build(input_shape)
+        self.decoder_bias.build()
+        self.decoder.build((None, None, self.config.hidden_dim))
+
+    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> StackOutput:
+        """Reads a text; see `T5Encoder`."""
+        return self(ids, attention_mask=attention_mask, training=training)
+
+    def decode(
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        caches: Sequence[LayerCache] | None = None,
+        cross_caches: Sequence[LayerCache] | None = None,
+        training: bool = False,
+    ) -> StackOutput:
+        """Some tokens of the decoder; arguments as in `Seq2SeqLM.decode`, the mask `(B or 1, 1, T, S)`."""
+        # With a cache there are more keys than tokens, and the mask is over all of them.
+        keys = ops.arange(ops.shape(ids if attention_mask is None else attention_mask)[-1], dtype="int32")
+        queries = keys if positions is None else positions
+        states = self.decoder(
+            self.dropout(self.tokens(ids), training=training),
+            memory=memory,
+            attention_mask=attention_mask,
+            bias=self.decoder_bias(queries, keys),
+            memory_mask=memory_mask,
+            caches=caches,
+            cross_caches=cross_caches,
+            training=training,
+        )
+        return states._replace(output=self.dropout(states.output, training=training))
+
+    def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
+        return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
+
+    @property
+    def num_cache_layers(self) -> int:
+        """Layers that have a cache."""
+        return int(self.config.num_decoder_layers)
+
+    def cache_shape(self, batch: Any, length: Any) -> tuple[Any, ...]:
+        """Shape `(B, H, S, D)` of the keys (and of the values) of one layer."""
+        return batch, self.config.num_heads, length, self.config.head_dim
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        return [*super().rows(), *self._stack_rows("decoder", self.config.num_decoder_layers)]
+
+
+class T5Seq2SeqLM(Seq2SeqLM):
+    """T5 for texts from texts: summaries, translations, answers."""
+
+    backbone_type = T5
+    architecture = "T5ForConditionalGeneration"
+    bare = True
+    head_table = (Row(("kernel",), "lm_head.weight", transpose=True),)
+
+    def __init__(self, config: T5Config, tied: bool | None = None, **kwargs: Any) -> None:
+        if tied is not None:
+            config = replace(config, tied=tied, scale_output=config.scales_output)
+        super().__init__(config, **kwargs)
+
+    @classmethod
+    def parts(cls, tensors: TensorFile) -> dict[str, Any]:
+        """Whether the output is the token table; the tensors know better than `tie_word_embeddings` does."""
+        if "lm_head.weight" not in tensors or "shared.weight" not in tensors:
+            return {"tied": "lm_head.weight" not in tensors}
+        return {"tied": np.array_equal(tensors.read("lm_head.weight"), tensors.read("shared.weight"))}
+
+    def make_head(self) -> Dense | None:
+        """An output of its own, unless it is tied to the token table."""
+        if self.config.tied:
+            return None
+        return Dense(
+            self.config.vocab_size, use_bias=False, kernel_initializer=self.backbone.initializer(), name="head"
+        )
+
+    def head_rows(self) -> list[Row]:
+        """The output, if it is not tied."""
+        return [] if self.head is None else super().head_rows()
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits `(B, T, V)` of the decoder's hidden states `(B, T, E)`."""
+        return super().project(hidden * self.config.hidden_dim**-0.5 if self.config.scales_output else hidden)
+
+
+class T5Features(FeatureExtraction):
+    """The encoder of T5; a checkpoint's decoder is left over."""
+
+    backbone_type = T5Encoder
+    architecture = "T5EncoderModel"
+    optional_names = ()
+
+
+MODELS = {model.task: model for model in (T5Seq2SeqLM, T5Features)}
