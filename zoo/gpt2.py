@@ -195,7 +195,7 @@ class Gpt2TextClassification(CausalClassification):
 
     backbone_type = Gpt2
     architecture = "GPT2ForSequenceClassification"
-    head_table = dense("", "score", bias=False)
+    head_table = (Row(("kernel",), "score.weight", transpose=True),)
 
 
 MODELS = {model.task: model for model in (Gpt2CausalLM, Gpt2Features, Gpt2TextClassification)}
