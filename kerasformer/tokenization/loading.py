@@ -70,8 +70,6 @@ def _from_json(path: Path) -> tokenizers.Tokenizer:
         backend = tokenizers.Tokenizer.from_str(sources.inside(path.parent, path.name).read_text(encoding="utf-8"))
         # A template that names tokens it does not define fails only here.
         backend.encode("", "")
-    backend.no_truncation()
-    backend.no_padding()
     return backend
 
 

@@ -108,6 +108,19 @@ def test_special_tokens_in_every_spelling(copied):
     assert tokenizer.decode(ids, skip_special_tokens=True) == ""
 
 
+def test_flags_in_the_configuration_win_over_the_older_map(copied):
+    options = {"added_tokens_decoder": {}, "pad_token": "<new>"}
+    folder = copied("gpt2", tokenizer_config__json=options, special_tokens_map__json={"pad_token": "<old>"})
+    assert load_tokenizer(folder).pad_token == "<new>"
+    folder = copied("gpt2", tokenizer_config__json={"pad_token": "<new>"})
+    assert load_tokenizer(folder).pad_token == "<old>"
+
+
+def test_the_model_decides_whether_it_takes_segments(copied):
+    options = {"tokenizer_class": "BertTokenizer"}
+    assert "token_type_ids" not in load_tokenizer(copied("distilbert", tokenizer_config__json=options))("a").inputs
+
+
 def test_lengths_and_sides(copied):
     options = {"model_max_length": 1e30, "padding_side": "left", "truncation_side": "left"}
     tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=options))

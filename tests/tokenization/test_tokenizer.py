@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import threading
 import warnings
@@ -105,8 +106,9 @@ def test_truncation_says_what_is_lost(bert):
     with pytest.warns(TruncationWarning, match=rf"truncated to 20 tokens: text 1 lost {had - 18} of {had} tokens$"):
         batch = bert(["the", LONG], truncation=True, max_length=20)
     assert batch.input_ids.shape == (2, 20)
-    with pytest.warns(TruncationWarning, match="truncated to 64"):
+    with pytest.warns(TruncationWarning, match="truncated to 64") as caught:
         assert bert(LONG * 3, truncation=True).input_ids.shape == (1, 64)
+    assert caught[0].filename == __file__, "the warning points to the caller"
 
 
 def test_nothing_is_said_where_nothing_is_lost(bert):
@@ -172,6 +174,8 @@ def test_spaces_are_cleaned_up_where_the_folder_asks(copied):
     ids = plain.encode("it is late . is n't it ?", add_special_tokens=False)
     assert plain.decode(ids) == "it is late . is n't it ?"
     assert asks.decode(ids) == "it is late. isn't it?"
+    gpt2 = load_tokenizer(copied("gpt2", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
+    assert gpt2.decode(gpt2.encode("late . is n't")) == "late . is n't", "in BPE a space is text"
 
 
 def test_threads_share_a_tokenizer(bert):
@@ -205,6 +209,14 @@ def test_tokens_that_the_vocabulary_lacks_are_added(gpt2):
     assert tokenizer.vocab_size == size + 1
     assert tokenizer.pad_token_id == size
     assert tokenizer.all_special_ids == [gpt2.eos_token_id, size]
+
+
+def test_saved_configuration_names_what_transformers_4_would_change(checkpoint, tmp_path):
+    load_tokenizer(checkpoint("gpt2-bos")).save(tmp_path)
+    options = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert options["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert options["add_prefix_space"] is True
+    assert options["pad_token"] == "[PAD]"
 
 
 def test_save_leaves_no_half_files(bert, tmp_path):
