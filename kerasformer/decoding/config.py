@@ -207,7 +207,10 @@ class GenerationConfig:
                 + ", ".join(f"{key}={data[key]!r}" for key in unknown),
                 stacklevel=2,
             )
-        merged = {**(model_config or {}), **{key: value for key, value in data.items() if value is not None}}
+        old = dict(model_config or {})
+        if old.get("max_length") == DEFAULT_NEW_TOKENS:
+            del old["max_length"]  # old files hold all defaults; this one was never meant to limit prompts
+        merged = {**old, **{key: value for key, value in data.items() if value is not None}}
         known = {key: value for key, value in merged.items() if key in names}
         if known.get("do_sample") is None:
             known["do_sample"] = False  # a file that sets only top_p is greedy in transformers too

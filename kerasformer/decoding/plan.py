@@ -42,7 +42,7 @@ class Plan:
             warnings.warn(
                 f"the engine is full: {reasons.count('capacity')} of {len(reasons)} sequences were cut after "
                 f"{self.num_steps} new tokens. Give shorter prompts, or load or export with a larger capacity.",
-                stacklevel=4,
+                stacklevel=3,
             )
 
 
@@ -72,7 +72,7 @@ def plan(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None, c
     history = History(begin, starts, begin.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
     most, least, last = _lengths(step, begin.shape[1], config)
-    settled = config.replace(max_new_tokens=most, min_new_tokens=least, do_sample=config.do_sample)
+    settled = config.replace(max_new_tokens=most, min_new_tokens=least)
     return Plan(inputs, mask, history, settled, last)
 
 

@@ -115,6 +115,8 @@ def test_old_checkpoints_keep_settings_in_the_model_config() -> None:
     model_config = {"eos_token_id": 2, "num_beams": 4, "hidden_size": 8, "max_length": 12}
     config = GenerationConfig.from_dict({"eos_token_id": 3, "num_beams": None}, model_config)
     assert (config.eos_token_id, config.num_beams, config.max_length) == ((3,), 4, 12)
+    assert GenerationConfig.from_dict({}, {"max_length": 20}).max_length is None
+    assert GenerationConfig.from_dict({"max_length": 20}, {"max_length": 20}).max_length == 20
 
 
 def test_the_default_of_every_setting_is_that_of_transformers() -> None:

@@ -13,6 +13,7 @@ from kerasformer.errors import GenerationError
 CUTS: dict[str, tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
     "temperature": ({"temperature": 0.6}, [("Temperature", {"temperature": 0.6})]),
     "top_k": ({"top_k": 7}, [("TopK", {"top_k": 7})]),
+    "top_k of too few for beams": ({"top_k": 1}, [("TopK", {"top_k": 1})]),
     "top_k of all": ({"top_k": 1000}, [("TopK", {"top_k": 1000})]),
     "top_p": ({"top_p": 0.8}, [("TopP", {"top_p": 0.8})]),
     "top_p of nothing": ({"top_p": 0.0, "do_sample": True}, [("TopP", {"top_p": 0.0})]),
@@ -86,6 +87,11 @@ def test_a_draw_is_the_inverse_of_the_cumulative_distribution() -> None:
     logits = np.log(np.array([[0.2, 0.3, 0.5]] * 5, np.float32))
     uniform = np.array([0.0, 0.19, 0.21, 0.49, 1 - 2**-53])
     assert sampler_of(GenerationConfig(do_sample=True))(logits, uniform).tolist() == [0, 0, 1, 1, 2]
+
+
+def test_what_is_forbidden_is_never_drawn() -> None:
+    logits = np.array([[-np.inf, 0.0, -np.inf]] * 2, np.float32)
+    assert sampler_of(GenerationConfig(do_sample=True))(logits, np.array([0.0, 1 - 2**-53])).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
