@@ -1,0 +1,223 @@
+"""Keras functions to one TFLite file, a signature each, without a weight passing through TensorFlow's converter.
+
+The functions are traced with every variable as an argument. The converter then sees a skeleton of a few hundred
+kilobytes, whatever the size of the model; `tflite_graph` and `flatbuffer` turn those arguments into constants
+afterwards, quantized straight from the Keras values, each stored once for all signatures.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasformer.bundle import TensorInfo
+from kerasformer.errors import ExportError, require
+from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
+from kerasformer.export.functions import Function
+from kerasformer.export.recipes import Recipe
+from kerasformer.export.tflite_graph import Skeleton
+from kerasformer.layers.primitives import Primitives, Tensor, lowering
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A variable as the file stores it: kernels output-first, as FULLY_CONNECTED reads them.
+
+    Attributes:
+        argument: Name of the traced functions' argument that stands for it.
+        name: Readable name of its tensor.
+        transposed: It is stored as the transpose of the variable's value.
+    """
+
+    argument: str
+    name: str
+    variable: keras.Variable
+    transposed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape as stored."""
+        shape = tuple(self.variable.shape)
+        return shape[::-1] if self.transposed else shape
+
+    def value(self) -> np.ndarray:
+        """The value as stored (a transpose is a view)."""
+        value = self.variable.value.numpy()
+        return value.T if self.transposed else value
+
+
+class TfliteLowering(Primitives):
+    """Primitives in the forms that TFLite has operators for.
+
+    Args:
+        kernels: Placeholders `(F, E)` of the transposed kernels, by id of their variable.
+        tables: Placeholders of all variables in their own layout, likewise.
+    """
+
+    def __init__(self, kernels: dict[int, Tensor], tables: dict[int, Tensor]) -> None:
+        self.kernels = kernels
+        self.tables = tables
+
+    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+        """A product of matrices with the weight output-first: FULLY_CONNECTED."""
+        weight = (self.tables if transposed else self.kernels).get(id(kernel))
+        if weight is None:
+            return super().linear(x, kernel, bias, transposed=transposed)
+        ops = keras.ops
+        y = _matmul_transposed(ops.reshape(x, (-1, x.shape[-1])), weight)
+        if bias is not None:
+            y = ops.add(y, ops.convert_to_tensor(bias))
+        return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+        """A look-up with flat ids: GATHER, or EMBEDDING_LOOKUP on a quantized table."""
+        weight = self.tables.get(id(table))
+        if weight is None:
+            return super().embedding(table, ids)
+        # Not keras.ops.take, which first counts negative ids from the end.
+        rows = _tensorflow().gather(weight, keras.ops.reshape(ids, (-1,)))
+        return keras.ops.reshape(rows, (*ids.shape, weight.shape[1]))
+
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float, dropout: Any = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Scales the query, the smallest of the three, and multiplies with the keys as they lie in the cache."""
+        scores = _matmul_transposed(query if scale == 1.0 else query * scale, key)
+        if bias is not None:
+            scores = scores + bias
+        weights = keras.ops.softmax(scores, axis=-1)
+        return keras.ops.matmul(weights, value), weights
+
+
+def write_tflite(
+    functions: Sequence[Function],
+    variables: Sequence[keras.Variable],
+    recipe: Recipe,
+    path: Path,
+    progress: Progress | None = None,
+) -> None:
+    """Writes functions and weights as one TFLite file.
+
+    Args:
+        functions: One signature each; static shapes, int32 and float32 tensors.
+        variables: All that the functions read. Variables that none of them reads do not enter the file.
+        recipe: How weights are stored.
+        path: The file, overwritten.
+        progress: Told how far the writing of the weights is.
+    Raises:
+        ExportError: the file would exceed 2 GB; a tensor has a symbolic dimension or another dtype; an operation has
+            no TFLite operator; a function reads a variable that was not given.
+    """
+    _check_interface(functions)
+    _check_size(variables, recipe)
+    weights = _weights(variables)
+    skeleton = Skeleton(_convert(functions, weights), {weight.argument: weight for weight in weights})
+    skeleton.absorb_weights(recipe.weight_bits)
+    skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
+    write(skeleton, path, progress)
+
+
+def _check_interface(functions: Sequence[Function]) -> None:
+    for function in functions:
+        for name, info in {**function.inputs, **function.outputs}.items():
+            if any(isinstance(size, str) for size in info.shape):
+                raise ExportError(f"TFLite needs static shapes. Received: {info.shape} for {name} of {function.name}")
+            if info.dtype not in ("int32", "float32"):
+                raise ExportError(
+                    f"TFLite signatures take and give int32 and float32. Received: {info.dtype} for {name} of "
+                    f"{function.name}"
+                )
+
+
+def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
+    """Refuses before the work starts what a flatbuffer, with its 32-bit offsets, cannot hold."""
+    size = sum(int(np.prod(v.shape)) * (recipe.weight_bits if len(v.shape) == 2 else 32) // 8 for v in variables)
+    if size > MAX_BYTES:
+        raise ExportError(
+            f"A TFLite file holds less than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "
+            f"{recipe.name!r}. Take a recipe with fewer bits, such as quantize='int8', or format='onnx'"
+        )
+
+
+def _weights(variables: Sequence[keras.Variable]) -> list[Weight]:
+    """Two candidates for every matrix, one per layout; those that no function reads fall away in the skeleton."""
+    weights = []
+    for index, variable in enumerate({id(v): v for v in variables}.values()):
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if "int" in dtype or dtype == "bool":
+            continue  # states of random generators, which inference does not read
+        if dtype != "float32":
+            raise ExportError(f"TFLite export needs float32 variables. Received: {dtype} for {variable.path}")
+        weights.append(Weight(f"weight_{index}", variable.path, variable))
+        if len(variable.shape) == 2:
+            weights.append(Weight(f"weight_{index}_transposed", variable.path, variable, transposed=True))
+    return weights
+
+
+def _matmul_transposed(x: Tensor, y: Tensor) -> Tensor:
+    """`x @ y^T` in one operation: keras.ops would write the transpose down, and the converter might keep it."""
+    return _tensorflow().matmul(x, y, transpose_b=True)
+
+
+def _tensorflow() -> Any:
+    if keras.backend.backend() != "tensorflow":
+        raise ExportError(
+            "TFLite files are written through TensorFlow. Received: the Keras backend "
+            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow"
+        )
+    return require("tensorflow", "export")
+
+
+def _trace(function: Function, weights: Sequence[Weight]) -> Any:
+    """The function as a TensorFlow graph whose arguments are its inputs and all weights."""
+    tf = _tensorflow()
+
+    def call(**tensors: Tensor) -> dict[str, Tensor]:
+        tables = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
+        kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
+        mapping = [(w.variable, tensors[w.argument]) for w in weights if not w.transposed]
+        with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(kernels, tables)):
+            results = function.call(**{name: tensors[name] for name in function.inputs})
+        if set(results) != set(function.outputs):
+            raise ExportError(f"{function.name} must give {sorted(function.outputs)}. Received: {sorted(results)}")
+        return {name: _declared(results[name], info, name) for name, info in function.outputs.items()}
+
+    arguments = {name: tf.TensorSpec(info.shape, info.dtype) for name, info in function.inputs.items()}
+    arguments |= {weight.argument: tf.TensorSpec(weight.shape, "float32") for weight in weights}
+    graph = tf.function(call, autograph=False).get_concrete_function(**arguments)
+    if any(tensor.dtype == tf.resource for tensor in graph.captured_inputs):
+        raise ExportError(
+            f"{function.name} reads a variable that is not among those given. Expected: every variable of the model"
+        )
+    return graph
+
+
+def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
+    """The result, once it is what the function declares."""
+    received = (tuple(result.shape), keras.backend.standardize_dtype(result.dtype))
+    if received != (tuple(info.shape), info.dtype):
+        raise ExportError(f"{name} must be {info.dtype} {info.shape}. Received: {received[1]} {received[0]}")
+    return _tensorflow().identity(result)
+
+
+def _convert(functions: Sequence[Function], weights: Sequence[Weight]) -> bytes:
+    """The skeleton: all signatures, every weight still an input."""
+    tf = _tensorflow()
+    module = tf.Module()
+    # Tracked by the module, so that saving finds what the graphs hold on to.
+    module.graphs = {function.name: _trace(function, weights) for function in functions}
+    with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
+        tf.saved_model.save(module, folder, signatures=module.graphs)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
+        # What has no TFLite operator stays in the graph as a custom one, where the check finds and names it.
+        converter.allow_custom_ops = True
+        try:
+            return bytes(converter.convert())
+        except Exception as error:
+            raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error

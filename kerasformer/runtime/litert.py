@@ -1,0 +1,409 @@
+"""Bundles on LiteRT: `LiteRTForward` for encoders, `LiteRTStep` for models that generate. No Keras, no TensorFlow.
+
+A TFLite file has static shapes and batch 1. Texts of a batch therefore run one by one, each at the smallest length
+that it fits, and each generated row has buffers of its own: its answer does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from kerasformer.bundle import Manifest, Signature
+from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime.litert_engine import Engine, Held, open_engine, runtime_version
+
+_POOL_SIZE = 16
+"""Sets of cache buffers kept for later rows."""
+
+
+class LiteRTForward:
+    """An encoder's bundle; offers `kerasformer.decoding.protocols.Forward`.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest; the signatures `forward_{length}` are used.
+        num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
+        cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
+    Raises:
+        BundleError: no such signature, or a file that LiteRT cannot load.
+    """
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, num_threads: int | None = None, cache_dir: Path | None = None
+    ) -> None:
+        self._signatures = _by_length(manifest, "forward", "input_ids")
+        self._pad = manifest.info.pad_token_id or 0
+        self._engine = _open(folder, manifest, num_threads, cache_dir)
+        self._lock = RLock()
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs every row at the smallest length that holds it.
+
+        Args:
+            inputs: `(B, T)` integers: `input_ids`, and what else the model takes. A missing `attention_mask` is all
+                ones, missing `token_type_ids` are zeros.
+
+        Returns:
+            float32 `(B, …)`; outputs with a vector for each token are `(B, T, …)`, zeros for padding.
+
+        Raises:
+            CapacityError: a text is longer than the longest signature.
+            InputError: an input that the model does not take, or of another shape.
+        """
+        arrays, lengths = self._checked(inputs)
+        batch, width = arrays["input_ids"].shape
+        results: dict[str, np.ndarray] = {}
+        with self._lock:
+            for row, length in enumerate(lengths):
+                size, name, signature = _smallest(self._signatures, length, "text")
+                outputs = self._engine.run(name, self._padded(arrays, row, length, size))
+                for key in signature.outputs:
+                    value = outputs[key]
+                    tokens = _has_tokens(signature, key, size)
+                    if key not in results:
+                        shape = (batch, width, *value.shape[2:]) if tokens else (batch, *value.shape[1:])
+                        results[key] = np.zeros(shape, np.float32)
+                    if tokens:
+                        results[key][row, :length] = value[0, :length]
+                    else:
+                        results[key][row] = value[0]
+        return results
+
+    def _checked(self, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[int]]:
+        """All inputs that the signatures take, and the length of each row without the padding on its right."""
+        names = next(iter(self._signatures.values()))[1].inputs
+        if unknown := sorted(set(inputs) - set(names)):
+            raise InputError(f"This model does not take {unknown}. Expected: {list(names)}")
+        if "input_ids" not in inputs:
+            raise InputError(f"input_ids are needed. Received: {sorted(inputs)}")
+        ids = np.asarray(inputs["input_ids"])
+        if ids.ndim != 2 or not ids.size:
+            raise InputError(f"input_ids must be (batch, tokens), neither of them 0. Received: shape {ids.shape}")
+        arrays = {}
+        for name in names:
+            default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
+            arrays[name] = np.asarray(inputs.get(name, default)).astype(np.int32, copy=False)
+            if arrays[name].shape != ids.shape:
+                raise InputError(
+                    f"{name} must have the shape of input_ids, {ids.shape}. Received: {arrays[name].shape}"
+                )
+        return arrays, _lengths(np.asarray(inputs.get("attention_mask", np.ones_like(ids))))
+
+    def _padded(self, arrays: dict[str, np.ndarray], row: int, length: int, size: int) -> dict[str, np.ndarray]:
+        padded = {}
+        for name, array in arrays.items():
+            padded[name] = np.full((1, size), self._pad if name == "input_ids" else 0, np.int32)
+            padded[name][0, :length] = array[row, :length]
+        return padded
+
+
+@dataclass
+class _Row:
+    """One text that is being generated.
+
+    Attributes:
+        caches: Keys and values of the self attention, updated in place.
+        cross: Keys and values of the encoded text, shared by rows that continue the same one.
+        encoder_mask: int32 `(1, S)`, for an encoder-decoder.
+        position: Tokens in the caches.
+        steps: How many of them came from `step`.
+        release: Gives the caches back to the pool, once; also called when the row is forgotten.
+    """
+
+    caches: dict[str, Held]
+    cross: dict[str, Held]
+    encoder_mask: np.ndarray | None
+    position: int = 0
+    steps: int = 0
+    release: Any = None
+
+
+@dataclass
+class LiteRTState:
+    """What `LiteRTStep` remembers; `rows` is `None` once a later state has taken its buffers over."""
+
+    rows: list[_Row] | None
+
+
+class LiteRTStep:
+    """The bundle of a model that generates; offers `kerasformer.decoding.protocols.Step`.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest; the signatures `prefill_{length}` or `encode_{length}`, and `decode` are used.
+        num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
+        cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
+    Raises:
+        BundleError: no such signature, or a file that LiteRT cannot load.
+    """
+
+    step_lengths: tuple[int, ...] = (1,)
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, num_threads: int | None = None, cache_dir: Path | None = None
+    ) -> None:
+        decode = manifest.signatures.get("decode")
+        if decode is None or "logits" not in decode.outputs:
+            raise BundleError(
+                f"A bundle that generates has a signature decode with logits. Received: {list(manifest.signatures)}"
+            )
+        self.is_encoder_decoder = manifest.info.is_encoder_decoder
+        self._cache_names = [name for name in decode.inputs if name in decode.outputs]
+        self._cross_names = [name for name in decode.inputs if name.startswith("cross_")]
+        if not self._cache_names:
+            raise BundleError(f"decode needs caches, as inputs and outputs. Received: {list(decode.inputs)}")
+        self.capacity = int(decode.inputs[self._cache_names[0]].shape[2])
+        self.vocab_size = int(decode.outputs["logits"].shape[-1])
+        kind, argument = ("encode", "input_ids") if self.is_encoder_decoder else ("prefill", "tokens")
+        self._signatures = _by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
+        self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
+        self._pad = manifest.info.pad_token_id or 0
+        self._engine = _open(folder, manifest, num_threads, cache_dir)
+        self._free: list[dict[str, Held]] = []
+        self._lock = RLock()
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
+        """Reads the prompts; see `Step.start`. The padding of a row is left out, on whichever side it is.
+
+        Raises:
+            CapacityError: a prompt is longer than the cache, or an input than the encoder.
+            InputError: a prompt without tokens, or arrays of other shapes.
+        """
+        ids, mask = np.asarray(inputs), np.asarray(mask)
+        if ids.ndim != 2 or ids.shape != mask.shape or not ids.size:
+            raise InputError(
+                "A prompt and its mask must both be (batch, tokens), neither of them 0. "
+                f"Received: shapes {ids.shape} and {mask.shape}"
+            )
+        if not mask.any(axis=1).all():
+            raise InputError(
+                f"Every prompt needs a token. Received: row {int(np.argmin(mask.any(axis=1)))} without one"
+            )
+        self._check_ids(ids[mask > 0])
+        with self._lock:
+            if self.is_encoder_decoder:
+                return LiteRTState(self._encode(ids.astype(np.int32), mask.astype(np.int32)))
+            prompts = [ids[row][mask[row] > 0] for row in range(len(ids))]
+            longest = max(map(len, prompts))
+            if longest > self.capacity:
+                raise CapacityError(
+                    f"A prompt has at most {self.capacity} tokens here. Received: {longest}. Shorten it"
+                )
+            return LiteRTState([self._prefill(prompt[:-1]) for prompt in prompts])
+
+    def step(self, tokens: np.ndarray, state: LiteRTState) -> tuple[np.ndarray, LiteRTState]:
+        """One token a row; see `Step.step`.
+
+        Raises:
+            CapacityError: a row's cache is full.
+            InputError: tokens of another shape, outside of the vocabulary, or a state that was used before.
+        """
+        tokens, rows = np.asarray(tokens), _alive(state)
+        if tokens.shape != (len(rows), 1):
+            raise InputError(f"Expected one token for each of {len(rows)} rows. Received: shape {tokens.shape}")
+        self._check_ids(tokens)
+        if any(row.position >= self.capacity for row in rows):
+            raise CapacityError(
+                f"The cache is full: it holds {self.capacity} tokens, prompt and generated ones together"
+            )
+        logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
+        with self._lock:
+            state.rows = None
+            for index, row in enumerate(rows):
+                logits[index, 0] = self._decode(row, int(tokens[index, 0]))
+                row.steps += 1
+        return logits, LiteRTState(rows)
+
+    def reorder(self, state: LiteRTState, rows: np.ndarray) -> LiteRTState:
+        """See `Step.reorder`. A row that goes on once keeps its buffers; only further copies of it are copied.
+
+        Raises:
+            InputError: a row that is not there, or a state that was used before.
+        """
+        wanted = [int(row) for row in np.asarray(rows).reshape(-1)]
+        with self._lock:
+            old = _alive(state)
+            if any(not 0 <= row < len(old) for row in wanted):
+                raise InputError(f"Rows must be between 0 and {len(old) - 1}. Received: {wanted}")
+            state.rows = None
+            for index in set(range(len(old))) - set(wanted):
+                old[index].release()
+            seen: set[int] = set()
+            new = []
+            for index in wanted:
+                new.append(self._copy(old[index]) if index in seen else old[index])
+                seen.add(index)
+        return LiteRTState(new)
+
+    def rewind(self, state: LiteRTState, count: int) -> LiteRTState:
+        """See `Step.rewind`. What the forgotten tokens left in the caches is overwritten before it is read.
+
+        Raises:
+            InputError: more tokens than `step` has taken, or a state that was used before.
+        """
+        with self._lock:
+            rows = _alive(state)
+            most = min((row.steps for row in rows), default=0)
+            if not 0 <= count <= most:
+                raise InputError(f"Between 0 and {most} tokens can be taken back. Received: {count}")
+            state.rows = None
+            for row in rows:
+                row.position -= count
+                row.steps -= count
+        return LiteRTState(rows)
+
+    def fork(self, state: LiteRTState) -> LiteRTState:
+        """See `Step.fork`.
+
+        Raises:
+            InputError: a state that was used before.
+        """
+        with self._lock:
+            return LiteRTState([self._copy(row) for row in _alive(state)])
+
+    def _encode(self, ids: np.ndarray, mask: np.ndarray) -> list[_Row]:
+        lengths = _lengths(mask)
+        chosen = [_smallest(self._signatures, length, "input") for length in lengths]
+        rows = []
+        for index, (length, (size, name, _)) in enumerate(zip(lengths, chosen, strict=True)):
+            arrays = {"input_ids": np.full((1, size), self._pad, np.int32)}
+            arrays["input_ids"][0, :length] = ids[index, :length]
+            arrays["attention_mask"] = np.zeros((1, size), np.int32)
+            arrays["attention_mask"][0, :length] = mask[index, :length]
+            cross = {key: self._engine.hold("decode", key) for key in self._cross_names}
+            self._engine.run(name, arrays, cross)
+            encoder_mask = np.zeros((1, self._encoder_capacity), np.int32)
+            encoder_mask[0, :length] = mask[index, :length]
+            rows.append(self._row(cross, encoder_mask))
+        return rows
+
+    def _prefill(self, prompt: np.ndarray) -> _Row:
+        row = self._row({}, None)
+        for size in prefill_plan(len(prompt), self.capacity, list(self._signatures)):
+            part = prompt[row.position : row.position + size]
+            if size == 1:
+                self._decode(row, int(part[0]))
+                continue
+            tokens = np.full((1, size), self._pad, np.int32)
+            tokens[0, : len(part)] = part
+            positions = np.arange(row.position, row.position + size, dtype=np.int32)
+            name = self._signatures[size][0]
+            self._engine.run(name, {"tokens": tokens, "input_pos": positions}, row.caches)
+            row.position += len(part)
+        return row
+
+    def _decode(self, row: _Row, token: int) -> np.ndarray:
+        arrays = {"tokens": np.array([[token]], np.int32), "input_pos": np.array([row.position], np.int32)}
+        if row.encoder_mask is not None:
+            arrays["encoder_mask"] = row.encoder_mask
+        logits = self._engine.run("decode", arrays, {**row.caches, **row.cross})["logits"]
+        row.position += 1
+        return logits.reshape(-1)
+
+    def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None) -> _Row:
+        """A row with caches from the pool. Old content is never read: the mask hides what a row has not written."""
+        caches = self._free.pop() if self._free else None
+        caches = caches or {name: self._engine.hold("decode", name) for name in self._cache_names}
+        row = _Row(caches, cross, encoder_mask)
+        row.release = weakref.finalize(row, _give_back, self._free, caches)
+        row.release.atexit = False
+        return row
+
+    def _copy(self, row: _Row) -> _Row:
+        new = self._row(row.cross, row.encoder_mask)
+        new.position, new.steps = row.position, row.steps
+        for name, source in row.caches.items():
+            self._engine.copy(source, new.caches[name])
+        return new
+
+    def _check_ids(self, ids: np.ndarray) -> None:
+        if not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0 or ids.max() >= self.vocab_size:
+            raise InputError(
+                f"Tokens must be integers between 0 and {self.vocab_size - 1}. "
+                f"Received: {ids.dtype} between {ids.min()} and {ids.max()}"
+            )
+
+
+def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
+    """Sizes of the runs that read `count` tokens: prefill lengths, and 1 for a step of `decode`.
+
+    The last run may be wider than what is left: what it writes too much is overwritten before it is read. It may not
+    reach beyond the cache, though: the runtime would move the whole write back over older tokens.
+    """
+    plan, position = [], 0
+    while position < count:
+        left = count - position
+        fitting = [length for length in sorted(lengths) if position + length <= capacity]
+        whole = [length for length in fitting if length <= left]
+        enough = [length for length in fitting if length >= left]
+        if left == 1 or not fitting:
+            size = 1
+        elif enough and (enough[0] <= 2 * left or not whole):
+            size = enough[0]
+        else:
+            size = whole[-1] if whole else 1
+        plan.append(size)
+        position += min(size, left)
+    return plan
+
+
+def _open(folder: Path, manifest: Manifest, num_threads: int | None, cache_dir: Path | None) -> Engine:
+    files = sorted({signature.file for signature in manifest.signatures.values()})
+    if len(files) != 1:
+        raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
+    cache_file = None
+    if cache_dir is not None:
+        Path(cache_dir).mkdir(parents=True, exist_ok=True)
+        cache_file = Path(cache_dir) / f"{manifest.files[files[0]][:32]}-{runtime_version()}.xnnpack"
+    return open_engine(Path(folder) / files[0], num_threads, cache_file)
+
+
+def _by_length(manifest: Manifest, kind: str, argument: str, needed: bool = True) -> dict[int, tuple[str, Signature]]:
+    """Signatures `{kind}_{length}`, ascending by length."""
+    found = {
+        int(signature.inputs[argument].shape[1]): (name, signature)
+        for name, signature in manifest.signatures.items()
+        if name.startswith(f"{kind}_") and argument in signature.inputs
+    }
+    if needed and not found:
+        raise BundleError(
+            f"The bundle needs signatures {kind}_{{length}} that take {argument}. Received: {list(manifest.signatures)}"
+        )
+    return dict(sorted(found.items()))
+
+
+def _smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: str) -> tuple[int, str, Signature]:
+    for size, (name, signature) in signatures.items():
+        if size >= length:
+            return size, name, signature
+    raise CapacityError(f"The {what} has at most {max(signatures)} tokens here. Received: {length}. Shorten it")
+
+
+def _lengths(mask: np.ndarray) -> list[int]:
+    """Tokens of each row up to the last one that is not padding; at least 1."""
+    used = mask > 0
+    return [int(row.nonzero()[0][-1]) + 1 if row.any() else 1 for row in used]
+
+
+def _has_tokens(signature: Signature, output: str, size: int) -> bool:
+    """Whether an output has a vector for each token; two axes alone are a batch of scores."""
+    shape = signature.outputs[output].shape
+    return len(shape) >= 3 and shape[1] == size
+
+
+def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:
+    if len(pool) < _POOL_SIZE:
+        pool.append(caches)
+
+
+def _alive(state: LiteRTState) -> list[_Row]:
+    if state.rows is None:
+        raise InputError("This state was used before, and its buffers went on to the next one. Use that, or fork first")
+    return state.rows

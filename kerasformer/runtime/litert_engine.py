@@ -1,0 +1,246 @@
+"""LiteRT itself, behind two methods: run a signature, and hold tensors that stay in place between runs.
+
+`CompiledEngine` is LiteRT's compiled model, whose buffers a signature may read and write at once: a cache is then
+updated in place, and nothing is copied. `InterpreterEngine` is the older interpreter, for platforms without it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+
+from kerasformer.errors import BundleError, MissingExtraError, require
+
+Held = Any
+"""A tensor that an engine keeps between runs."""
+
+
+class Engine(Protocol):
+    """A loaded model file."""
+
+    def hold(self, signature: str, name: str) -> Held:
+        """A tensor of zeros for this input or output, which any run may then read, write, or both."""
+        ...
+
+    def copy(self, source: Held, target: Held) -> None:
+        """Overwrites `target`."""
+        ...
+
+    def run(
+        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Runs a signature.
+
+        Args:
+            signature: Its name.
+            inputs: int32 or float32 arrays of exactly the declared shapes.
+            held: Tensors, by the name of the input, the output, or the input and output that they are.
+
+        Returns:
+            The outputs that are not held.
+        """
+        ...
+
+
+def open_engine(path: Path, num_threads: int | None = None, cache_file: Path | None = None) -> Engine:
+    """Loads a TFLite file.
+
+    Args:
+        path: The file.
+        num_threads: CPU threads; the number of CPUs this process may use, at most 8, by default.
+        cache_file: Where to keep the weights in the layout of the CPU kernels, so that the next start neither computes
+            them nor holds them in memory of its own. It must be another one for every file and version of LiteRT.
+    Raises:
+        BundleError: the file is no model that LiteRT can run.
+        MissingExtraError: LiteRT is not installed.
+    """
+    require("ai_edge_litert", "litert")
+    threads = num_threads or _available_threads()
+    reasons = []
+    for engine in (CompiledEngine, InterpreterEngine):
+        with _native_log() as log:
+            try:
+                return engine(path, threads, cache_file)
+            except (ImportError, MissingExtraError, RuntimeError, ValueError, OSError) as error:
+                reasons.append(f"{engine.__name__}: {error} {log()}".strip())
+    raise BundleError(
+        f"LiteRT cannot load this file. Expected: a TFLite model. Received: {path}. {' | '.join(reasons)}"
+    )
+
+
+class CompiledEngine:
+    """`ai_edge_litert.compiled_model`; held tensors are its `TensorBuffer`s.
+
+    Args:
+        path: The file.
+        num_threads: CPU threads.
+        cache_file: As for `open_engine`.
+    """
+
+    def __init__(self, path: Path, num_threads: int, cache_file: Path | None = None) -> None:
+        options = require("ai_edge_litert.options", "litert")
+        # Without a cache the kernels pack the weights once for every signature; ":memory" shares them within the
+        # process. It needs anonymous files, which Linux has.
+        packed = str(cache_file) if cache_file else ":memory" if sys.platform == "linux" else ""
+        cpu = options.CpuOptions(num_threads=num_threads, xnnpack_weight_cache_path=packed)
+        self._model = require("ai_edge_litert.compiled_model", "litert").CompiledModel.from_file(
+            str(path), environment=_environment(), options=options.Options(cpu_options=cpu)
+        )
+        names = self._model.get_signature_list()
+        self._inputs = {name: self._model.get_input_tensor_details(name) for name in names}
+        self._outputs = {name: self._model.get_output_tensor_details(name) for name in names}
+        self._buffers: dict[tuple[str, str, str], Any] = {}
+        signature = next(iter(self._inputs))
+        self.hold(signature, next(iter(self._inputs[signature])))  # the first access loads more, and logs it
+        _silence_native_exit()
+
+    def hold(self, signature: str, name: str) -> Held:
+        """A `TensorBuffer` of zeros."""
+        if name in self._inputs[signature]:
+            buffer = self._model.create_input_buffer_by_name(signature, name)
+            details = self._inputs[signature][name]
+        else:
+            buffer = self._model.create_output_buffer_by_name(signature, name)
+            details = self._outputs[signature][name]
+        buffer.write(np.zeros(details["shape"], details["dtype"]))
+        return buffer
+
+    def copy(self, source: Held, target: Held) -> None:
+        """Through host memory: LiteRT has no copy from buffer to buffer."""
+        details = source.get_tensor_details()
+        target.write(source.read(int(np.prod(details["shape"])), np.dtype(details["dtype"])))
+
+    def run(
+        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+    ) -> dict[str, np.ndarray]:
+        """See `Engine.run`."""
+        held = held or {}
+        given, results = {}, {}
+        for name in self._inputs[signature]:
+            given[name] = held[name] if name in held else self._buffer(signature, "input", name)
+            if name not in held:
+                given[name].write(inputs[name])
+        for name in self._outputs[signature]:
+            results[name] = held[name] if name in held else self._buffer(signature, "output", name)
+        self._model.run_by_name(signature, given, results)
+        return {name: self._read(signature, name, buffer) for name, buffer in results.items() if name not in held}
+
+    def _buffer(self, signature: str, kind: str, name: str) -> Any:
+        key = (signature, kind, name)
+        if key not in self._buffers:
+            create = getattr(self._model, f"create_{kind}_buffer_by_name")
+            self._buffers[key] = create(signature, name)
+        return self._buffers[key]
+
+    def _read(self, signature: str, name: str, buffer: Any) -> np.ndarray:
+        details = self._outputs[signature][name]
+        shape = tuple(details["shape"])
+        return buffer.read(int(np.prod(shape)), np.dtype(details["dtype"])).reshape(shape)
+
+
+class InterpreterEngine:
+    """`ai_edge_litert.interpreter`; held tensors are arrays, copied in and out at every run.
+
+    Args:
+        path: The file.
+        num_threads: CPU threads.
+        cache_file: Not used.
+    """
+
+    def __init__(self, path: Path, num_threads: int, cache_file: Path | None = None) -> None:
+        interpreter = require("ai_edge_litert.interpreter", "litert")
+        self._interpreter = interpreter.Interpreter(str(path), num_threads=num_threads)
+        self._runners = {n: self._interpreter.get_signature_runner(n) for n in self._interpreter.get_signature_list()}
+
+    def hold(self, signature: str, name: str) -> Held:
+        """An array of zeros."""
+        runner = self._runners[signature]
+        details = {**runner.get_output_details(), **runner.get_input_details()}[name]
+        return np.zeros(details["shape"], details["dtype"])
+
+    def copy(self, source: Held, target: Held) -> None:
+        """Overwrites `target`."""
+        np.copyto(target, source)
+
+    def run(
+        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+    ) -> dict[str, np.ndarray]:
+        """See `Engine.run`."""
+        held = held or {}
+        runner = self._runners[signature]
+        results = runner(**{name: held[name] if name in held else inputs[name] for name in runner.get_input_details()})
+        for name in results.keys() & held.keys():
+            np.copyto(held[name], results[name])
+        return {name: value for name, value in results.items() if name not in held}
+
+
+def runtime_version() -> str:
+    """Version of the installed LiteRT."""
+    return metadata.version("ai-edge-litert")
+
+
+def _available_threads() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
+
+
+@cache
+def _environment() -> Any:
+    """One for the process: creating it loads and registers every accelerator."""
+    module = require("ai_edge_litert.environment", "litert")
+    folder = str(Path(module.__file__).parent)
+    environment = module.Environment.create(options=module.EnvironmentOptions(runtime_path=folder))
+    # Never destroyed: LiteRT would report that on the terminal when the process ends.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))
+    return environment
+
+
+@cache
+def _silence_native_exit() -> None:
+    """Ends the process's standard error after Python, and before LiteRT's last words on destroying accelerators.
+
+    To be called once LiteRT has made them: what was registered last happens first.
+    """
+    if sys.platform != "win32":
+        library = ctypes.CDLL(None)
+        library.__cxa_atexit(library.close, ctypes.c_void_p(2), None)
+
+
+_log_lock = Lock()
+
+
+@contextmanager
+def _native_log() -> Iterator[Callable[[], str]]:
+    """Keeps what native code writes to standard error, dozens of lines at every load, for an error message.
+
+    LiteRT has no switch for it in Python.
+    """
+    with _log_lock, tempfile.TemporaryFile() as file:
+
+        def errors() -> str:
+            file.seek(0)
+            lines = file.read().decode(errors="replace").splitlines()
+            return " ".join(line for line in lines if line.startswith(("ERROR", "└")))[:1000]
+
+        try:
+            saved = os.dup(2)
+        except OSError:  # the process has no standard error
+            yield errors
+            return
+        try:
+            os.dup2(file.fileno(), 2)
+            yield errors
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

@@ -1,0 +1,208 @@
+"""Keras functions as TFLite files: what is in the file, and that LiteRT computes with it what Keras does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from kerasformer.bundle import Manifest, TensorInfo
+from kerasformer.errors import ExportError
+from kerasformer.export.functions import Function
+from kerasformer.export.recipes import RECIPES
+from kerasformer.export.tflite_graph import schema
+from kerasformer.export.to_tflite import write_tflite
+from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
+from tests.export import tflite_bundles
+from tests.export.small_models import TinyDecoder, TinyEncoder
+
+LENGTHS = (8, 16)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> TinyEncoder:
+    return TinyEncoder()
+
+
+@pytest.fixture(scope="module")
+def decoder() -> TinyDecoder:
+    return TinyDecoder()
+
+
+@pytest.fixture(scope="module", params=["none", "int8"])
+def bundle(request: Any, tmp_path_factory: Any, decoder: TinyDecoder) -> tuple[Path, str, Manifest]:
+    folder = tmp_path_factory.mktemp("decoder")
+    return folder, request.param, tflite_bundles.write(folder, decoder, decoder.functions(4), request.param)
+
+
+@pytest.fixture(scope="module")
+def written(bundle: tuple[Path, str, Manifest]) -> tuple[Path, str]:
+    return bundle[0] / "model.tflite", bundle[1]
+
+
+def graph_of(path: Path) -> Any:
+    return schema().ModelT.InitFromPackedBuf(bytearray(path.read_bytes()), 0)
+
+
+@pytest.mark.parametrize(("quantize", "tolerance"), [("none", 1e-4), ("int8", 0.1)])
+def test_encoder_equals_keras(tmp_path: Path, encoder: TinyEncoder, quantize: str, tolerance: float) -> None:
+    functions = [encoder.function(length) for length in LENGTHS]
+    manifest = tflite_bundles.write(tmp_path, encoder, functions, quantize)
+    engine = LiteRTForward(tmp_path, manifest, num_threads=1)
+    generator = np.random.default_rng(0)
+    for length in (3, 8, 13):
+        ids = generator.integers(0, 211, (1, length)).astype("int32")
+        mask, segments = np.ones_like(ids), (ids % 2).astype("int32")
+        received = engine.run({"input_ids": ids, "attention_mask": mask, "token_type_ids": segments})
+        for name, expected in zip(("logits", "last_hidden_state"), encoder(ids, mask, segments), strict=True):
+            expected = np.asarray(expected)
+            assert received[name].shape == expected.shape
+            assert np.abs(received[name] - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def test_decoder_equals_keras(bundle: tuple[Path, str, Manifest], decoder: TinyDecoder) -> None:
+    folder, quantize, manifest = bundle
+    ids = np.random.default_rng(0).integers(0, decoder.vocab_size, (1, decoder.capacity)).astype("int32")
+    engine = LiteRTStep(folder, manifest, num_threads=1)
+    state = engine.start(ids[:, :9], np.ones((1, 9), "int32"))
+    received = []
+    for position in range(8, decoder.capacity):
+        logits, state = engine.step(ids[:, position : position + 1], state)
+        received.append(logits[0, 0])
+    expected = np.asarray(decoder(ids))[0, 8:]
+    tolerance, agreement = (1e-4, 1.0) if quantize == "none" else (0.15, 0.9)
+    assert np.abs(np.stack(received) - expected).max() <= tolerance * np.abs(expected).max()
+    assert (np.stack(received).argmax(-1) == expected.argmax(-1)).mean() >= agreement
+
+
+def test_only_builtin_operators_and_the_fused_ones_among_them(written: tuple[Path, str]) -> None:
+    path, quantize = written
+    counts = tflite_bundles.operators(path)
+    assert set(counts) == {"decode", "prefill_4"}
+    for count in counts.values():
+        assert not {"CUSTOM", "VAR_HANDLE", "READ_VARIABLE"} & set(count)
+        assert count["DYNAMIC_UPDATE_SLICE"] == 4
+        # The table of tokens is large enough to be quantized, that of positions is not.
+        assert count["EMBEDDING_LOOKUP"] == (1 if quantize == "int8" else 0)
+        assert count["GATHER"] == (1 if quantize == "int8" else 2)
+    # Two layers of six products and the output; in prefill, what follows the last cache update is not computed.
+    assert counts["decode"]["FULLY_CONNECTED"] == 13
+    assert counts["prefill_4"]["FULLY_CONNECTED"] == 9 - 1
+    assert counts["decode"]["GELU"] == 2
+
+
+def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
+    written: tuple[Path, str], decoder: TinyDecoder
+) -> None:
+    path, quantize = written
+    graph = graph_of(path)
+    places: dict[str, set[int]] = {}
+    for subgraph in graph.subgraphs:
+        for tensor in subgraph.tensors:
+            if tensor.name.decode() in {v.path for v in decoder.variables}:
+                places.setdefault(tensor.name.decode(), set()).add(tensor.buffer)
+    assert set(places) == {v.path for v in decoder.variables if v.dtype == "float32"}
+    assert all(len(buffers) == 1 for buffers in places.values())
+    assert len(set().union(*places.values())) == len(places)
+    expected = 0
+    for variable in decoder.variables:
+        size = int(np.prod(variable.shape))
+        is_int8 = quantize == "int8" and len(variable.shape) == 2 and size >= 4096
+        expected += size if is_int8 else 4 * size
+    assert expected < path.stat().st_size < expected + 120_000
+
+
+def test_stored_values_are_the_variables(written: tuple[Path, str], decoder: TinyDecoder) -> None:
+    path, quantize = written
+    graph = graph_of(path)
+    values = {v.path: np.asarray(v.value) for v in decoder.variables}
+    seen = set()
+    for tensor in graph.subgraphs[0].tensors:
+        name = tensor.name.decode()
+        if name not in values:
+            continue
+        expected = values[name] if "embeddings" in name else values[name].T
+        content = bytes(graph.buffers[tensor.buffer].data)
+        if tensor.type == schema().TensorType.INT8:
+            scale = np.asarray(tensor.quantization.scale)[:, None]
+            received = np.frombuffer(content, np.int8).reshape(expected.shape) * scale
+            assert np.abs(received - expected).max() <= 0.5001 * scale.max()
+            assert np.all(np.abs(received - expected) <= 0.5001 * scale)
+            assert not np.any(tensor.quantization.zeroPoint)
+            seen.add("int8")
+        else:
+            assert np.array_equal(np.frombuffer(content, np.float32).reshape(expected.shape), expected)
+            seen.add("float32")
+    assert seen == ({"float32", "int8"} if quantize == "int8" else {"float32"})
+
+
+def test_what_a_signature_does_not_read_is_absent_from_it(written: tuple[Path, str], decoder: TinyDecoder) -> None:
+    graph = graph_of(written[0])
+    names = {
+        signature.signatureKey.decode(): {
+            tensor.name.decode() for tensor in graph.subgraphs[signature.subgraphIndex].tensors
+        }
+        for signature in graph.signatureDefs
+    }
+    final_norm = {v.path for v in decoder.variables if "final_norm" in v.path}
+    assert len(final_norm) == 2
+    assert final_norm <= names["decode"]
+    assert not final_norm & names["prefill_4"]
+
+
+def test_progress_ends_at_the_whole(tmp_path: Path, encoder: TinyEncoder) -> None:
+    calls: list[tuple[int, int]] = []
+    path = tmp_path / "model.tflite"
+    write_tflite([encoder.function(8)], encoder.variables, RECIPES["int8"], path, lambda *c: calls.append(c))
+    assert calls[-1][0] == calls[-1][1] == sum(b - a for (a, _), (b, _) in zip([(0, 0), *calls], calls, strict=False))
+
+
+def one_function(call: Any, shape: tuple[Any, ...] = (1, 4), dtype: str = "float32") -> list[Function]:
+    return [Function("f", {"x": TensorInfo(shape, dtype)}, {"y": TensorInfo((1, 4), "float32")}, call)]
+
+
+def refused(tmp_path: Path, functions: list[Function], variables: list[Any], match: str) -> None:
+    path = tmp_path / "model.tflite"
+    with pytest.raises(ExportError, match=match):
+        write_tflite(functions, variables, RECIPES["none"], path)
+    assert not path.exists()
+
+
+def test_an_operation_without_operator_is_named(tmp_path: Path) -> None:
+    refused(tmp_path, one_function(lambda x: {"y": keras.ops.erfinv(x)}), [], "Erfinv")
+
+
+def test_a_variable_that_was_not_given_is_refused(tmp_path: Path) -> None:
+    variable = keras.Variable(np.ones(4, "float32"))
+    refused(tmp_path, one_function(lambda x: {"y": x * variable.value}), [], "not among those given")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "match"),
+    [(("batch_size", 4), "float32", "static shapes"), ((1, 4), "int64", "int32 and float32")],
+)
+def test_interfaces_that_tflite_cannot_have(tmp_path: Path, shape: Any, dtype: str, match: str) -> None:
+    refused(tmp_path, one_function(lambda x: {"y": x}, shape, dtype), [], match)
+
+
+def test_results_that_were_not_declared(tmp_path: Path) -> None:
+    refused(tmp_path, one_function(lambda x: {"z": x}), [], "must give")
+    refused(tmp_path, one_function(lambda x: {"y": keras.ops.transpose(x)}), [], "y must be float32")
+
+
+def test_half_precision_variables_are_refused(tmp_path: Path) -> None:
+    variable = keras.Variable(np.ones(4), dtype="float16")
+    refused(tmp_path, one_function(lambda x: {"y": x}), [variable], "float32 variables")
+
+
+def test_a_file_beyond_2_gb_is_refused_before_the_work_starts(tmp_path: Path) -> None:
+    huge = SimpleNamespace(shape=(30_000, 30_000), dtype="float32", path="table")
+
+    def never(**_: Any) -> dict[str, Any]:
+        raise AssertionError
+
+    refused(tmp_path, one_function(never), [huge], "less than 2 GB")

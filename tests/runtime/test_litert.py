@@ -1,0 +1,342 @@
+"""Bundles on LiteRT against the Keras model they came from, and the rules of the protocols."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.bundle import Manifest
+from kerasformer.decoding.protocols import Forward, Step
+from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime.litert import LiteRTForward, LiteRTStep, prefill_plan
+from kerasformer.runtime.litert_engine import CompiledEngine, InterpreterEngine, open_engine
+from tests.export import tflite_bundles
+from tests.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
+
+VOCAB, CAPACITY = 203, 48
+
+
+def tokens(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 190, shape).astype("int32")
+
+
+class Bundles:
+    """One model of each kind with its bundle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.encoder, self.decoder, self.seq2seq = TinyEncoder(), TinyDecoder(), TinySeq2Seq()
+        self.paths = {name: folder / name for name in ("encoder", "decoder", "seq2seq")}
+        self.manifests: dict[str, Manifest] = {
+            "encoder": self._write("encoder", self.encoder, [self.encoder.function(n) for n in (8, 16)]),
+            "decoder": self._write("decoder", self.decoder, self.decoder.functions(4, 16)),
+            "seq2seq": self._write("seq2seq", self.seq2seq, self.seq2seq.functions(8, 24)),
+        }
+
+    def _write(self, name: str, model: Any, functions: Any) -> Manifest:
+        return tflite_bundles.write(self.paths[name], model, functions, "none", pad=1)
+
+    def step(self, name: str) -> LiteRTStep:
+        return LiteRTStep(self.paths[name], self.manifests[name], num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: Any) -> Bundles:
+    return Bundles(tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="module")
+def step(bundles: Bundles) -> LiteRTStep:
+    return bundles.step("decoder")
+
+
+@pytest.fixture(scope="module")
+def forward(bundles: Bundles) -> LiteRTForward:
+    return LiteRTForward(bundles.paths["encoder"], bundles.manifests["encoder"], num_threads=1)
+
+
+def follow(engine: LiteRTStep, state: Any, ids: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Logits `(B, T, V)` of steps with these tokens `(B, T)`."""
+    rows = []
+    for column in ids.T:
+        logits, state = engine.step(column[:, None], state)
+        rows.append(logits[:, 0])
+    return np.stack(rows, 1), state
+
+
+def prompt(*rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts of unequal lengths, padded on the left."""
+    width = max(map(len, rows))
+    ids, mask = np.zeros((len(rows), width), "int32"), np.zeros((len(rows), width), "int32")
+    for index, row in enumerate(rows):
+        ids[index, width - len(row) :] = row
+        mask[index, width - len(row) :] = 1
+    return ids, mask
+
+
+def near(received: np.ndarray, expected: Any, tolerance: float = 1e-4) -> bool:
+    expected = np.asarray(expected)
+    return bool(np.abs(received - expected).max() <= tolerance * np.abs(expected).max())
+
+
+def test_they_offer_the_protocols(step: LiteRTStep, forward: LiteRTForward) -> None:
+    assert isinstance(step, Step)
+    assert isinstance(forward, Forward)
+    assert (step.capacity, step.vocab_size, step.step_lengths) == (CAPACITY, VOCAB, (1,))
+    assert not step.is_encoder_decoder
+
+
+# Alone, by one padded run, by several, by steps at the end of the cache, and with nothing left to generate.
+@pytest.mark.parametrize("length", [1, 2, 5, 17, 26, 46, 48])
+def test_decoder_equals_keras_for_any_length_of_prompt(bundles: Bundles, step: LiteRTStep, length: int) -> None:
+    ids = tokens(length, 1, CAPACITY)
+    state = step.start(ids[:, :length], np.ones((1, length), "int32"))
+    received, _ = follow(step, state, ids[:, length - 1 :])
+    assert near(received, np.asarray(bundles.decoder(ids))[:, length - 1 :])
+
+
+def test_a_row_does_not_depend_on_its_neighbours(step: LiteRTStep) -> None:
+    rows = [tokens(1, 3), tokens(2, 11), tokens(3, 1)]
+    following = tokens(4, 3, 6)
+    together, _ = follow(step, step.start(*prompt(*rows)), following)
+    for index, row in enumerate(rows):
+        alone, _ = follow(step, step.start(*prompt(row)), following[index : index + 1])
+        assert np.array_equal(together[index], alone[0])
+
+
+def test_updating_in_place_equals_separate_buffers(bundles: Bundles) -> None:
+    engine = open_engine(bundles.paths["decoder"] / "model.tflite", 1)
+    assert isinstance(engine, CompiledEngine)
+    shape = (1, 3, CAPACITY, 24)
+    names = [f"kv_cache_{kind}_{i}" for i in range(2) for kind in "kv"]
+    held = {name: engine.hold("decode", name) for name in names}
+    separate = {name: np.zeros(shape, np.float32) for name in names}
+    for position, token in enumerate(tokens(5, 40)):
+        inputs = {"tokens": token.reshape(1, 1), "input_pos": np.array([position], "int32")}
+        in_place = engine.run("decode", inputs, held)["logits"]
+        results = engine.run("decode", {**inputs, **separate})
+        separate = {name: results[name] for name in names}
+        assert np.array_equal(in_place, results["logits"])
+    assert all(np.array_equal(held[n].read(3 * CAPACITY * 24, np.float32).reshape(shape), separate[n]) for n in names)
+
+
+def test_the_interpreter_gives_the_same(bundles: Bundles, step: LiteRTStep, monkeypatch: Any) -> None:
+    monkeypatch.setattr(CompiledEngine, "__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("not here")))
+    other = bundles.step("decoder")
+    assert isinstance(other._engine, InterpreterEngine)
+    results = []
+    for engine in (step, other):
+        state = engine.start(*prompt(tokens(1, 3), tokens(2, 11)))
+        _, state = follow(engine, state, tokens(6, 2, 3))
+        results.append(follow(engine, engine.reorder(state, np.array([1, 1, 0])), tokens(7, 3, 3))[0])
+    assert near(results[0], results[1], 1e-6)
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [1, 1, 1], [0, 2, 2, 0], [2], [1, 0, 1]])
+def test_reorder(step: LiteRTStep, rows: list[int]) -> None:
+    prompts, before, after = [tokens(i, 2 + i) for i in range(3)], tokens(8, 3, 2), tokens(9, len(rows), 3)
+    _, state = follow(step, step.start(*prompt(*prompts)), before)
+    received, _ = follow(step, step.reorder(state, np.array(rows)), after)
+    for index, row in enumerate(rows):
+        _, alone = follow(step, step.start(*prompt(prompts[row])), before[row : row + 1])
+        assert np.array_equal(received[index], follow(step, alone, after[index : index + 1])[0][0])
+
+
+def test_reorder_copies_no_row_that_goes_on_once(step: LiteRTStep) -> None:
+    state = step.start(*prompt(tokens(1, 3), tokens(2, 4), tokens(3, 5)))
+    before = [row.caches for row in state.rows or []]
+    after = [row.caches for row in step.reorder(state, np.array([2, 0, 2])).rows or []]
+    assert after[0] is before[2] and after[1] is before[0]
+    assert after[2] is before[1], "the buffers of a row that was left out are used again"
+
+
+def test_rewind(step: LiteRTStep) -> None:
+    ids = tokens(1, 1, 12)
+    _, state = follow(step, step.start(*prompt(tokens(2, 5))), ids[:, :7])
+    expected, state = follow(step, state, ids[:, 7:])
+    received, state = follow(step, step.rewind(state, 5), ids[:, 7:])
+    assert np.array_equal(received, expected)
+    with pytest.raises(InputError, match="Between 0 and 12"):
+        step.rewind(state, 13)
+
+
+def test_fork(step: LiteRTStep) -> None:
+    ids = tokens(1, 2, 4)
+    _, state = follow(step, step.start(*prompt(tokens(2, 5), tokens(3, 2))), ids)
+    copy = step.fork(state)
+    one, _ = follow(step, state, ids)
+    two, _ = follow(step, copy, ids)
+    assert np.array_equal(one, two)
+
+
+def test_a_state_is_used_once(step: LiteRTStep) -> None:
+    old = step.start(*prompt(tokens(2, 5)))
+    step.step(np.array([[1]], "int32"), old)
+    for use in (lambda: step.step(np.array([[1]]), old), lambda: step.fork(old), lambda: step.rewind(old, 0)):
+        with pytest.raises(InputError, match="used before"):
+            use()
+
+
+def test_capacity(step: LiteRTStep) -> None:
+    with pytest.raises(CapacityError, match="at most 48 tokens here. Received: 49"):
+        step.start(*prompt(tokens(1, 49)))
+    state = step.start(*prompt(tokens(1, 47), tokens(2, 3)))
+    _, state = follow(step, state, tokens(3, 2, 2))
+    with pytest.raises(CapacityError, match="cache is full"):
+        step.step(tokens(3, 2, 1), state)
+    step.step(tokens(3, 1, 1), step.reorder(state, np.array([1])))  # the error left the state as it was
+
+
+@pytest.mark.parametrize(
+    ("ids", "mask"),
+    [(np.zeros((0, 3)), np.zeros((0, 3))), (np.zeros((1, 3)), np.ones((1, 2))), (np.zeros((2, 2)), [[1, 1], [0, 0]])],
+)
+def test_prompts_that_are_refused(step: LiteRTStep, ids: Any, mask: Any) -> None:
+    with pytest.raises(InputError, match="prompt"):
+        step.start(np.asarray(ids, "int32"), np.asarray(mask, "int32"))
+
+
+def test_tokens_that_are_refused(step: LiteRTStep) -> None:
+    state = step.start(*prompt(tokens(1, 3)))
+    with pytest.raises(InputError, match="between 0 and 202"):
+        step.step(np.array([[VOCAB]], "int32"), state)
+    with pytest.raises(InputError, match="one token for each of 1 rows"):
+        step.step(np.array([[1, 2]], "int32"), state)
+    with pytest.raises(InputError, match="between 0 and 0"):
+        step.reorder(state, np.array([1]))
+
+
+@pytest.mark.parametrize("lengths", [(), (8,), (8, 64), (4, 16, 32)])
+def test_prefill_plan_reads_all_and_stays_within_the_cache(lengths: tuple[int, ...]) -> None:
+    for capacity in (16, 33, 64):
+        for count in range(capacity):
+            position = 0
+            for size in prefill_plan(count, capacity, lengths):
+                assert size == 1 or size in lengths
+                assert position + size <= capacity
+                position += min(size, count - position)
+            assert position == count
+
+
+def test_prefill_plan_prefers_few_runs() -> None:
+    assert prefill_plan(64, 256, (8, 64)) == [64]
+    assert prefill_plan(40, 256, (8, 64)) == [64]
+    assert prefill_plan(18, 256, (8, 64)) == [8, 8, 8]
+    assert prefill_plan(3, 256, (8, 64)) == [8]
+    assert prefill_plan(1, 256, (8, 64)) == [1]
+    assert prefill_plan(15, 16, (8, 16)) == [16]
+
+
+def seq2seq_reference(model: TinySeq2Seq, ids: np.ndarray, following: np.ndarray) -> np.ndarray:
+    padded, mask = np.zeros((1, model.longest), "int32"), np.zeros((1, model.longest), "int32")
+    padded[0, : len(ids)], mask[0, : len(ids)] = ids, 1
+    cross = model.encode(padded, mask)
+    shape = (1, model.heads, model.capacity, model.dim // model.heads)
+    caches = {f"kv_cache_{kind}_{i}": np.zeros(shape, "float32") for i in range(2) for kind in "kv"}
+    logits = []
+    for position, token in enumerate(following):
+        place = np.array([position], "int32")
+        results = model.decode(token.reshape(1, 1), place, mask, **cross, **caches)
+        logits.append(np.asarray(results.pop("logits"))[0, 0])
+        caches = results
+    return np.stack(logits)
+
+
+def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
+    step = bundles.step("seq2seq")
+    assert step.is_encoder_decoder and step.capacity == bundles.seq2seq.capacity
+    texts, following = [tokens(1, 14), tokens(2, 5)], tokens(3, 2, 6)
+    ids, mask = np.zeros((2, 14), "int32"), np.zeros((2, 14), "int32")
+    for row, text in enumerate(texts):
+        ids[row, : len(text)], mask[row, : len(text)] = text, 1
+    received, state = follow(step, step.start(ids, mask), following[:, :3])
+    rows = np.array([1, 0, 1])  # as beams do
+    rest, _ = follow(step, step.reorder(state, rows), following[rows][:, 3:])
+    for index, text in enumerate(texts):
+        expected = seq2seq_reference(bundles.seq2seq, text, following[index])
+        assert near(received[index], expected[:3], 2e-4)
+        for place in np.flatnonzero(rows == index):
+            assert near(rest[place], expected[3:], 2e-4)
+    with pytest.raises(CapacityError, match="at most 24 tokens here. Received: 25"):
+        step.start(tokens(1, 1, 25), np.ones((1, 25), "int32"))
+
+
+def test_forward_on_a_batch_of_unequal_texts(bundles: Bundles, forward: LiteRTForward) -> None:
+    ids, mask = tokens(1, 3, 12), np.ones((3, 12), "int32")
+    mask[1, 4:], mask[2, 9:] = 0, 0
+    received = forward.run({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
+    assert received["logits"].shape == (3, 5) and received["last_hidden_state"].shape == (3, 12, 72)
+    for row, length in enumerate(mask.sum(1)):
+        text = ids[row : row + 1, :length]
+        logits, hidden = bundles.encoder(text, np.ones_like(text), np.zeros_like(text))
+        assert near(received["logits"][row], logits[0])
+        assert near(received["last_hidden_state"][row, :length], hidden[0])
+        assert not received["last_hidden_state"][row, length:].any()
+
+
+def test_forward_fills_in_masks_and_segments(forward: LiteRTForward) -> None:
+    ids = tokens(1, 1, 7)
+    given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    assert np.array_equal(forward.run({"input_ids": ids})["logits"], forward.run(given)["logits"])
+
+
+def test_forward_refuses(forward: LiteRTForward) -> None:
+    ids = tokens(1, 1, 17)
+    with pytest.raises(CapacityError, match="at most 16 tokens here. Received: 17"):
+        forward.run({"input_ids": ids})
+    mask = np.ones_like(ids)
+    mask[0, 16:] = 0
+    assert forward.run({"input_ids": ids, "attention_mask": mask})["logits"].shape == (1, 5)
+    with pytest.raises(InputError, match="does not take"):
+        forward.run({"input_ids": ids, "position_ids": ids})
+    with pytest.raises(InputError, match="shape of input_ids"):
+        forward.run({"input_ids": ids, "attention_mask": mask[:, :3]})
+    with pytest.raises(InputError, match="neither of them 0"):
+        forward.run({"input_ids": ids[:0]})
+
+
+def test_a_damaged_file(bundles: Bundles, tmp_path: Path) -> None:
+    content = (bundles.paths["encoder"] / "model.tflite").read_bytes()
+    (tmp_path / "model.tflite").write_bytes(content[: len(content) // 3])
+    with pytest.raises(BundleError, match="cannot load"):
+        LiteRTForward(tmp_path, bundles.manifests["encoder"])
+    with pytest.raises(BundleError, match="signature decode"):
+        LiteRTStep(tmp_path, bundles.manifests["encoder"])
+
+
+def test_packed_weights_are_kept(bundles: Bundles, tmp_path: Path) -> None:
+    ids = tokens(1, 1, 7)
+    manifest, folder = bundles.manifests["encoder"], bundles.paths["encoder"]
+    results = [
+        LiteRTForward(folder, manifest, 1, cache_dir=tmp_path / "cache").run({"input_ids": ids})["logits"]
+        for _ in range(2)
+    ]
+    assert np.array_equal(*results)
+    (file,) = (tmp_path / "cache").iterdir()
+    assert file.name.startswith("0" * 32)
+
+
+SCRIPT = """
+import sys
+for name in ("keras", "tensorflow", "torch", "jax"):
+    sys.modules[name] = None
+import numpy as np
+from pathlib import Path
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.runtime.litert import LiteRTForward
+info = TensorInfo((1, 8), "int32")
+names = ("input_ids", "attention_mask", "token_type_ids")
+signature = Signature("model.tflite", dict.fromkeys(names, info), {"logits": TensorInfo((1, 5), "float32")})
+manifest = Manifest("tflite", ModelInfo("text-classification"), {"forward_8": signature}, files={"model.tflite": ""})
+print(LiteRTForward(Path(sys.argv[1]), manifest).run({"input_ids": np.ones((1, 3), "int32")})["logits"].shape)
+"""
+
+
+def test_a_process_without_keras_runs_a_bundle_and_says_nothing(bundles: Bundles) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(bundles.paths["encoder"])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("(1, 5)\n", "", 0)
