@@ -81,7 +81,7 @@ def _output_infos(call: Callable[..., dict[str, Any]], inputs: Infos) -> Infos:
         key: keras.KerasTensor([None if isinstance(dim, str) else dim for dim in info.shape], dtype="int32")
         for key, info in inputs.items()
     }
-    outputs = keras.backend.compute_output_spec(call, **specs)
+    outputs = call(**specs)
     return {
         key: TensorInfo(tuple(free[axis] if dim is None else dim for axis, dim in enumerate(spec.shape)), "float32")
         for key, spec in outputs.items()

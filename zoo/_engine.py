@@ -45,12 +45,14 @@ class KerasState:
     Attributes:
         caches: Keys and values `(B, H, S, D)` of each layer.
         index: Where the next token is written, in all rows alike.
+        room: Positions before `index` that no row uses, since prompts are padded to a bucket.
         starts: `(B,)` int32: index of each row's first real token.
         memory: Mask `(B, M)` and cross caches of an encoder-decoder.
     """
 
     caches: list[tuple[Tensor, Tensor]]
     index: int
+    room: int
     starts: np.ndarray
     memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
 
@@ -90,18 +92,18 @@ class KerasStep:
                 f"The prompt is longer than the cache. Expected at most {self.capacity} tokens. Received: {length}"
             )
         ids, mask = inputs[:, :-1], mask[:, :-1]
-        room = min(-(-ids.shape[1] // _BUCKET) * _BUCKET, self.capacity - 1) - ids.shape[1]
+        room = -ids.shape[1] % _BUCKET
         ids, mask = (np.pad(array, ((0, 0), (room, 0))).astype("int32") for array in (ids, mask))
         starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
         caches = self._empty(batch)
         if ids.shape[1]:
             _, caches = self._functions["decode"](ids, np.int32(0), starts, caches)
-        return KerasState(caches, ids.shape[1], starts)
+        return KerasState(caches, ids.shape[1], room, starts)
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Logits of some more tokens; see `Step.step`."""
         count = tokens.shape[1]
-        if state.index + count > self.capacity:
+        if state.index - state.room + count > self.capacity:
             raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
         arguments: list[Any] = [tokens.astype("int32"), np.int32(state.index)]
         if state.memory is None:
@@ -119,7 +121,7 @@ class KerasStep:
         memory = state.memory
         if memory is not None:
             memory = (ops.take(memory[0], index, axis=0), _take(memory[1], index))
-        return KerasState(_take(state.caches, index), state.index, state.starts[rows], memory)
+        return replace(state, caches=_take(state.caches, index), starts=state.starts[rows], memory=memory)
 
     def rewind(self, state: KerasState, count: int) -> KerasState:
         """The state before the last `count` tokens: what lies behind the index is overwritten before it is seen."""
@@ -132,16 +134,21 @@ class KerasStep:
         return state
 
     def _empty(self, batch: int) -> list[tuple[Tensor, Tensor]]:
-        shape = self.model.cache_shape(batch, self.capacity)
+        # Multiples of a bucket, so that few sizes are compiled, and one bucket more for the padding of prompts.
+        shape = self.model.cache_shape(batch, _rounded(self.capacity) + _BUCKET)
         zeros = ops.zeros(shape, self.model.compute_dtype)
         return [(zeros, zeros) for _ in range(self.model.num_cache_layers)]
 
     def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
-        room = -(-inputs.shape[1] // _BUCKET) * _BUCKET - inputs.shape[1]
+        room = -inputs.shape[1] % _BUCKET
         ids, mask = (np.pad(array, ((0, 0), (0, room))).astype("int32") for array in (inputs, mask))
         cross = self._functions["encode"](ids, mask)
         starts = np.zeros(len(ids), "int32")
-        return KerasState(self._empty(len(ids)), 0, starts, (ops.convert_to_tensor(mask), cross))
+        return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _BUCKET) * _BUCKET
 
 
 def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tuple[Tensor, Tensor]]:
@@ -252,9 +259,8 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
 
 
 def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:
-    """A cache that just holds this generation, in steps of a bucket so that few sizes are compiled."""
+    """A cache that just holds this generation, rounded up, within the model's limit."""
     new = config.max_new_tokens or config.max_length or 20
-    needed = new + 1 if model.is_encoder_decoder else -(-prompt // _BUCKET) * _BUCKET + new
-    wanted = -(-needed // _BUCKET) * _BUCKET
+    wanted = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
     limit = None if model.is_encoder_decoder else model.max_length
     return wanted if limit is None else min(wanted, limit)

@@ -1,1 +1,64 @@
 """Text in, result out, over any engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kerasformer.errors import InputError
+from kerasformer.pipelines._base import Pipeline
+from kerasformer.pipelines._open import open_source
+from kerasformer.pipelines.feature_extraction import FeatureExtraction
+from kerasformer.pipelines.fill_mask import FillMask
+from kerasformer.pipelines.question_answering import QuestionAnswering
+from kerasformer.pipelines.text_classification import TextClassification
+from kerasformer.pipelines.text_generation import Text2TextGeneration, TextGeneration
+from kerasformer.pipelines.token_classification import TokenClassification
+
+if TYPE_CHECKING:
+    from kerasformer.zoo import PretrainedModel
+
+__all__ = ["PIPELINES", "Pipeline", "pipeline"]
+
+PIPELINES: dict[str, type[Pipeline]] = {
+    "feature-extraction": FeatureExtraction,
+    "fill-mask": FillMask,
+    "question-answering": QuestionAnswering,
+    "summarization": Text2TextGeneration,
+    "text-classification": TextClassification,
+    "text-generation": TextGeneration,
+    "text2text-generation": Text2TextGeneration,
+    "token-classification": TokenClassification,
+    "translation": Text2TextGeneration,
+}
+
+
+def pipeline(
+    task: str | None = None,
+    source: str | Path | PretrainedModel | None = None,
+    *,
+    num_threads: int | None = None,
+) -> Any:
+    """Opens a source for a task, on the engine that it needs.
+
+    Args:
+        task: A key of `PIPELINES`, Hugging Face's name; the source's own task if `None`.
+        source: A model of the zoo, a checkpoint folder, a preset, a hub id, or a bundle.
+        num_threads: Threads of a bundle's runtime; all cores by default.
+
+    Returns:
+        A callable; see the class of the task for its arguments. Result shapes are those of `transformers`.
+
+    Raises:
+        SourceError: nothing was found there.
+        InputError: an unknown task, or one that the source is not for.
+        MissingExtraError: the engine is not installed.
+    """
+    if task is not None and task not in PIPELINES:
+        raise InputError(f"Unknown task. Expected one of {', '.join(PIPELINES)}. Received: {task!r}")
+    if source is None:
+        raise InputError("A pipeline needs a source: a model, a folder, a preset, a hub id or a bundle.")
+    opened = open_source(task, source, num_threads)
+    if opened.task not in PIPELINES:
+        raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
+    return PIPELINES[opened.task](opened)

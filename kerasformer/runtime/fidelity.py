@@ -119,15 +119,17 @@ def _answers(engine: Forward, inputs: Arrays) -> dict[str, np.ndarray]:
     for row in range(len(inputs["input_ids"])):
         length = int(inputs["attention_mask"][row].sum())
         rows.append(engine.run({name: array[row : row + 1, :length] for name, array in inputs.items()}))
-    width = inputs["input_ids"].shape[1]
-    return {name: np.concatenate([_padded(outputs[name], width) for outputs in rows]) for name in rows[0]}
+    return {name: _together([outputs[name] for outputs in rows]) for name in rows[0]}
 
 
-def _padded(array: np.ndarray, width: int) -> np.ndarray:
-    """Answers for each token, padded to the width of the longest text; one answer for a text stays as it is."""
-    if array.ndim < 3:
-        return array
-    return np.pad(array, ((0, 0), (0, width - array.shape[1]), (0, 0)))
+def _together(rows: list[np.ndarray]) -> np.ndarray:
+    """One array of all rows; where they have an entry for each token, short texts get copies of their least entry."""
+    width = max(row.shape[1] for row in rows)
+    padded = [
+        np.pad(row, [(0, 0), (0, width - row.shape[1])] + [(0, 0)] * (row.ndim - 2), constant_values=row.min())
+        for row in rows
+    ]
+    return np.concatenate(padded)
 
 
 def _top(scores: np.ndarray) -> dict[str, np.ndarray]:

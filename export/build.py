@@ -1,0 +1,255 @@
+"""The pipeline: trace, convert, write weights, verify, describe, publish; nothing appears before all succeeded."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from kerasformer import __version__, bundle
+from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer.errors import ExportError, InputError, require
+from kerasformer.export.card import write_card
+from kerasformer.export.functions import Function
+from kerasformer.export.recipes import RECIPES, Recipe
+from kerasformer.export.recipes import recipe as find_recipe
+from kerasformer.export.signatures import PREFILL_LENGTHS, lengths_up_to, onnx_functions, tflite_functions
+from kerasformer.export.verify import record, verify
+from kerasformer.zoo import PretrainedModel, load
+
+FORMATS = ("tflite", "onnx")
+DEFAULT_CAPACITY = 1024
+DEFAULT_ENCODER_CAPACITY = 512
+# File names say the recipe, as runtimes that choose among files in one folder expect.
+_ONNX_SUFFIX = {"none": "", "int8": "_quantized"}
+
+Progress = Callable[[str, int, int], None]
+"""Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked wish for an export."""
+
+    model: PretrainedModel
+    info: ModelInfo
+    format: str
+    recipe: Recipe
+    capacity: int | None
+    encoder_capacity: int | None
+    lengths: tuple[int, ...]
+
+
+def export(
+    model: PretrainedModel | str | Path,
+    destination: str | Path,
+    format: str = "tflite",
+    quantize: str | Recipe = "none",
+    *,
+    task: str | None = None,
+    overwrite: bool = False,
+    capacity: int | None = None,
+    lengths: Sequence[int] | None = None,
+    texts: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes a verified bundle: a folder that runs without Keras.
+
+    Args:
+        model: A model of the zoo, or what `zoo.load` takes.
+        destination: The folder; written aside and moved into place.
+        format: `"tflite"` or `"onnx"`.
+        quantize: `"none"`, `"int8"`, or a `Recipe` with a tolerance of its own.
+        task: For which the bundle is meant, such as `"summarization"`; the model's by default.
+        overwrite: Replaces a bundle that is there; the old one is kept until the new one is whole.
+        capacity: Positions of the decoder's cache; the smaller of the model's limit and 1024 by default.
+        lengths: Token lengths for which an encoder is compiled (TFLite); the smallest that fits a text is used.
+        texts: Of the model's own kind, on which the artifact is compared with Keras.
+        progress: Is told each stage.
+
+    Returns:
+        The absolute path of the folder.
+
+    Raises:
+        BundleError: the destination exists and `overwrite` is false.
+        ExportError: an unknown format or recipe, or an operator that the format lacks.
+        ExportMismatchError: the artifact does not answer as the Keras model does.
+        MissingExtraError: a converter or runtime is not installed.
+    """
+    tell = progress or _silent
+    bundle.check_destination(destination, overwrite)
+    if keras.backend.backend() != "tensorflow":
+        options = {"task": task, "capacity": capacity, "lengths": lengths}
+        return _in_child(model, destination, format, find_recipe(quantize), overwrite, texts, options)
+    job = _checked(model, format, quantize, task, capacity, lengths)
+    with bundle.staging(destination) as folder:
+        signatures = _write_graphs(job, folder, tell)
+        _write_companions(job, folder)
+        manifest = _manifest(job, signatures)
+        tell("answer with Keras", 0, 0)
+        bundle.write_references(folder, record(job.model, manifest, texts))
+        tell("verify", 0, 0)
+        fidelity = verify(folder, manifest, job.recipe)
+        manifest = replace(manifest, fidelity=fidelity.to_dict())
+        write_card(folder, manifest)
+        bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
+        return bundle.publish(folder, destination, overwrite)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+def _checked(
+    model: PretrainedModel | str | Path,
+    format: str,
+    quantize: str | Recipe,
+    task: str | None,
+    capacity: int | None,
+    lengths: Sequence[int] | None,
+) -> Job:
+    if format not in FORMATS:
+        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
+    recipe = find_recipe(quantize)
+    for module in ("tf2onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
+        require(module, "export")
+    if not isinstance(model, PretrainedModel):
+        if isinstance(model, keras.Model):
+            raise ExportError(f"A model of kerasformer.zoo was expected. Received: {type(model).__name__}")
+        model = load(model, task)
+    limit = None if model.is_encoder_decoder else model.max_length
+    chosen: int | None = None
+    if model.generates:
+        chosen = _capacity(capacity, limit)
+    wanted = lengths_up_to(model.max_length) if lengths is None else tuple(sorted(set(lengths)))
+    if any(n < 1 or (model.max_length is not None and n > model.max_length) for n in wanted):
+        raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(wanted)}")
+    reads = max(wanted) if format == "tflite" else None
+    info = model.info(task)
+    if not model.generates and reads is not None:
+        info = replace(info, max_length=reads)
+    encoder_capacity = None
+    if model.is_encoder_decoder:
+        encoder_capacity = max(wanted)
+    return Job(model, info, format, recipe, chosen, encoder_capacity, wanted)
+
+
+def _capacity(wanted: int | None, limit: int | None) -> int:
+    """A multiple of the longest prefill, as LiteRT-LM asks, unless the model is smaller than that."""
+    chosen = min(DEFAULT_CAPACITY, limit or DEFAULT_CAPACITY) if wanted is None else wanted
+    if chosen < 2 or (limit is not None and chosen > limit):
+        raise InputError(f"capacity must lie between 2 and {limit or 'any number'}. Received: capacity={wanted}")
+    step = max(PREFILL_LENGTHS)
+    return chosen if chosen < step or wanted is not None else chosen // step * step
+
+
+def _write_graphs(job: Job, folder: Path, tell: Progress) -> dict[str, Signature]:
+    """The model files; returns what the manifest says of them."""
+    variables = job.model.variables
+
+    def written(done: int, total: int) -> None:
+        tell("write weights", done, total)
+
+    tell("trace and convert", 0, 0)
+    if job.format == "tflite":
+        from kerasformer.export.to_tflite import write_tflite
+
+        functions = tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
+        write_tflite(functions, variables, job.recipe, folder / "model.tflite", written)
+        return {function.name: _signature(function, "model.tflite") for function in functions}
+    from kerasformer.export.to_onnx import write_onnx
+
+    suffix = _ONNX_SUFFIX.get(job.recipe.name, f"_{job.recipe.name}")
+    (folder / "onnx").mkdir()
+    signatures = {}
+    for function in onnx_functions(job.model):
+        name = f"onnx/{function.name}{suffix}.onnx"
+        write_onnx(function, variables, job.recipe, folder / name, written)
+        signatures[function.name] = _signature(function, name)
+    return signatures
+
+
+def _signature(function: Function, file: str) -> Signature:
+    return Signature(file, function.inputs, function.outputs)
+
+
+def _write_companions(job: Job, folder: Path) -> None:
+    """Configuration, generation settings and tokenizer, as Hugging Face names them."""
+    config = {"architectures": [job.model.architecture], **job.model.config.to_hf()}
+    files = {"config.json": config}
+    if job.model.generates:
+        files["generation_config.json"] = job.info.generation
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if job.model.tokenizer is not None:
+        job.model.tokenizer.save(folder)
+
+
+def _manifest(job: Job, signatures: dict[str, Signature]) -> Manifest:
+    return Manifest(
+        format=job.format,  # type: ignore[arg-type]
+        info=job.info,
+        signatures=signatures,
+        capacity=job.capacity,
+        encoder_capacity=job.encoder_capacity,
+        recipe=job.recipe.to_dict(),
+        versions=_versions(job.format),
+    )
+
+
+def _versions(format: str) -> dict[str, str]:
+    """Of the packages that made the bundle."""
+    names = ["keras", "tensorflow", *(["tf2onnx", "onnxruntime"] if format == "onnx" else ["ai-edge-litert"])]
+    found = {"kerasformer": __version__}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # tensorflow-cpu and other builds have names of their own
+            continue
+    return found
+
+
+def _in_child(
+    model: Any,
+    destination: str | Path,
+    format: str,
+    recipe: Recipe,
+    overwrite: bool,
+    texts: Sequence[str] | None,
+    options: dict[str, Any],
+) -> Path:
+    """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""
+    require("tensorflow", "export")
+    if RECIPES.get(recipe.name) != recipe:
+        raise ExportError(
+            f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
+        )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = model
+        if isinstance(model, PretrainedModel):
+            source = model.save_pretrained(folder / "checkpoint")
+            options = {**options, "task": options["task"] or model.task}
+        command = [sys.executable, "-m", "kerasformer.cli", "export", str(source), str(destination)]
+        options = {**options, "format": format, "quantize": recipe.name}
+        if texts is not None:
+            options["texts"] = folder / "texts.txt"
+            options["texts"].write_text("\n".join(text.replace("\n", " ") for text in texts), encoding="utf-8")
+        for option, value in options.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            command += [part for each in values if each is not None for part in (f"--{option}", str(each))]
+        command += ["--overwrite"] if overwrite else []
+        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise ExportError(f"The export in a TensorFlow process failed: {done.stderr.strip() or done.stdout.strip()}")
+    return Path(destination).expanduser().resolve()

@@ -1,0 +1,88 @@
+"""From what a user names to something that answers: a Keras model, a LiteRT or an ONNX bundle, all behind one face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kerasformer import bundle, sources
+from kerasformer.bundle import ModelInfo
+from kerasformer.decoding import Forward, Step
+from kerasformer.errors import InputError, TokenizerError, require
+from kerasformer.tokenization import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from kerasformer.zoo import PretrainedModel
+
+_SAME_MODEL = {"summarization", "translation", "text2text-generation"}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source, ready to answer.
+
+    Attributes:
+        engine: `"keras"`, `"litert"` or `"onnx"`.
+        model: What computes.
+        tokenizer: Of the source.
+        info: All else that a pipeline needs to know.
+        task: That was asked for, or that of the source.
+    """
+
+    engine: str
+    model: Forward | Step
+    tokenizer: Tokenizer
+    info: ModelInfo
+    task: str
+
+
+def open_source(task: str | None, source: str | Path | PretrainedModel, num_threads: int | None = None) -> Opened:
+    """Opens a model, checkpoint, preset, hub id or bundle.
+
+    Args:
+        task: Hugging Face's name; the source's own if `None`.
+        source: What to open.
+        num_threads: Threads of a bundle's runtime; all cores by default. Keras has its own setting.
+
+    Raises:
+        SourceError: nothing was found there.
+        InputError: the source is for another task, or `num_threads` with Keras.
+        TokenizerError: the source has no tokenizer.
+    """
+    if not isinstance(source, str | Path):
+        return _open_model(task, source, num_threads)
+    folder = sources.resolve(source)
+    if sources.kind(folder) == "checkpoint":
+        require("keras", "tensorflow")
+        from kerasformer.zoo import load
+
+        return _open_model(task, load(folder, task), num_threads)
+    from kerasformer.runtime import open_engine
+
+    manifest = bundle.read(folder)
+    wanted = _checked_task(task, manifest.info.task)
+    engine = {"tflite": "litert", "onnx": "onnx"}[manifest.format]
+    return Opened(engine, open_engine(folder, manifest, num_threads), load_tokenizer(folder), manifest.info, wanted)
+
+
+def _open_model(task: str | None, model: Any, num_threads: int | None) -> Opened:
+    from kerasformer.zoo import PretrainedModel
+    from kerasformer.zoo._engine import KerasForward, KerasStep
+
+    if not isinstance(model, PretrainedModel):
+        raise InputError(
+            f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
+        )
+    if num_threads is not None:
+        raise InputError("num_threads is for bundles; a Keras model runs on the threads of its backend.")
+    if model.tokenizer is None:
+        raise TokenizerError("This model has no tokenizer. Set model.tokenizer = kerasformer.tokenizer(folder).")
+    engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
+    return Opened("keras", engine, model.tokenizer, model.info(), _checked_task(task, model.task))
+
+
+def _checked_task(wanted: str | None, own: str) -> str:
+    if wanted is None or wanted == own or {wanted, own} <= _SAME_MODEL:
+        return wanted or own
+    raise InputError(f"This source is for {own}. Received: task={wanted!r}")

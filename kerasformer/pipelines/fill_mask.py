@@ -1,0 +1,63 @@
+"""Words for a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kerasformer.errors import InputError
+from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
+
+
+class FillMask(Pipeline):
+    """The most probable tokens for each mask token of a text."""
+
+    def __call__(
+        self, inputs: str | Sequence[str], *, top_k: int = 5, batch_size: int = 8, truncation: bool = False
+    ) -> list[Any]:
+        """Fills gaps.
+
+        Args:
+            inputs: A text with mask tokens (`pipe.tokenizer.mask_token`), or a list.
+            top_k: So many tokens for each gap.
+            batch_size: Texts that go through the model at once.
+            truncation: Cuts texts that are too long, with a warning, where otherwise there is an error.
+
+        Returns:
+            For a text with one gap a list of `{"score", "token", "token_str", "sequence"}`; with several gaps a list
+            of such lists. For a list of texts, one result each.
+
+        Raises:
+            CapacityError: a text is too long.
+            InputError: a text without mask token.
+        """
+        texts, single = listed(inputs)
+        results: list[Any] = []
+        for part in batches(texts, batch_size):
+            encoded = self._encode(part, truncation)
+            logits = self._run(encoded)["logits"]
+            rows = zip(part, encoded.input_ids, encoded.attention_mask > 0, logits, strict=True)
+            results += [self._filled(text, ids[real], scores[real], top_k) for text, ids, real, scores in rows]
+        return results[0] if single else results
+
+    def _filled(self, text: str, ids: np.ndarray, logits: np.ndarray, top_k: int) -> list[Any]:
+        gaps = np.flatnonzero(ids == self.tokenizer.mask_token_id)
+        if not len(gaps):
+            raise InputError(f"The text has no {self.tokenizer.mask_token} to fill. Received: {text!r}")
+        answers = []
+        for gap in gaps:
+            scores = softmax(logits[gap])
+            answers.append([self._choice(ids, gap, token, scores) for token in np.argsort(-scores)[:top_k]])
+        return answers[0] if len(answers) == 1 else answers
+
+    def _choice(self, ids: np.ndarray, gap: int, token: int, scores: np.ndarray) -> dict[str, Any]:
+        filled = ids.copy()
+        filled[gap] = token
+        return {
+            "score": float(scores[token]),
+            "token": int(token),
+            "token_str": self.tokenizer.decode([int(token)]).strip(),
+            "sequence": self.tokenizer.decode(filled, skip_special_tokens=True),
+        }

@@ -1,0 +1,172 @@
+"""Texts that are continued, and texts that are rewritten into others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerasformer import decoding
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import InputError
+from kerasformer.pipelines._base import Pipeline, batches, listed
+from kerasformer.pipelines._open import Opened
+
+
+class _Writes(Pipeline):
+    """What both kinds of generation share: settings, batches, stop strings."""
+
+    padding_side = "left"
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self.generation_config = GenerationConfig.from_dict(opened.info.generation)
+
+    def _config(self, settings: dict[str, Any]) -> GenerationConfig:
+        config = self.generation_config.replace(**settings)
+        if not config.eos_token_id and self.info.eos_token_id:
+            config = config.replace(eos_token_id=self.info.eos_token_id)
+        return config
+
+    def _stop(self, config: GenerationConfig) -> decoding.Stop | None:
+        return decoding.stop_at(config.stop_strings, self.tokenizer.decode) if config.stop_strings else None
+
+    def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        encoded = self.tokenizer(texts, padding_side=self.padding_side)
+        return encoded.input_ids, encoded.attention_mask
+
+    def _generated(self, texts: Sequence[str], batch_size: int, settings: dict[str, Any]) -> list[list[np.ndarray]]:
+        """New tokens: for each text a list of `num_return_sequences`."""
+        config = self._config(settings)
+        stop, results = self._stop(config), []
+        for part in batches(texts, batch_size):
+            output = decoding.generate(self._step(), *self._tokens(part), config, stop)
+            copies = len(output.sequences) // len(part)
+            results += [output.sequences[i * copies : (i + 1) * copies] for i in range(len(part))]
+        return results
+
+    def _streamed(self, text: str, settings: dict[str, Any]) -> Iterator[str]:
+        config = self._config(settings)
+        pieces = self.tokenizer.streamer()
+        for tokens in decoding.stream(self._step(), *self._tokens([text]), config, self._stop(config)):
+            piece = pieces.put(tokens.tolist())
+            if piece:
+                yield piece
+        rest = pieces.end()
+        if rest:
+            yield rest
+
+
+class TextGeneration(_Writes):
+    """Continues a text: `[{"generated_text": …}]`."""
+
+    def __call__(
+        self,
+        inputs: str | Sequence[str],
+        *,
+        return_full_text: bool = True,
+        batch_size: int = 8,
+        **settings: Any,
+    ) -> list[Any]:
+        """Generates.
+
+        Args:
+            inputs: A prompt or a list.
+            return_full_text: The prompt is part of the text.
+            batch_size: Prompts that go through the model at once.
+            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`.
+
+        Returns:
+            For a prompt, a list of `num_return_sequences` results; for a list, a list each.
+
+        Raises:
+            CapacityError: a prompt is longer than the cache.
+            GenerationError: settings that cannot be.
+        """
+        texts, single = listed(inputs, "prompt")
+        results = []
+        for text, sequences in zip(texts, self._generated(texts, batch_size, settings), strict=True):
+            results.append([{"generated_text": self._text(text, sequence, return_full_text)} for sequence in sequences])
+        return results[0] if single else results
+
+    def _text(self, prompt: str, sequence: np.ndarray, whole: bool) -> str:
+        """The continuation as it reads after the prompt, for a token may begin with a space or within a word."""
+        ids = self.tokenizer.encode(prompt)
+        before = self.tokenizer.decode(ids, skip_special_tokens=True)
+        after = self.tokenizer.decode([*ids, *sequence.tolist()], skip_special_tokens=True)[len(before) :]
+        return prompt + after if whole else after
+
+    def stream(self, inputs: str, **settings: Any) -> Iterator[str]:
+        """Pieces of the continuation as they come.
+
+        Args:
+            inputs: One prompt.
+            settings: As in a call; without beams.
+        """
+        return self._streamed(listed(inputs, "prompt")[0][0], settings)
+
+
+class Text2TextGeneration(_Writes):
+    """Writes a text from another: `[{"generated_text": …}]`, or the key of the task."""
+
+    padding_side = "right"
+    _KEYS = {"summarization": "summary_text", "translation": "translation_text"}
+
+    def __call__(
+        self,
+        inputs: str | Sequence[str],
+        *,
+        prefix: str | None = None,
+        batch_size: int = 8,
+        truncation: bool = False,
+        **settings: Any,
+    ) -> list[Any]:
+        """Generates.
+
+        Args:
+            inputs: A text or a list.
+            prefix: Put before each text; for a task, what the checkpoint names for it by default.
+            batch_size: Texts that go through the model at once.
+            truncation: Cuts texts that are longer than the encoder, with a warning, where otherwise there is an error.
+            settings: Fields of `GenerationConfig`.
+
+        Returns:
+            A list of results, `num_return_sequences` for each text.
+
+        Raises:
+            CapacityError: a text is longer than the encoder.
+            InputError: several prefixes would fit.
+        """
+        texts, _ = listed(inputs)
+        before = self._prefix() if prefix is None else prefix
+        key = self._KEYS.get(self.task, "generated_text")
+        self._truncation = truncation
+        written = self._generated([before + text for text in texts], batch_size, settings)
+        return [
+            {key: self.tokenizer.decode(sequence, skip_special_tokens=True).strip()}
+            for sequences in written
+            for sequence in sequences
+        ]
+
+    def stream(self, inputs: str, *, prefix: str | None = None, **settings: Any) -> Iterator[str]:
+        """Pieces of the text as they come; arguments as in a call, without beams."""
+        before = self._prefix() if prefix is None else prefix
+        self._truncation = False
+        return self._streamed(before + listed(inputs)[0][0], settings)
+
+    _truncation = False
+
+    def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        encoded = self._encode(texts, self._truncation)
+        return encoded.input_ids, encoded.attention_mask
+
+    def _prefix(self) -> str:
+        """What the checkpoint puts before a text for this task; translations name their languages."""
+        fitting = {task: text for task, text in self.info.task_prefixes.items() if task.startswith(self.task)}
+        if len(fitting) > 1:
+            raise InputError(
+                f"This model has several prefixes for {self.task}. Expected prefix= to be one of "
+                f"{', '.join(map(repr, fitting.values()))}. Received none"
+            )
+        return next(iter(fitting.values()), "")
