@@ -109,11 +109,20 @@ class RelativePositionBias(keras.layers.Layer):
     Returns:
         `(1, H, T, S)`, added to the attention scores.
 
+    Raises:
+        InputError: too few buckets, or `max_distance` within those that hold one distance each.
+
     Reference: Raffel et al. 2020, arXiv:1910.10683, section 2.1.
     """
 
     def __init__(self, num_buckets: int, max_distance: int, num_heads: int, bidirectional: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        exact = num_buckets // (4 if bidirectional else 2)
+        if exact < 1 or max_distance <= exact:
+            raise InputError(
+                "num_buckets must leave room for near and far keys, and max_distance must lie beyond the near ones. "
+                f"Received: num_buckets={num_buckets}, max_distance={max_distance}, bidirectional={bidirectional}"
+            )
         self.num_buckets, self.max_distance = num_buckets, max_distance
         self.num_heads, self.bidirectional = num_heads, bidirectional
         # One table of all distances: a look-up is exact on every runtime, where a logarithm may round across a border.

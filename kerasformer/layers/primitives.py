@@ -92,7 +92,9 @@ class Primitives:
             scores = scores * scale
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        weights = ops.softmax(ops.cast(scores, "float32"), axis=-1)
+        wide = ops.cast(scores, "float32")
+        # A key that stands alone has weight 1; Keras warns of a softmax over one number.
+        weights = ops.exp(wide - wide) if wide.shape[-1] == 1 else ops.softmax(wide, axis=-1)
         weights = ops.cast(weights, value.dtype)
         return ops.matmul(weights if dropout is None else dropout(weights), value), weights
 

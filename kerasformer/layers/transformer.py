@@ -345,10 +345,13 @@ class Decoder(_Stack):
     ) -> StackOutput:
         """Applies all layers."""
         none = [None] * len(self.schedule)
-        per_place = [
-            {"cache": cache, "cross_cache": cross}
-            for cache, cross in zip(caches or none, cross_caches or none, strict=True)
-        ]
+        caches, cross_caches = caches or none, cross_caches or none
+        if not len(caches) == len(cross_caches) == len(none):
+            raise InputError(
+                f"There must be one cache a place: {len(none)}. "
+                f"Received: {len(caches)} caches, {len(cross_caches)} cross caches"
+            )
+        per_place = [{"cache": c, "cross_cache": x} for c, x in zip(caches, cross_caches, strict=True)]
         shared = {"memory": memory, "memory_bias": add_biases(memory_mask, None, x.dtype), "rotary": rotary}
         return self._run(x, per_place, bias=add_biases(attention_mask, bias, x.dtype), training=training, **shared)
 

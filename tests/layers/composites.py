@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from kerasformer import layers
+from kerasformer.layers.core import serialize_part
 from tests.layers.parity import call_layer
 
 register = keras.saving.register_keras_serializable("kerasformer_tests")
@@ -102,7 +103,7 @@ class MaskedDecoder(keras.layers.Layer):
         return self.decoder(x, memory=memory, attention_mask=layers.causal_mask(ops.shape(x)[1]), **more).output
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "decoder": keras.saving.serialize_keras_object(self.decoder)}
+        return {**super().get_config(), "decoder": serialize_part(self.decoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> MaskedDecoder:

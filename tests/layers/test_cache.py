@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from keras import backend, ops
+
+from kerasformer import layers
+from kerasformer.layers.primitives import mask_to_bias
+from tests.layers.cases import decoder_layer
+from tests.layers.parity import assert_close, numbers
+
+B, E, CAPACITY = 2, 12, 8
+CHUNKS = [[1] * 6, [4, 1, 1], [2, 3, 1], [6]]
+"""Lengths of the pieces in which six tokens come."""
+
+pytestmark = pytest.mark.jax
+
+
+def empty(kind: str, heads: int, head_dim: int) -> Any:
+    """A cache without tokens."""
+    if kind == "growing":
+        return layers.GrowingCache(*np.zeros((2, B, heads, 0, head_dim), "float32"))
+    # What lies behind the last token must not matter: it is not zero here.
+    room = np.full((2, B, heads, CAPACITY, head_dim), 7.0, "float32")
+    return layers.StaticCache(ops.convert_to_tensor(room[0]), ops.convert_to_tensor(room[1]), ops.array(0, "int32"))
+
+
+def mask_of_step(kind: str, start: int, length: int) -> Any:
+    """Each token sees the keys up to its own."""
+    keys = CAPACITY if kind == "static" else start + length
+    return np.arange(keys)[None, None, None, :] <= (start + np.arange(length))[None, None, :, None]
+
+
+ATTENTIONS = {
+    "plain": {"num_heads": 3},
+    "grouped": {"num_heads": 6, "head_dim": 4, "num_key_value_heads": 2},
+    "one key and value head": {"num_heads": 3, "num_key_value_heads": 1, "use_bias": False},
+}
+
+
+@pytest.mark.parametrize("rotary", [False, True], ids=["", "rotary"])
+@pytest.mark.parametrize("options", ATTENTIONS.values(), ids=ATTENTIONS)
+@pytest.mark.parametrize("kind", ["static", "growing"])
+def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
+    layer = layers.MultiHeadAttention(hidden_dim=E, **options)
+    angles = layers.RotaryEmbedding(layer.head_dim)
+    x, places = numbers(B, 6, E), np.tile(np.arange(6, dtype="int32"), (B, 1))
+    whole, weights, nothing = layer(x, attention_mask=layers.causal_mask(6), rotary=angles(places) if rotary else None)
+    assert nothing is None
+    cache, start = empty(kind, layer.num_key_value_heads, layer.head_dim), 0
+    for length in (3, 1, 2):
+        here = slice(start, start + length)
+        output, step_weights, cache = layer(
+            x[:, here],
+            attention_mask=mask_of_step(kind, start, length),
+            cache=cache,
+            rotary=angles(places[:, here]) if rotary else None,
+        )
+        assert_close(output, whole[:, here])
+        start += length
+        assert_close(step_weights[..., :start], weights[:, :, here, :start])
+    assert type(cache).__name__.lower().startswith(kind)
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize("kind", ["static", "growing"])
+def test_decoder_over_a_memory(kind, chunks) -> None:
+    """Self attention over what was said, cross attention over a memory that is projected once."""
+    decoder = layers.Decoder([decoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)])
+    x, memory = numbers(B, 6, E), numbers(B, 4, E, seed=1)
+    seen = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], "int32")
+    options = {"memory_mask": layers.padding_mask(seen)}
+    whole = decoder(x, memory=memory, attention_mask=layers.causal_mask(6), **options)
+    cross = [layers.FixedCache(*layer.cross_attention.project(memory)) for layer in decoder.layers]
+    caches, start = [empty(kind, 3, 4) for _ in cross], 0
+    for length in chunks:
+        here = slice(start, start + length)
+        step = decoder(
+            x[:, here],
+            attention_mask=mask_of_step(kind, start, length),
+            caches=caches,
+            cross_caches=cross,
+            **options,
+        )
+        assert_close(step.output, whole.output[:, here])
+        caches, start = step.caches, start + length
+        assert all(a.key is b.key for a, b in zip(step.cross_caches, cross, strict=True))
+
+
+def test_updates_leave_the_old_cache_as_it_was() -> None:
+    new = numbers(B, 3, 2, 4)
+    static = layers.StaticCache(*np.zeros((2, B, 3, 5, 4), "float32"), ops.array(1, "int32"))
+    keys, values, after = static.update(new, -new)
+    expected = np.zeros((B, 3, 5, 4), "float32")
+    expected[:, :, 1:3] = new
+    assert_close(keys, expected)
+    assert_close(values, -expected)
+    assert (int(static.position), int(after.position)) == (1, 3)
+    assert np.abs(static.key).max() == 0.0
+    assert after.key is keys
+
+    growing = layers.GrowingCache(expected, -expected)
+    keys, values, after = growing.update(new, -new)
+    assert_close(keys, np.concatenate([expected, new], 2))
+    assert_close(after.value, np.concatenate([-expected, -new], 2))
+    assert growing.key.shape[2] == 5
+
+    fixed = layers.FixedCache(expected, -expected)
+    keys, values, after = fixed.update(new, new)
+    assert keys is fixed.key and values is fixed.value and after is fixed
+
+
+def test_static_cache_keeps_its_type() -> None:
+    """A cache in half precision takes float32 keys without becoming wider."""
+    room = [ops.zeros((B, 3, 5, 4), "float16") for _ in range(2)]
+    _, _, after = layers.StaticCache(*room, ops.array(0, "int32")).update(numbers(B, 3, 2, 4), numbers(B, 3, 2, 4))
+    assert backend.standardize_dtype(after.key.dtype) == "float16"
+
+
+@pytest.mark.skipif(backend.backend() != "tensorflow", reason="a graph of unknown lengths is TensorFlow's")
+@pytest.mark.parametrize("kind", ["static", "growing"])
+def test_one_graph_for_all_lengths(kind) -> None:
+    import tensorflow as tf
+
+    layer = layers.MultiHeadAttention(3, E)
+    x = numbers(B, 6, E)
+    whole = layer(x, attention_mask=layers.causal_mask(6))[0]
+    cache_type = {"static": layers.StaticCache, "growing": layers.GrowingCache}[kind]
+    spec = tf.TensorSpec((None, 3, None, 4))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, E)), spec, spec, tf.TensorSpec((), tf.int32)])
+    def step(piece, key, value, position):
+        cache = cache_type(key, value, position) if kind == "static" else cache_type(key, value)
+        length = tf.shape(piece)[1]
+        keys = tf.shape(key)[2] + (0 if kind == "static" else length)
+        seen = tf.range(keys)[None, None, None, :] <= (position + tf.range(length))[None, None, :, None]
+        output, _, cache = layer(piece, bias=mask_to_bias(seen), cache=cache)
+        return output, cache.key, cache.value, position + length
+
+    first = empty(kind, 3, 4)
+    state = [tf.constant(first.key), tf.constant(first.value), tf.constant(0)]
+    for start, length in ((0, 4), (4, 2)):
+        output, *state = step(tf.constant(x[:, start : start + length]), *state)
+        assert_close(output, whole[:, start : start + length])

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+
+from kerasformer import layers
+from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.layers.activations import _ACTIVATIONS
+from tests.layers.cases import decoder, decoder_layer, encoder, encoder_layer
+from tests.layers.composites import T5Layer
+from tests.layers.parity import as_numpy, assert_close, call_layer, numbers
+
+pytestmark = pytest.mark.jax
+
+# From both tails to the middle, where the exact and the approximate forms of GELU differ.
+RANGE = np.linspace(-6, 6, 97).astype("float32")
+
+
+@pytest.mark.parametrize("name", sorted(_ACTIVATIONS))
+def test_activation_is_that_of_the_same_name(name) -> None:
+    assert_close(layers.activation(name)(RANGE), ACT2FN[name](torch.tensor(RANGE)))
+
+
+def test_gelu_is_that_of_pytorch() -> None:
+    assert_close(layers.activation("gelu")(RANGE), nn.GELU()(torch.tensor(RANGE)))
+    assert_close(layers.activation("gelu_new")(RANGE), nn.GELU("tanh")(torch.tensor(RANGE)))
+
+
+def test_no_activation_is_the_identity() -> None:
+    assert layers.activation(None)(RANGE) is RANGE
+
+
+def test_norm_of_equal_numbers_is_finite() -> None:
+    assert as_numpy(layers.LayerNormalization()(np.full((2, 4), 3.0, "float32"))).tolist() == [[0.0] * 4] * 2
+    assert as_numpy(layers.RMSNormalization()(np.zeros((2, 4), "float32"))).tolist() == [[0.0] * 4] * 2
+
+
+def test_norms_count_in_float32() -> None:
+    """The squares of these numbers are beyond float16, their norms are not."""
+    x = (1000.0 * numbers(3, 12)).astype("float16")
+    for layer in (layers.LayerNormalization(dtype="mixed_float16"), layers.RMSNormalization(dtype="mixed_float16")):
+        exact = type(layer)(layer.epsilon)
+        assert_close(layer(x), exact(x.astype("float32")), tolerance=2e-3)
+
+
+MAKERS = {
+    "dense": (lambda: layers.Dense(5), {"x": numbers(2, 4)}),
+    "embedding": (lambda: layers.Embedding(5, 4), {"ids": np.array([[1, 2]], "int32")}),
+    "embeddings": (lambda: layers.TransformerEmbeddings(5, 6, 8, 4, 2), {"ids": np.array([[1, 2]], "int32")}),
+    "encoder": (encoder, {"x": numbers(2, 3, 12)}),
+    "T5": (lambda: T5Layer(is_decoder=True), {"x": numbers(2, 3, 12), "memory": numbers(2, 4, 12)}),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_unset_weights_draw_no_random_numbers(name) -> None:
+    make, inputs = MAKERS[name]
+    with layers.unset_weights():
+        layer = make()
+        call_layer(layer, inputs)
+    usual = make()
+    call_layer(usual, inputs)
+    assert layer.count_params() == usual.count_params() > 0
+    for weight in layer.weights:
+        # Ones for the scale of a norm cost nothing; what is random by default is zero here.
+        assert len(np.unique(as_numpy(weight))) == 1, weight.path
+    assert any(as_numpy(weight).std() > 0 for weight in usual.weights)
+
+
+def test_unset_weights_end_with_the_context() -> None:
+    with pytest.raises(RuntimeError), layers.unset_weights():
+        raise RuntimeError
+    layer = layers.Dense(5)
+    layer.build((None, 4))
+    assert as_numpy(layer.kernel).std() > 0
+
+
+def test_layers_can_share_a_place() -> None:
+    """One layer at three places is that layer three times: ALBERT."""
+    layer, x = encoder_layer()(), numbers(2, 3, 12)
+    shared = layers.Encoder([layer], schedule=[0, 0, 0])(x)
+    assert_close(shared.output, layer(layer(layer(x).output).output).output)
+    assert [len(shared.hidden_states), len(shared.attentions)] == [4, 3]
+
+
+def test_stack_tells_what_every_layer_gave() -> None:
+    stack, x = encoder(), numbers(2, 3, 12)
+    given = stack(x)
+    first = stack.layers[0](x)
+    assert_close(given.hidden_states[0], x)
+    assert_close(given.hidden_states[1], first.output)
+    assert_close(given.attentions[0], first.weights)
+    assert_close(given.hidden_states[2], given.output)
+    assert_close(given.output, stack.final_norm(stack.layers[1](first.output).output))
+    assert given.caches == given.cross_caches == given.cross_attentions == (None, None)
+
+
+def test_rotary_reaches_every_layer_of_a_stack() -> None:
+    stack, x = encoder(), numbers(2, 3, 12)
+    turned = stack(x, rotary=layers.RotaryEmbedding(4)(np.array([[0, 1, 2], [0, 2, 4]], "int32")))
+    assert np.abs(as_numpy(turned.output) - as_numpy(stack(x).output)).max() > 1e-3
+
+
+def test_dropout_works_in_training_alone() -> None:
+    x = numbers(2, 3, 12)
+    for layer in (
+        encoder_layer(dropout=0.5)(),
+        layers.FeedForward(12, 20, dropout=0.5),
+        layers.ClassificationHead(3, dropout=0.5),
+    ):
+        still = call_layer(layer, {"x": x})[0]
+        assert_close(call_layer(layer, {"x": x}, training=False)[0], still)
+        assert np.abs(as_numpy(call_layer(layer, {"x": x}, training=True)[0]) - as_numpy(still)).max() > 1e-3
+
+
+def test_a_decoder_needs_no_memory() -> None:
+    """Without cross attention a decoder layer is an encoder layer."""
+    decoding = layers.DecoderLayer(layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20))
+    encoding, x = encoder_layer()(), numbers(2, 3, 12)
+    decoding(x), encoding(x)
+    decoding.set_weights(encoding.get_weights())
+    mask = layers.causal_mask(3)
+    assert_close(layers.Decoder([decoding])(x, attention_mask=mask).output, encoding(x, attention_mask=mask).output)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "received"),
+    [
+        (lambda: layers.activation("gellu"), UnsupportedConfigError, "'gellu'"),
+        (lambda: layers.Dense(3, activation="nothing"), UnsupportedConfigError, "'nothing'"),
+        (lambda: layers.normalization("batch_norm", 1e-5), InputError, "'batch_norm'"),
+        (lambda: encoder_layer(norm="none")(), InputError, "'none'"),
+        (lambda: layers.Encoder([encoder_layer()()], schedule=[0, 1]), InputError, r"schedule=\[0, 1\]"),
+        (lambda: layers.Decoder([decoder_layer()()], schedule=[-1]), InputError, r"schedule=\[-1\]"),
+    ],
+)
+def test_bad_arguments_are_refused(make, error, received) -> None:
+    with pytest.raises(error, match=f"Received: {received}"):
+        make()
+
+
+def test_the_wrong_number_of_caches_is_refused() -> None:
+    stack = decoder().decoder
+    with pytest.raises(InputError, match="one cache a place: 2. Received: 1 caches, 2 cross caches"):
+        stack(numbers(2, 3, 12), memory=numbers(2, 3, 12), caches=[None])

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from kerasformer import layers
+from kerasformer.errors import InputError
+from kerasformer.layers import primitives
+from kerasformer.layers.positions import alibi_slopes, relative_buckets
+from tests.layers.parity import as_numpy, assert_close, numbers
+from tests.layers.twins import llama_angles
+
+pytestmark = pytest.mark.jax
+
+POSITIONS = np.array([[0, 1, 2, 9], [5, 6, 7, 3]], "int32")
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_sinusoidal_positions(interleaved) -> None:
+    table = torch.zeros(10, 12)
+    create_sinusoidal_embeddings(10, 12, table)
+    if not interleaved:
+        table = torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+    layer = layers.SinusoidalPositions(10, 12, interleaved)
+    assert_close(layer(POSITIONS), table[torch.tensor(POSITIONS)])
+    assert not layer.weights
+    copy = layers.SinusoidalPositions.from_config(layer.get_config())
+    assert_close(copy(POSITIONS), layer(POSITIONS))
+
+
+@pytest.mark.parametrize("theta", [10000.0, 500.0])
+def test_rotary_positions(theta) -> None:
+    cos, sin = llama_angles(6, torch.tensor(POSITIONS), theta)
+    layer = layers.RotaryEmbedding(6, theta)
+    angles = layers.RotaryEmbedding.from_config(layer.get_config())(POSITIONS)
+    assert_close(angles[0], cos[:, None])
+    assert_close(angles[1], sin[:, None])
+    query, key = numbers(2, 3, 4, 6), numbers(2, 3, 4, 6, seed=1)
+    for ours, theirs in zip(
+        (query, key), apply_rotary_pos_emb(torch.tensor(query), torch.tensor(key), cos, sin), strict=True
+    ):
+        assert_close(primitives.rotary(ours, *angles), theirs)
+
+
+def test_rotary_products_depend_on_the_distance_alone() -> None:
+    query, key = numbers(1, 1, 4, 6), numbers(1, 1, 4, 6, seed=1)
+    products = []
+    for shift in (0, 40):
+        angles = layers.RotaryEmbedding(6)(np.arange(4, dtype="int32")[None] + shift)
+        turned = (as_numpy(primitives.rotary(x, *angles)) for x in (query, key))
+        products.append(next(turned) @ next(turned).swapaxes(-1, -2))
+    assert_close(products[0], products[1])
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("buckets", "limit"), [(32, 128), (8, 10), (12, 50), (16, 20)])
+def test_every_distance_has_the_bucket_of_t5(buckets, limit, bidirectional) -> None:
+    distance = torch.arange(-limit, limit + 1)
+    expected = T5Attention._relative_position_bucket(distance, bidirectional, buckets, limit)
+    assert relative_buckets(buckets, limit, bidirectional).tolist() == expected.tolist()
+
+
+def test_far_keys_share_the_last_bucket() -> None:
+    layer = layers.RelativePositionBias(8, 10, 3, bidirectional=True)
+    bias = as_numpy(layer(np.array([0], "int32"), np.array([10, 11, 5000], "int32")))
+    assert bias.shape == (1, 3, 1, 3)
+    assert (bias == bias[..., :1]).all()
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 20])
+def test_slopes_of_alibi(heads) -> None:
+    # BLOOM's tensor is slope times position: at position 1, the slope.
+    assert_close(alibi_slopes(heads), build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1])
+
+
+def test_alibi_falls_with_the_distance() -> None:
+    bias = as_numpy(layers.alibi_bias(2, np.array([3], "int32"), np.arange(5, dtype="int32")))
+    assert_close(bias[0, 1, 0] / alibi_slopes(2)[1], np.array([-3, -2, -1, 0, -1], "float32"))
+
+
+@pytest.mark.parametrize(
+    ("make", "received"),
+    [
+        (lambda: layers.SinusoidalPositions(10, 7), "hidden_dim=7"),
+        (lambda: layers.RotaryEmbedding(5), "head_dim=5"),
+        (lambda: layers.RelativePositionBias(3, 10, 2, bidirectional=True), "num_buckets=3"),
+        (lambda: layers.RelativePositionBias(8, 2, 2, bidirectional=True), "max_distance=2"),
+    ],
+)
+def test_impossible_sizes_are_refused(make, received) -> None:
+    with pytest.raises(InputError, match=f"Received: .*{received}"):
+        make()

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from keras import Variable, ops
+
+from kerasformer import layers
+from kerasformer.layers import primitives
+from kerasformer.layers.primitives import Primitives, lowering
+from tests.layers.composites import LlamaLayer, TiedLM
+from tests.layers.parity import as_numpy, assert_close, integers, numbers
+
+pytestmark = pytest.mark.jax
+
+NAMES = ["linear", "embedding", "layer_norm", "rms_norm", "gelu", "attention", "rotary"]
+"""All that an exporter may lower its own way."""
+
+
+class Recorder(Primitives):
+    """Notes which primitives were asked for, with the values they were given, and answers as usual."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+
+def _recorded(name: str) -> Any:
+    def method(self: Recorder, *arguments: Any, **named: Any) -> Any:
+        self.calls.append((name, arguments))
+        return getattr(Primitives, name)(self, *arguments, **named)
+
+    return method
+
+
+for _name in NAMES:
+    setattr(Recorder, _name, _recorded(_name))
+
+
+def encoder_of_bert(ids: Any) -> Any:
+    """Embeddings, a layer and a prediction head."""
+    layer = layers.EncoderLayer(layers.MultiHeadAttention(2, 8), layers.FeedForward(8, 12))
+    return layer(layers.TransformerEmbeddings(11, 9, 8, num_segments=2)(ids)).output
+
+
+IDS = integers(11, 2, 5)
+PLACES = np.tile(np.arange(5, dtype="int32"), (2, 1))
+MODELS = {
+    "BERT": (lambda: encoder_of_bert(IDS), {"linear": 6, "embedding": 3, "layer_norm": 3, "gelu": 1, "attention": 1}),
+    "tied": (lambda: TiedLM()(IDS), {"linear": 2, "embedding": 1, "layer_norm": 1, "gelu": 1}),
+    "LLaMA": (
+        lambda: LlamaLayer()(numbers(2, 5, 18), PLACES),
+        {"linear": 7, "rms_norm": 2, "attention": 1, "rotary": 2},
+    ),
+}
+
+
+def test_these_are_all_primitives() -> None:
+    assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_lowering_is_asked_for_every_primitive(model) -> None:
+    run, expected = MODELS[model]
+    recorder = Recorder()
+    with lowering(recorder):
+        run()
+    asked = [name for name, _ in recorder.calls]
+    assert {name: asked.count(name) for name in asked} == expected
+    run()
+    assert len(recorder.calls) == len(asked)
+
+
+def test_weights_come_as_variables() -> None:
+    """A lowering can tell which weight it sees only from the variable."""
+    recorder = Recorder()
+    with lowering(recorder):
+        encoder_of_bert(IDS)
+        TiedLM()(IDS)
+    places = {"linear": (1, 2), "embedding": (0,), "layer_norm": (1, 2)}
+    for name, arguments in recorder.calls:
+        for place in places.get(name, ()):
+            assert isinstance(arguments[place], Variable), (name, place)
+
+
+CALLS: dict[str, Any] = {
+    "linear": lambda: layers.Dense(3)(numbers(2, 4)),
+    "embedding": lambda: layers.Embedding(5, 4)(np.array([1, 2], "int32")),
+    "layer_norm": lambda: layers.LayerNormalization()(numbers(2, 4)),
+    "rms_norm": lambda: layers.RMSNormalization()(numbers(2, 4)),
+    "gelu": lambda: layers.activation("gelu")(ops.convert_to_tensor(numbers(2, 4))),
+    "attention": lambda: layers.scaled_dot_product_attention(*numbers(3, 2, 1, 4, 4))[0],
+    "rotary": lambda: primitives.rotary(numbers(2, 1, 3, 4), numbers(2, 1, 3, 4), numbers(2, 1, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_answer_of_a_lowering_is_taken(name) -> None:
+    shape = CALLS[name]().shape
+    answer = ops.full(shape, 42.0)
+    own = type("Own", (Primitives,), {name: lambda *_, **__: (answer, None) if name == "attention" else answer})
+    with lowering(own()):
+        assert as_numpy(CALLS[name]()).tolist() == np.full(shape, 42.0).tolist()
+    assert (as_numpy(CALLS[name]()) != 42.0).all()
+
+
+def test_the_usual_primitives_return_after_an_error() -> None:
+    recorder = Recorder()
+    with pytest.raises(RuntimeError), lowering(recorder):
+        raise RuntimeError
+    CALLS["gelu"]()
+    assert not recorder.calls
+
+
+def test_a_fused_attention_has_no_weights() -> None:
+    class Fused(Primitives):
+        def attention(self, *arguments: Any, **named: Any) -> Any:
+            return super().attention(*arguments, **named)[0], None
+
+    layer, x = layers.MultiHeadAttention(2, 8), numbers(2, 3, 8)
+    expected = layer(x)[0]
+    with lowering(Fused()):
+        output, weights, _ = layer(x)
+    assert weights is None
+    assert_close(output, expected)
