@@ -6,7 +6,6 @@ arXiv:1910.10683; gated feed-forward (1.1, Flan): Shazeer 2020, arXiv:2002.05202
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from kerasformer.layers import (
     Encoder,
     EncoderLayer,
     FeedForward,
-    LayerCache,
     MultiHeadAttention,
     RelativePositionBias,
     RMSNormalization,
@@ -49,7 +47,7 @@ class T5Config(Config):
     hidden_dim: int = hf("d_model", 512, "hidden_size")
     head_dim: int = hf("d_kv", 64)
     intermediate_dim: int = hf("d_ff", 2048)
-    num_layers: int = hf("num_layers", 6, "num_hidden_layers")
+    num_layers: int = hf("num_layers", 6)
     decoder_layers: int | None = hf("num_decoder_layers", None)
     num_heads: int = hf("num_heads", 8, "num_attention_heads")
     num_buckets: int = hf("relative_attention_num_buckets", 32)
@@ -115,49 +113,44 @@ class T5Encoder(Backbone):
         normal = keras.initializers.RandomNormal(stddev=config.initializer_factor)
         self.tokens = Embedding(config.vocab_size, config.hidden_dim, normal, name="tokens")
         self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
-        self.encoder_bias = self._bias("encoder_bias", bidirectional=True)
-        layers = [
-            EncoderLayer(self._attention("attention"), **self._parts(), name=f"layer_{i}")
-            for i in range(config.num_layers)
-        ]
+        layers = [EncoderLayer(**self._parts(), name=f"layer_{i}") for i in range(config.num_layers)]
         self.encoder = Encoder(layers, RMSNormalization(config.epsilon, name="final_norm"), name="encoder")
+        self.encoder_bias = self._bias("encoder_bias", bidirectional=True)
 
     def _bias(self, name: str, bidirectional: bool) -> RelativePositionBias:
-        """The scores of distances that all layers of a stack share."""
+        """The scores of distances, which all layers of a stack share."""
         config = self.config
         return RelativePositionBias(config.num_buckets, config.max_distance, config.num_heads, bidirectional, name=name)
 
     def _attention(self, name: str) -> MultiHeadAttention:
-        """Attention with unscaled scores: smaller queries make up for it from the start."""
+        """Attention with unscaled scores: queries that begin smaller make up for it."""
         config = self.config
-        attention = MultiHeadAttention(
-            config.num_heads,
-            config.hidden_dim,
-            config.head_dim,
-            use_bias=False,
-            scale=1.0,
-            dropout=config.dropout,
-            kernel_initializer=self.initializer(),
-            name=name,
-        )
+        sizes = config.num_heads, config.hidden_dim, config.head_dim
+        kernels = {"use_bias": False, "kernel_initializer": self.initializer()}
+        attention = MultiHeadAttention(*sizes, scale=1.0, dropout=config.dropout, name=name, **kernels)
         attention.query.kernel_initializer = self.initializer(1.0 / config.head_dim)
         return attention
 
     def _parts(self) -> dict[str, Any]:
-        """What encoder and decoder layers have in common."""
+        """What the layers of both stacks are made of."""
         config = self.config
+        kernels = {"use_bias": False, "kernel_initializer": self.initializer()}
         feed_forward = FeedForward(
             config.hidden_dim,
             config.intermediate_dim,
             config.hidden_act,
             gated=config.gated,
-            use_bias=False,
             dropout=config.dropout,
-            kernel_initializer=self.initializer(),
             name="feed_forward",
+            **kernels,
         )
-        shared = {"norm": "rms_norm", "epsilon": config.epsilon, "norm_first": True, "dropout": config.dropout}
-        return {"feed_forward": feed_forward, **shared}
+        norms = {"norm": "rms_norm", "epsilon": config.epsilon, "norm_first": True}
+        return {
+            "attention": self._attention("attention"),
+            "feed_forward": feed_forward,
+            "dropout": config.dropout,
+            **norms,
+        }
 
     def initializer(self, scale: float = 1.0) -> keras.initializers.Initializer:
         """Of a kernel; its variance is `scale / inputs`."""
@@ -173,9 +166,13 @@ class T5Encoder(Backbone):
     def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> StackOutput:
         """Reads a text."""
         places = ops.arange(ops.shape(ids)[1], dtype="int32")
-        x = self.dropout(self.tokens(ids), training=training)
         bias = self.encoder_bias(places, places)
-        states = self.encoder(x, attention_mask=attention_mask, bias=bias, training=training)
+        return self._run(self.encoder, ids, attention_mask=attention_mask, bias=bias, training=training)
+
+    def _run(self, stack: Any, ids: Tensor, training: bool, **arguments: Any) -> StackOutput:
+        """Tokens through a stack, with dropout at both ends."""
+        x = self.dropout(self.tokens(ids), training=training)
+        states: StackOutput = stack(x, training=training, **arguments)
         return states._replace(output=self.dropout(states.output, training=training))
 
     def rows(self) -> list[Row]:
@@ -211,17 +208,12 @@ class T5(T5Encoder):
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.decoder_bias = self._bias("decoder_bias", bidirectional=False)
         layers = [
-            DecoderLayer(
-                self._attention("attention"),
-                cross_attention=self._attention("cross_attention"),
-                **self._parts(),
-                name=f"layer_{i}",
-            )
+            DecoderLayer(**self._parts(), cross_attention=self._attention("cross_attention"), name=f"layer_{i}")
             for i in range(config.num_decoder_layers)
         ]
         self.decoder = Decoder(layers, RMSNormalization(config.epsilon, name="final_norm"), name="decoder")
+        self.decoder_bias = self._bias("decoder_bias", bidirectional=False)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates every variable."""
@@ -238,27 +230,22 @@ class T5(T5Encoder):
         ids: Tensor,
         positions: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        memory: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        caches: Sequence[LayerCache] | None = None,
-        cross_caches: Sequence[LayerCache] | None = None,
         training: bool = False,
+        **memory: Any,
     ) -> StackOutput:
-        """Some tokens of the decoder; arguments as in `Seq2SeqLM.decode`, the mask `(B or 1, 1, T, S)`."""
+        """Some tokens of the decoder.
+
+        Args:
+            ids: `(B, T)` int32.
+            positions: `(T,)` int32; 0, 1, 2 … by default.
+            attention_mask: Boolean, broadcastable to `(B, 1, T, S)`; the caller makes it causal.
+            training: Applies dropout.
+            memory: `memory`, `memory_mask`, `caches` and `cross_caches` of `Decoder`.
+        """
         # With a cache there are more keys than tokens, and the mask is over all of them.
         keys = ops.arange(ops.shape(ids if attention_mask is None else attention_mask)[-1], dtype="int32")
-        queries = keys if positions is None else positions
-        states = self.decoder(
-            self.dropout(self.tokens(ids), training=training),
-            memory=memory,
-            attention_mask=attention_mask,
-            bias=self.decoder_bias(queries, keys),
-            memory_mask=memory_mask,
-            caches=caches,
-            cross_caches=cross_caches,
-            training=training,
-        )
-        return states._replace(output=self.dropout(states.output, training=training))
+        bias = self.decoder_bias(keys if positions is None else positions, keys)
+        return self._run(self.decoder, ids, attention_mask=attention_mask, bias=bias, training=training, **memory)
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
