@@ -1,0 +1,344 @@
+"""The command line: `kerasformer models | info | export | run | verify | demo`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kerasformer import __version__
+from kerasformer.errors import KerasformerError
+
+app = typer.Typer(
+    help="Transformers from Hugging Face checkpoints through Keras to LiteRT and ONNX bundles.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Source = Annotated[str, typer.Argument(help="A checkpoint folder, a preset, a hub id or a bundle.")]
+Task = Annotated[str | None, typer.Option(help="Hugging Face's task name; the source's own by default.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Sets what holds for all commands."""
+    # Read by `main`; TensorFlow's start-up messages would bury ours.
+    os.environ["KERASFORMER_DEBUG"] = "1" if debug else os.environ.get("KERASFORMER_DEBUG", "")
+    if not debug:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _import_keras(extra: str) -> None:
+    """Imports Keras and its backend, without the messages that TensorFlow's libraries write before any setting."""
+    from kerasformer.errors import require
+
+    if os.environ.get("KERASFORMER_DEBUG"):
+        require("keras", extra)
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            require("keras", extra)
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _print_json(content: Any) -> None:
+    print(json.dumps(content, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """NumPy values as JSON knows them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"not JSON: {type(value).__name__}")
+
+
+def _table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
+    console.print(table)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the architectures with their tasks, and the presets that ship with the package."""
+    from kerasformer import sources
+
+    _import_keras("tensorflow")
+    from kerasformer import zoo
+
+    found = zoo.models()
+    presets = {name: _preset_summary(name) for name in sources.presets()}
+    if as_json:
+        _print_json({"architectures": found, "presets": presets})
+        return
+    _table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in found.items()])
+    _table("Presets", ["name", "model_type", "parameters file"], [[name, *row] for name, row in presets.items()])
+
+
+def _preset_summary(name: str) -> list[str]:
+    from kerasformer import sources
+
+    folder = sources.resolve(name)
+    size = (folder / "model.safetensors").stat().st_size / 1e6
+    return [sources.read_json(folder / "config.json").get("model_type", ""), f"{size:.1f} MB"]
+
+
+@app.command()
+def info(source: Source, as_json: Json = False) -> None:
+    """Show what a checkpoint or bundle is, without loading its weights."""
+    from kerasformer import bundle, sources
+
+    folder = sources.resolve(source)
+    if sources.kind(folder) == "bundle":
+        content = asdict(bundle.read(folder))
+    else:
+        content = sources.read_json(folder / "config.json")
+    if as_json:
+        _print_json(content)
+        return
+    rows = [
+        [key, value if isinstance(value, str) else json.dumps(value, default=_plain)] for key, value in content.items()
+    ]
+    _table(str(folder), ["field", "value"], rows)
+
+
+@app.command()
+def export(
+    source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
+    destination: Annotated[Path, typer.Argument(help="The folder to write.")],
+    format: Annotated[str, typer.Option(help="tflite or onnx.")] = "tflite",
+    quantize: Annotated[str, typer.Option(help="none or int8.")] = "none",
+    task: Task = None,
+    capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
+    lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
+    texts: Annotated[Path | None, typer.Option(help="A file of texts, one a line, to compare with Keras on.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a verified bundle for LiteRT (TFLite) or ONNX Runtime."""
+    from kerasformer import bundle
+    from kerasformer.errors import InputError
+
+    _import_keras("export")
+    lines = None
+    if texts is not None:
+        if not texts.is_file():
+            raise InputError(f"A file of texts was expected. Received: {texts}")
+        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    from kerasformer.export import export as export_model
+
+    with Stages(quiet=as_json) as stages:
+        folder = export_model(
+            source,
+            destination,
+            format,
+            quantize,
+            task=task,
+            overwrite=overwrite,
+            capacity=capacity,
+            lengths=lengths or None,
+            texts=lines,
+            progress=stages,
+        )
+    manifest = bundle.read(folder)
+    sizes = {name: (folder / name).stat().st_size for name in manifest.files}
+    if as_json:
+        _print_json({"folder": str(folder), "files": sizes, "fidelity": manifest.fidelity})
+        return
+    _table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
+    console.print(_fidelity_line(manifest.fidelity))
+
+
+def _fidelity_line(figures: dict[str, Any]) -> str:
+    generated = figures.get("generated")
+    free = "" if generated is None else f", generated tokens equal {generated:.1%}"
+    return (
+        f"Against Keras on {figures['answers']} answers: agreement {figures['agreement']:.2%}, largest error "
+        f"{figures['max_error']:.2g} of the scale{free}"
+    )
+
+
+class Stages:
+    """A progress line for `export`: the stage, and how much of it is done where that is known."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=errors, transient=True, disable=quiet)
+        self._row = self._progress.add_task("load", total=None)
+
+    def __enter__(self) -> Stages:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Shows a stage."""
+        self._progress.update(self._row, description=stage, completed=done, total=total or None)
+
+
+@app.command()
+def run(
+    source: Source,
+    texts: Annotated[list[str], typer.Argument(help="The texts; - reads standard input, a text a line.")],
+    task: Task = None,
+    question: Annotated[str | None, typer.Option(help="For question-answering; the texts are contexts.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens to generate.")] = None,
+    num_beams: Annotated[int | None, typer.Option(help="Beams.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Samples; below 1 is more cautious.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Samples among the k best; or k classes.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Samples from the nucleus of this mass.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the samples.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Of a bundle's runtime.")] = None,
+    truncation: Annotated[bool, typer.Option("--truncation", help="Cut texts that are too long.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Classify, answer or generate, with any source; bundles need no Keras."""
+    from kerasformer import sources
+    from kerasformer.pipelines import pipeline
+
+    if sources.kind(sources.resolve(source)) == "checkpoint":
+        _import_keras("tensorflow")
+    lines = [line.rstrip("\n") for line in sys.stdin if line.strip()] if texts == ["-"] else texts
+    pipe = pipeline(task, source, num_threads=threads)
+    sampling = {"temperature": temperature, "top_p": top_p, "seed": seed, "num_beams": num_beams}
+    settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, **sampling, "top_k": top_k}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if truncation:
+        settings["truncation"] = True
+    if pipe.task == "question-answering":
+        from kerasformer.errors import InputError
+
+        if question is None:
+            raise InputError("question-answering needs --question; the texts are the contexts.")
+        answers = [pipe(question=question, context=line, **settings) for line in lines]
+    else:
+        answers = [pipe(line, **settings) for line in lines]
+    if as_json:
+        _print_json([{"text": line, "result": answer} for line, answer in zip(lines, answers, strict=True)])
+        return
+    rows = [[line, _readable(answer)] for line, answer in zip(lines, answers, strict=True)]
+    _table(f"{pipe.task} on {pipe.engine}", ["text", "result"], rows)
+
+
+def _readable(answer: Any) -> str:
+    """A result in words."""
+    if isinstance(answer, list):
+        return "\n".join(map(_readable, answer))
+    if not isinstance(answer, dict):
+        return f"{getattr(answer, 'shape', '')} {str(answer)[:200]}".strip()
+    texts = [value for key, value in answer.items() if key.endswith("_text") or key in ("answer", "sequence")]
+    if texts:
+        return str(texts[0]) + (f" ({answer['score']:.3f})" if "score" in answer else "")
+    name = answer.get("label") or answer.get("entity_group") or answer.get("entity")
+    word = f": {answer['word']}" if "word" in answer else ""
+    return f"{name}{word} ({answer['score']:.3f})"
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A bundle.")],
+    threads: Annotated[int | None, typer.Option(help="Of the runtime.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a bundle with the recorded answers of its Keras model, on this device and without Keras."""
+    from kerasformer import bundle
+    from kerasformer.runtime import open_engine
+    from kerasformer.runtime.fidelity import compare
+
+    manifest = bundle.read(folder)
+    fidelity = compare(open_engine(folder, manifest, threads), bundle.read_references(folder))
+    faithful = fidelity.within(manifest.recipe["tolerance"], manifest.recipe["min_agreement"])
+    if as_json:
+        _print_json({**fidelity.to_dict(), "faithful": faithful})
+    else:
+        console.print(_fidelity_line(fidelity.to_dict()))
+        console.print("faithful" if faithful else f"NOT within the recipe {manifest.recipe}")
+    if not faithful:
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the bundles go.")] = Path("demo-bundles"),
+    as_json: Json = False,
+) -> None:
+    """Take the shipped presets through Keras, LiteRT int8 and ONNX int8, and compare answers, sizes and speeds."""
+    from kerasformer import demo as shown
+
+    _import_keras("all")
+    with Stages(quiet=as_json) as stages:
+        report = shown.run(folder, stages)
+    if as_json:
+        _print_json([asdict(row) for row in report.rows])
+        return
+    for example in report.examples:
+        _table(
+            f"{example.preset}: {example.text}", ["engine", "answer"], [list(pair) for pair in example.answers.items()]
+        )
+    rows = [
+        [row.preset, row.engine, f"{row.megabytes:.2f} MB", row.speed, f"{row.agreement:.1%}" if row.agreement else "–"]
+        for row in report.rows
+    ]
+    _table("Kerasformer on this machine", ["preset", "engine", "size", "speed", "same answers as Keras"], rows)
+    console.print(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder}/… TEXT")
+
+
+def main() -> None:
+    """Runs a command; an error of ours is one clear line, and exit status 1."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except KerasformerError as error:
+        if os.environ.get("KERASFORMER_DEBUG"):
+            raise
+        errors.print(f"[bold red]Error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
+    """Warnings of ours in one line; those of other packages are for developers."""
+    if category.__module__.startswith("kerasformer") or category is UserWarning:
+        errors.print(f"[yellow]Warning:[/] {_escaped(str(message))}", soft_wrap=True, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The whole path on the shipped presets: Keras, LiteRT int8 and ONNX int8 answer the same texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerasformer import bundle
+from kerasformer.errors import require
+
+FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A preset with texts for it."""
+
+    preset: str
+    task: str
+    texts: tuple[str, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+WORKS = (
+    Work(
+        "sentiment-bert",
+        "text-classification",
+        (
+            "A warm, funny and beautifully acted film.",
+            "The plot is a mess and the jokes fall flat.",
+            "I could watch it again tomorrow.",
+            "Two hours of my life that I will never get back.",
+            "The music is lovely, but nothing else in this film works.",
+            "It is the smartest thriller of the year.",
+            "An honest, moving story about a family and its secrets.",
+            "Dull, loud and far too long.",
+        ),
+    ),
+    Work(
+        "story-gpt2",
+        "text-generation",
+        ("The old man looked at the sea and", "It was late in the evening when"),
+        {"max_new_tokens": 40, "do_sample": False},
+    ),
+    Work(
+        "summarizer-t5",
+        "summarization",
+        (
+            "This package contains a small program that reads a text file and counts how often each word occurs in it. "
+            "The result is printed as a table that is sorted by frequency. It can ignore upper and lower case.",
+            "A library for reading and writing compressed archives. It supports several formats and can extract single "
+            "files without unpacking the whole archive. This package contains the development files.",
+        ),
+        {"max_new_tokens": 24, "num_beams": 1},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One preset on one engine.
+
+    Attributes:
+        megabytes: Size of the model files in 10^6 bytes.
+        speed: Words for the time that a text or token takes.
+        agreement: Share of labels, or of generated words, that are those of Keras; `None` for Keras itself.
+        seconds: For all texts, the median of three runs.
+    """
+
+    preset: str
+    engine: str
+    megabytes: float
+    speed: str
+    agreement: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the engines say to one text."""
+
+    preset: str
+    text: str
+    answers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of the demo; `folder` holds the bundles."""
+
+    folder: Path
+    rows: list[Row]
+    examples: list[Example]
+
+
+def run(folder: Path, progress: Progress) -> Report:
+    """Exports the presets and runs their texts on each engine.
+
+    Args:
+        folder: Where the bundles go; those of an earlier demo are replaced.
+        progress: Is told each stage.
+
+    Raises:
+        MissingExtraError: Keras or a runtime is not installed.
+    """
+    for module in ("keras", "ai_edge_litert", "onnxruntime"):
+        require(module, "all")
+    rows: list[Row] = []
+    examples: list[Example] = []
+    for work in WORKS:
+        done = _work(work, folder, progress)
+        rows += done.rows
+        examples += done.examples
+    return Report(folder.resolve(), rows, examples)
+
+
+def _work(work: Work, folder: Path, progress: Progress) -> Report:
+    from kerasformer.export import export
+    from kerasformer.pipelines import pipeline
+    from kerasformer.zoo import load
+
+    progress(f"{work.preset}: load", 0, 0)
+    model = load(work.preset)
+    pipes = {"Keras f32": (pipeline(work.task, model), model.count_params() * 4 / 1e6)}
+    for engine, format in FORMATS.items():
+
+        def tell(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
+            progress(f"{name}: {stage}", done, total)
+
+        place = folder / f"{work.preset}-{format}"
+        export(model, place, format, "int8", task=work.task, overwrite=True, progress=tell)
+        files = {signature.file for signature in bundle.read(place).signatures.values()}
+        pipes[engine] = (pipeline(work.task, place), sum((place / file).stat().st_size for file in files) / 1e6)
+    rows, answers = [], {}
+    for engine, (pipe, megabytes) in pipes.items():
+        progress(f"{work.preset}: {engine}", 0, 0)
+        answers[engine], seconds = _timed(pipe, work)
+        agreement = None if engine == "Keras f32" else _agreement(answers["Keras f32"], answers[engine])
+        speed = _speed(pipe, work, answers[engine], seconds)
+        rows.append(Row(work.preset, engine, megabytes, speed, agreement, seconds))
+    examples = [
+        Example(work.preset, text, {engine: given[index][0] for engine, given in answers.items()})
+        for index, text in enumerate(work.texts[:2])
+    ]
+    return Report(folder, rows, examples)
+
+
+def _timed(pipe: Any, work: Work) -> tuple[list[tuple[str, list[str]]], float]:
+    """Each text's answer, as it reads and as the units that are compared; and the median time of three runs."""
+    answers = [_answer(pipe(text, **work.settings)) for text in work.texts]  # compiles and warms up
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        for text in work.texts:
+            pipe(text, **work.settings)
+        times.append(time.perf_counter() - begin)
+    return answers, sorted(times)[1]
+
+
+def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    if "label" in result[0]:
+        return f"{result[0]['label']} ({result[0]['score']:.3f})", [result[0]["label"]]
+    text = next(value for key, value in result[0].items() if key.endswith("_text"))
+    return text, text.split()
+
+
+def _agreement(expected: list[tuple[str, list[str]]], received: list[tuple[str, list[str]]]) -> float:
+    """Share of units that stand at the same place."""
+    same = total = 0
+    for (_, wanted), (_, given) in zip(expected, received, strict=True):
+        total += max(len(wanted), len(given))
+        same += sum(a == b for a, b in zip(wanted, given, strict=False))
+    return same / total
+
+
+def _speed(pipe: Any, work: Work, answers: list[tuple[str, list[str]]], seconds: float) -> str:
+    if work.task == "text-classification":
+        return f"{seconds / len(work.texts) * 1e3:.1f} ms a text"
+    tokens = sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text, _ in answers)
+    if work.task == "text-generation":
+        tokens -= sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text in work.texts)
+    return f"{tokens / seconds:.0f} tokens/s"
