@@ -278,7 +278,7 @@ class Skeleton:
     def _rebuild_opcodes(self) -> None:
         """The list of operators in use, and no others."""
         places: dict[tuple[int, int, bytes | None], int] = {}
-        entries = []
+        entries: list[Any] = []
         for _, op in self._operators():
             key = (self._codes[id(op)], self._versions[id(op)], self._opcode(op).customCode)
             if key not in places:

@@ -39,6 +39,7 @@ class LiteRTForward:
         self, folder: Path, manifest: Manifest, num_threads: int | None = None, cache_dir: Path | None = None
     ) -> None:
         self._signatures = _by_length(manifest, "forward", "input_ids")
+        self._per_token = _per_token(self._signatures)
         self._pad = manifest.info.pad_token_id or 0
         self._engine = _open(folder, manifest, num_threads, cache_dir)
         self._lock = RLock()
@@ -51,7 +52,7 @@ class LiteRTForward:
                 ones, missing `token_type_ids` are zeros.
 
         Returns:
-            float32 `(B, …)`; outputs with a vector for each token are `(B, T, …)`, zeros for padding.
+            float32 `(B, …)`; outputs with an entry for each token are `(B, T, …)`, zeros for padding.
 
         Raises:
             CapacityError: a text is longer than the longest signature.
@@ -66,7 +67,7 @@ class LiteRTForward:
                 outputs = self._engine.run(name, self._padded(arrays, row, length, size))
                 for key in signature.outputs:
                     value = outputs[key]
-                    tokens = _has_tokens(signature, key, size)
+                    tokens = key in self._per_token
                     if key not in results:
                         shape = (batch, width, *value.shape[2:]) if tokens else (batch, *value.shape[1:])
                         results[key] = np.zeros(shape, np.float32)
@@ -392,10 +393,18 @@ def _lengths(mask: np.ndarray) -> list[int]:
     return [int(row.nonzero()[0][-1]) + 1 if row.any() else 1 for row in used]
 
 
-def _has_tokens(signature: Signature, output: str, size: int) -> bool:
-    """Whether an output has a vector for each token; two axes alone are a batch of scores."""
-    shape = signature.outputs[output].shape
-    return len(shape) >= 3 and shape[1] == size
+def _per_token(signatures: dict[int, tuple[str, Signature]]) -> set[str]:
+    """Outputs with an entry for each token: their second axis is the length, in every signature."""
+    found = set()
+    for name, info in next(iter(signatures.values()))[1].outputs.items():
+        follows = all(
+            len(signature.outputs[name].shape) > 1 and signature.outputs[name].shape[1] == size
+            for size, (_, signature) in signatures.items()
+        )
+        # With one length alone, scores of as many classes would look the same.
+        if follows and (len(signatures) > 1 or len(info.shape) > 2 or name in ("start_logits", "end_logits")):
+            found.add(name)
+    return found
 
 
 def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:

@@ -199,7 +199,7 @@ def _available_threads() -> int:
 def _environment() -> Any:
     """One for the process: creating it loads and registers every accelerator."""
     module = require("ai_edge_litert.environment", "litert")
-    folder = str(Path(module.__file__).parent)
+    folder = os.path.dirname(str(module.__file__))
     environment = module.Environment.create(options=module.EnvironmentOptions(runtime_path=folder))
     # Never destroyed: LiteRT would report that on the terminal when the process ends.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))

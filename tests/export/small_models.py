@@ -65,13 +65,14 @@ class TinyEncoder(keras.Model):
     def function(self, length: int) -> Function:
         def call(input_ids: Any, attention_mask: Any, token_type_ids: Any) -> dict[str, Any]:
             logits, hidden = self(input_ids, attention_mask, token_type_ids)
-            return {"logits": logits, "last_hidden_state": hidden}
+            return {"logits": logits, "last_hidden_state": hidden, "start_logits": hidden[..., 0]}
 
         ids = TensorInfo((1, length), "int32")
         names = ("input_ids", "attention_mask", "token_type_ids")
         outputs = {
             "logits": TensorInfo((1, self.labels), "float32"),
             "last_hidden_state": TensorInfo((1, length, self.dim), "float32"),
+            "start_logits": TensorInfo((1, length), "float32"),
         }
         return Function(f"forward_{length}", dict.fromkeys(names, ids), outputs, call)
 

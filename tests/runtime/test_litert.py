@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.decoding.protocols import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime import litert
 from kerasformer.runtime.litert import LiteRTForward, LiteRTStep, prefill_plan
 from kerasformer.runtime.litert_engine import CompiledEngine, InterpreterEngine, open_engine
 from tests.export import tflite_bundles
@@ -270,12 +271,32 @@ def test_forward_on_a_batch_of_unequal_texts(bundles: Bundles, forward: LiteRTFo
     mask[1, 4:], mask[2, 9:] = 0, 0
     received = forward.run({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
     assert received["logits"].shape == (3, 5) and received["last_hidden_state"].shape == (3, 12, 72)
+    assert np.array_equal(received["start_logits"], received["last_hidden_state"][..., 0])
     for row, length in enumerate(mask.sum(1)):
         text = ids[row : row + 1, :length]
         logits, hidden = bundles.encoder(text, np.ones_like(text), np.zeros_like(text))
         assert near(received["logits"][row], logits[0])
         assert near(received["last_hidden_state"][row, :length], hidden[0])
         assert not received["last_hidden_state"][row, length:].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "expected"),
+    [
+        ("logits", {8: (1, 8), 16: (1, 8)}, False),
+        ("logits", {8: (1, 8)}, False),
+        ("start_logits", {8: (1, 8)}, True),
+        ("logits", {8: (1, 8), 16: (1, 16)}, True),
+        ("logits", {8: (1, 8, 2)}, True),
+        ("logits", {8: (1, 5, 2)}, False),
+    ],
+)
+def test_which_outputs_have_an_entry_for_each_token(name: str, shapes: dict[int, Any], expected: bool) -> None:
+    signatures = {
+        size: (f"forward_{size}", Signature("f", {}, {name: TensorInfo(shape, "float32")}))
+        for size, shape in shapes.items()
+    }
+    assert (name in litert._per_token(signatures)) == expected
 
 
 def test_forward_fills_in_masks_and_segments(forward: LiteRTForward) -> None:
@@ -327,6 +348,7 @@ for name in ("keras", "tensorflow", "torch", "jax"):
 import numpy as np
 from pathlib import Path
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.runtime import litert
 from kerasformer.runtime.litert import LiteRTForward
 info = TensorInfo((1, 8), "int32")
 names = ("input_ids", "attention_mask", "token_type_ids")
