@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -110,10 +110,12 @@ class Names:
         prefix: Of the backbone's tensors, such as `"bert."`; a checkpoint of the bare backbone lacks it.
         ignored: Regular expressions of tensors that hold no parameter of their own (tied copies, buffers), or that
             only some tasks have a use for; with or without the prefix.
+        copies: Tensors that are copies of another one, and stand for it in a file that lacks it.
     """
 
     prefix: str = ""
     ignored: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """The name as the tables spell it; `heads` are the tensors of the heads, which have no prefix."""
@@ -123,7 +125,7 @@ class Names:
     def is_ignored(self, name: str) -> bool:
         """Whether nothing is lost without the tensor."""
         bare = name.removeprefix(self.prefix)
-        return any(re.fullmatch(pattern, bare) for pattern in self.ignored)
+        return bare in self.copies or any(re.fullmatch(pattern, bare) for pattern in self.ignored)
 
 
 def variables_by_path(model: keras.Model) -> dict[str, Any]:
@@ -161,6 +163,9 @@ def load_weights(
     """
     variables = variables_by_path(model)
     actual = {names.canonical(name, heads): name for name in file.names()}
+    for copy, original in names.copies.items():
+        if names.prefix + copy in actual:
+            actual.setdefault(names.prefix + original, actual[names.prefix + copy])
     fresh = [path for path in variables if new is not None and path.startswith(new)]
     wanted = [row for row in rows if not set(row.variables) & set(fresh)]
     problems = [*_table_problems(variables, [*(path for row in wanted for path in row.variables), *fresh])]
@@ -210,4 +215,9 @@ def hf_tensors(model: keras.Model, rows: Sequence[Row]) -> Iterator[tuple[str, n
     if missing:
         raise CheckpointError(f"The weight table has no row for: {', '.join(sorted(missing))}")
     for row in rows:
-        yield row.tensor, row.to_hf([keras.ops.convert_to_numpy(variables[path].value) for path in row.variables])
+        yield row.tensor, row.to_hf([_numpy(variables[path]) for path in row.variables])
+
+
+def _numpy(variable: Any) -> np.ndarray:
+    array: np.ndarray = keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(variable))
+    return array

@@ -106,7 +106,7 @@ class T5Encoder(Backbone):
     """
 
     config_type = T5Config
-    names = Names("", (r"encoder\.embed_tokens\.weight", r"decoder\..*"))
+    names = Names(ignored=(r"decoder\..*",), copies={"encoder.embed_tokens.weight": "shared.weight"})
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -201,9 +201,10 @@ class T5Encoder(Backbone):
 class T5(T5Encoder):
     """T5 without output: encoder and decoder."""
 
-    # Left over without loss: copies of the token table, and a table of distances that older code made for nothing.
+    # Left over without loss: a table of distances to the encoded text, which older code made and never used.
     names = Names(
-        "", (r"(en|de)coder\.embed_tokens\.weight", r"decoder\..*EncDecAttention\.relative_attention_bias\..*")
+        ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+        copies={f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")},
     )
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:

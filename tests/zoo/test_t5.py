@@ -1,0 +1,255 @@
+"""T5: distances, output scaling, tied and separate outputs, caches; what all models share is tested elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+from kerasformer import zoo
+from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
+from kerasformer.layers import FixedCache, GrowingCache, StaticCache, causal_mask, padding_mask
+from kerasformer.zoo.t5 import T5Config
+from tests.zoo.cases import T5
+from tests.zoo.harness import TOLERANCE, ragged
+
+SETTINGS = {**T5, "num_layers": 3, "num_decoder_layers": 2}
+Save = Callable[..., tuple[Path, Any]]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Saves a tiny model of `transformers`; `output=True` gives it an output of its own."""
+
+    def saved(output: bool = False, **settings: Any) -> tuple[Path, Any]:
+        torch.manual_seed(0)
+        config = transformers.T5Config(**{**SETTINGS, **settings})
+        model = transformers.T5ForConditionalGeneration(config).eval()
+        if output:
+            model.lm_head.weight = torch.nn.Parameter(torch.randn(config.vocab_size, config.d_model))
+        model.save_pretrained(tmp_path / "saved")
+        return tmp_path / "saved", model
+
+    return saved
+
+
+def make_inputs() -> dict[str, np.ndarray]:
+    """Ragged on both sides; the texts are longer than the largest distance that has a bucket of its own."""
+    random = np.random.default_rng(0)
+    mask, theirs = ragged((30, 17, 21), "right"), ragged((3, 16, 14), "right")
+    return {
+        "input_ids": random.integers(3, 97, mask.shape).astype("int32"),
+        "attention_mask": mask,
+        "decoder_input_ids": random.integers(3, 97, theirs.shape).astype("int32"),
+        "decoder_attention_mask": theirs,
+    }
+
+
+def reference_logits(model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    with torch.no_grad():
+        return model(**{name: torch.tensor(value).long() for name, value in inputs.items()}).logits.numpy()
+
+
+def error(actual: Any, expected: np.ndarray, mask: np.ndarray) -> float:
+    """Of scale, at the real tokens."""
+    difference = np.abs(keras.ops.convert_to_numpy(actual) - expected)[mask > 0]
+    return float(difference.max() / np.abs(expected[mask > 0]).max())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"tie_word_embeddings": None},
+        {"tie_word_embeddings": False},
+        {"tie_word_embeddings": False, "scale_decoder_outputs": True},
+        {"scale_decoder_outputs": False},
+        {"feed_forward_proj": "gated-gelu"},
+        {"feed_forward_proj": "gelu"},
+        {"feed_forward_proj": "gated-silu"},
+        {"dense_act_fn": "gelu_new"},
+        {"is_gated_act": True},
+        {"num_layers": 5},
+        {"num_layers": 5, "num_decoder_layers": 2},
+    ],
+)
+def test_config_means_what_transformers_takes_it_for(content: dict[str, Any]) -> None:
+    ours, theirs = T5Config.from_hf(content), transformers.T5Config(**content)
+    assert ours.scales_output == theirs.scale_decoder_outputs
+    assert (ours.hidden_act, ours.gated) == (theirs.dense_act_fn, theirs.is_gated_act)
+    assert (ours.num_layers, ours.num_decoder_layers) == (theirs.num_layers, theirs.num_decoder_layers)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({"feed_forward_proj": "glu-gelu"}, "feed_forward_proj"),
+        ({"feed_forward_proj": "gated-gelu-new"}, "feed_forward_proj"),
+        ({"is_decoder": True}, "is_decoder"),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(content: dict[str, Any], named: str) -> None:
+    with pytest.raises(UnsupportedConfigError, match=named):
+        T5Config.from_hf(content)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("buckets", "limit"), [(32, 128), (8, 12), (10, 20), (32, 127), (6, 100), (64, 256)])
+def test_scores_of_distances(buckets: int, limit: int, bidirectional: bool) -> None:
+    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": limit}
+    model = zoo.build("t5", num_buckets=buckets, max_distance=limit, hidden_dim=8, num_heads=2, num_layers=1)
+    bias = model.backbone.encoder_bias if bidirectional else model.backbone.decoder_bias
+    config = transformers.T5Config(d_model=8, num_heads=2, is_decoder=not bidirectional, **sizes)
+    theirs = transformers.models.t5.modeling_t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    table = np.arange(buckets * 2, dtype="float32").reshape(buckets, 2)
+    bias.embeddings.assign(table)
+    theirs.relative_attention_bias.weight.data = torch.tensor(table)
+    places = np.arange(2 * limit + 9)
+    expected = theirs.compute_bias(len(places), len(places)).detach().numpy()
+    assert np.array_equal(keras.ops.convert_to_numpy(bias(places, places)), expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "output"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"tie_word_embeddings": False}, False),
+        ({"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"}, True),
+        ({"tie_word_embeddings": False, "scale_decoder_outputs": True}, True),
+        ({"feed_forward_proj": "gated-silu", "num_decoder_layers": 4}, False),
+    ],
+)
+def test_variants_give_the_logits_of_transformers(save: Save, settings: dict, output: bool, tmp_path: Path) -> None:
+    folder, reference = save(output, **settings)
+    model, inputs = zoo.load(folder), make_inputs()
+    mask, expected = inputs["decoder_attention_mask"], reference_logits(reference, inputs)
+    assert (model.head is not None) == output
+    assert error(model(inputs), expected, mask) < TOLERANCE
+    model.save_pretrained(tmp_path / "again")
+    again = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval()
+    assert error(reference_logits(again, inputs), expected, mask) == 0.0
+    assert error(zoo.load(tmp_path / "again")(inputs), expected, mask) < TOLERANCE
+
+
+@pytest.mark.parametrize("form", ["static", "growing"])
+def test_token_by_token_gives_the_logits_of_all_at_once(save: Save, form: str) -> None:
+    model, inputs = zoo.load(save(feed_forward_proj="gated-gelu")[0]), make_inputs()
+    ids, batch, capacity = inputs["decoder_input_ids"], 3, 19
+    memory_mask = padding_mask(inputs["attention_mask"])
+    cross = [
+        FixedCache(*pair) for pair in model.project_memory(model.encode(inputs["input_ids"], inputs["attention_mask"]))
+    ]
+    length = capacity if form == "static" else 0
+    empty = keras.ops.zeros(model.cache_shape(batch, length))
+    start = keras.ops.convert_to_tensor(0, "int32")
+    caches: Any = [
+        StaticCache(empty, empty, start) if form == "static" else GrowingCache(empty, empty)
+        for _ in range(model.num_cache_layers)
+    ]
+    seen, logits = 0, []
+    for count in (5, 1, 1, 3, 1, 5):
+        positions = np.arange(seen, seen + count, dtype="int32")
+        size = capacity if form == "static" else seen + count
+        mask = keras.ops.convert_to_tensor((np.arange(size) <= positions[:, None])[None, None])
+        tokens = ids[:, seen : seen + count]
+        new, caches, _ = model.decode(tokens, positions, mask, caches, memory_mask, cross)
+        logits.append(keras.ops.convert_to_numpy(new))
+        seen += count
+    del inputs["decoder_attention_mask"]
+    expected = keras.ops.convert_to_numpy(model(inputs))
+    assert seen == ids.shape[1]
+    assert error(np.concatenate(logits, axis=1), expected, np.ones_like(ids)) < TOLERANCE
+
+
+def test_decoder_takes_the_encoded_text_itself(save: Save) -> None:
+    model, inputs = zoo.load(save()[0]), make_inputs()
+    memory = model.encode(inputs["input_ids"], inputs["attention_mask"])
+    ids, memory_mask = inputs["decoder_input_ids"], padding_mask(inputs["attention_mask"])
+    mask = causal_mask(ids.shape[1])
+    direct = model.backbone.decode(ids, attention_mask=mask, memory=memory, memory_mask=memory_mask)
+    del inputs["decoder_attention_mask"]
+    assert error(model.project(direct.output), keras.ops.convert_to_numpy(model(inputs)), np.ones_like(ids)) == 0.0
+
+
+def test_an_equal_copy_of_the_table_is_the_table(save: Save) -> None:
+    folder, _ = save()
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {name: tensors["shared.weight"].copy() for name in ("lm_head.weight", "encoder.embed_tokens.weight")}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert zoo.load(folder).head is None
+
+
+def test_the_table_may_lie_under_the_name_of_a_copy(save: Save) -> None:
+    folder, reference = save()
+    tensors = load_file(folder / "model.safetensors")
+    tensors["decoder.embed_tokens.weight"] = tensors.pop("shared.weight")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    inputs = make_inputs()
+    expected = reference_logits(reference, inputs)
+    assert error(zoo.load(folder)(inputs), expected, inputs["decoder_attention_mask"]) < TOLERANCE
+
+
+def test_features_are_the_encoders_and_leave_the_decoder_over(save: Save) -> None:
+    folder, reference = save()
+    inputs = {name: value for name, value in make_inputs().items() if not name.startswith("decoder")}
+    with torch.no_grad():
+        theirs = reference.encoder(**{name: torch.tensor(value).long() for name, value in inputs.items()})
+    model = zoo.load(folder, "feature-extraction")
+    assert error(model(inputs), theirs.last_hidden_state.numpy(), inputs["attention_mask"]) < TOLERANCE
+    assert not any("decoder" in variable.path for variable in model.variables)
+
+
+def test_a_decoder_layer_too_many_is_an_error(save: Save) -> None:
+    folder, _ = save()
+    tensors = load_file(folder / "model.safetensors")
+    extra = {name.replace("block.1", "block.2"): value for name, value in tensors.items() if "decoder.block.1" in name}
+    save_file(tensors | extra, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"decoder\.block\.2"):
+        zoo.load(folder)
+
+
+def test_task_prefixes_and_start_token(save: Save) -> None:
+    prefixes = {"summarization": "summarize: ", "translation_en_to_de": "translate English to German: "}
+    specific = {task: {"prefix": prefix, "num_beams": 4} for task, prefix in prefixes.items()}
+    folder, _ = save(task_specific_params=specific)
+    info = zoo.load(folder, "summarization").info()
+    assert info.task_prefixes == prefixes
+    assert (info.decoder_start_token_id, info.eos_token_id, info.pad_token_id) == (0, (1,), 0)
+    assert info.is_encoder_decoder and info.max_length is None
+
+
+def test_positions_are_refused() -> None:
+    ids = np.ones((1, 4), "int32")
+    for task, inputs in (("feature-extraction", {}), ("text2text-generation", {"decoder_input_ids": ids})):
+        model = zoo.build("t5", task, vocab_size=20, hidden_dim=8, num_heads=2, num_layers=1)
+        with pytest.raises(InputError, match="position_ids"):
+            model({"input_ids": ids, "position_ids": ids, **inputs})
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_new_weights_are_as_large_as_those_of_transformers(factor: float) -> None:
+    sizes = {"d_model": 96, "d_kv": 16, "d_ff": 160, "num_layers": 1, "num_heads": 8, "initializer_factor": factor}
+    theirs = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, vocab_size=300)).state_dict()
+    ours = zoo.build(
+        "t5", hidden_dim=96, head_dim=16, intermediate_dim=160, num_layers=1, num_heads=8, vocab_size=300,
+        initializer_factor=factor,
+    )  # fmt: skip
+    values = {row.tensor: ours_value(ours, row.variables[0]) for row in ours.rows()}
+    kernels = [name for name, value in values.items() if value.size > 1000]
+    assert len(kernels) == 1 + 2 * 6 + 4
+    for name in kernels:
+        assert values[name].std() == pytest.approx(theirs[name].numpy().std(), rel=0.1), name
+
+
+def ours_value(model: Any, path: str) -> np.ndarray:
+    """The variable of that path below the model."""
+    (variable,) = (v for v in model.variables if v.path.split("/", 1)[1] == path)
+    return keras.ops.convert_to_numpy(variable.value)
