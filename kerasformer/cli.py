@@ -119,16 +119,34 @@ def info(source: Source, as_json: Json = False) -> None:
 
     folder = sources.resolve(source)
     if sources.kind(folder) == "bundle":
-        content = asdict(bundle.read(folder))
+        manifest = bundle.read(folder)
+        content, rows = asdict(manifest), _bundle_rows(folder, manifest)
     else:
         content = sources.read_json(folder / "config.json")
+        rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
     if as_json:
         _print_json(content)
         return
-    rows = [
-        [key, value if isinstance(value, str) else json.dumps(value, default=_plain)] for key, value in content.items()
-    ]
     _table(str(folder), ["field", "value"], rows)
+
+
+def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
+    """What a person wants to know of a bundle; `--json` has all."""
+    known = manifest.info
+    rows = [
+        ["format", manifest.format],
+        ["model", f"{known.name} ({known.model_type})"],
+        ["task", known.task],
+        ["labels", ", ".join(known.labels)],
+        ["recipe", manifest.recipe.get("name", "")],
+        ["cache", f"{manifest.capacity} tokens" if manifest.capacity else ""],
+        ["reads up to", f"{manifest.encoder_capacity or known.max_length} tokens"],
+        ["signatures", ", ".join(manifest.signatures)],
+        ["files", "\n".join(f"{name}: {(folder / name).stat().st_size:,} bytes" for name in sorted(manifest.files))],
+        ["fidelity", _fidelity_line(manifest.fidelity) if manifest.fidelity else ""],
+        ["made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
+    ]
+    return [row for row in rows if row[1]]
 
 
 @app.command()

@@ -114,7 +114,8 @@ def load(
     config = kind.backbone_type.config_type.from_hf(_with_new_labels(content, kind, num_labels, id2label))
     file = open_tensors(folder)
     new = HEAD if num_labels is not None or id2label is not None else None
-    model: PretrainedModel = create(kind, config, dtype, unset=True, **kind.parts(file))
+    name = str(source).rstrip("/").split("/")[-1]
+    model: PretrainedModel = create(kind, config, dtype, unset=True, name=name, **kind.parts(file))
     heads = {row.tensor for other in kinds.values() for row in other.head_table}
     fresh = load_weights(model, model.rows(), file, kind.backbone_type.names, heads, new)
     model.new_variables = tuple(fresh)
