@@ -215,9 +215,4 @@ def hf_tensors(model: keras.Model, rows: Sequence[Row]) -> Iterator[tuple[str, n
     if missing:
         raise CheckpointError(f"The weight table has no row for: {', '.join(sorted(missing))}")
     for row in rows:
-        yield row.tensor, row.to_hf([_numpy(variables[path]) for path in row.variables])
-
-
-def _numpy(variable: Any) -> np.ndarray:
-    array: np.ndarray = keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(variable))
-    return array
+        yield row.tensor, row.to_hf([np.asarray(variables[path]) for path in row.variables])

@@ -41,11 +41,9 @@ class Gpt2Config(Config):
         "tie_word_embeddings": (True,),
         "pruned_heads": ({}, None),
     }
-    # The summary_* keys belong to a double-heads model; scores are always computed in float32 here, as
-    # reorder_and_upcast_attn asks.
+    # Of a model with two heads.
     ignored = frozenset(
-        "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout "
-        "reorder_and_upcast_attn".split()
+        "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout".split()
     )
 
     vocab_size: int = hf("vocab_size", 50257)
@@ -62,6 +60,8 @@ class Gpt2Config(Config):
     initializer_range: float = hf("initializer_range", 0.02)
     scale_attention: bool = hf("scale_attn_weights", True)
     scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
+    # Kept, and without effect: the softmax of the scores is always computed in float32 here.
+    upcast_attention: bool = hf("reorder_and_upcast_attn", False)
     bos_token_id: int | None = hf("bos_token_id", 50256)
     eos_token_id: int | list[int] | None = hf("eos_token_id", 50256)
 
