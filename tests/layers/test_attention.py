@@ -15,9 +15,8 @@ B, H, T, S, D = 2, 3, 4, 6, 5
 QUERY, KEY, VALUE = numbers(B, H, T, D), numbers(B, H, S, D, seed=1), numbers(B, H, S, D, seed=2)
 SEEN = numbers(B, H, T, S) > -0.5
 
-pytestmark = pytest.mark.jax
 
-
+@pytest.mark.jax
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3])
 @pytest.mark.parametrize(
     "mask",
@@ -44,12 +43,14 @@ def test_a_query_that_may_look_nowhere_looks_everywhere_alike(dtype) -> None:
         assert_close(weights, np.full((B, H, T, S), 1 / S), tolerance=1e-2)
 
 
+@pytest.mark.jax
 def test_causal_mask() -> None:
     expected = [[[[True, False, False], [True, True, False], [True, True, True]]]]
     assert ops.convert_to_numpy(layers.causal_mask(3)).tolist() == expected
     assert ops.convert_to_numpy(layers.causal_mask(2, 3)).tolist() == [[expected[0][0][1:]]]
 
 
+@pytest.mark.jax
 def test_padding_mask() -> None:
     mask = layers.padding_mask(np.array([[1, 1, 0], [0, 1, 1]], "int32"))
     assert mask.shape == (2, 1, 1, 3)

@@ -15,8 +15,6 @@ B, E, CAPACITY = 2, 12, 8
 CHUNKS = [[1] * 6, [4, 1, 1], [2, 3, 1], [6]]
 """Lengths of the pieces in which six tokens come."""
 
-pytestmark = pytest.mark.jax
-
 
 def empty(kind: str, heads: int, head_dim: int) -> Any:
     """A cache without tokens."""
@@ -40,7 +38,7 @@ ATTENTIONS = {
 }
 
 
-@pytest.mark.parametrize("rotary", [False, True], ids=["", "rotary"])
+@pytest.mark.parametrize("rotary", [False, pytest.param(True, marks=pytest.mark.jax)], ids=["", "rotary"])
 @pytest.mark.parametrize("options", ATTENTIONS.values(), ids=ATTENTIONS)
 @pytest.mark.parametrize("kind", ["static", "growing"])
 def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:

@@ -13,12 +13,11 @@ from tests.layers.cases import decoder, decoder_layer, encoder, encoder_layer
 from tests.layers.composites import T5Layer
 from tests.layers.parity import as_numpy, assert_close, call_layer, numbers
 
-pytestmark = pytest.mark.jax
-
 # From both tails to the middle, where the exact and the approximate forms of GELU differ.
 RANGE = np.linspace(-6, 6, 97).astype("float32")
 
 
+@pytest.mark.jax
 @pytest.mark.parametrize("name", sorted(_ACTIVATIONS))
 def test_activation_is_that_of_the_same_name(name) -> None:
     assert_close(layers.activation(name)(RANGE), ACT2FN[name](torch.tensor(RANGE)))
@@ -38,6 +37,7 @@ def test_norm_of_equal_numbers_is_finite() -> None:
     assert as_numpy(layers.RMSNormalization()(np.zeros((2, 4), "float32"))).tolist() == [[0.0] * 4] * 2
 
 
+@pytest.mark.jax
 def test_norms_count_in_float32() -> None:
     """The squares of these numbers are beyond float16, their norms are not."""
     x = (1000.0 * numbers(3, 12)).astype("float16")
@@ -78,6 +78,7 @@ def test_unset_weights_end_with_the_context() -> None:
     assert as_numpy(layer.kernel).std() > 0
 
 
+@pytest.mark.jax
 def test_layers_can_share_a_place() -> None:
     """One layer at three places is that layer three times: ALBERT."""
     layer, x = encoder_layer()(), numbers(2, 3, 12)

@@ -12,8 +12,6 @@ from kerasformer.layers.primitives import Primitives, lowering
 from tests.layers.composites import LlamaLayer, TiedLM
 from tests.layers.parity import as_numpy, assert_close, integers, numbers
 
-pytestmark = pytest.mark.jax
-
 NAMES = ["linear", "embedding", "layer_norm", "rms_norm", "gelu", "attention", "rotary"]
 """All that an exporter may lower its own way."""
 
@@ -59,6 +57,7 @@ def test_these_are_all_primitives() -> None:
     assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted(NAMES)
 
 
+@pytest.mark.jax
 @pytest.mark.parametrize("model", MODELS)
 def test_a_lowering_is_asked_for_every_primitive(model) -> None:
     run, expected = MODELS[model]
@@ -71,6 +70,7 @@ def test_a_lowering_is_asked_for_every_primitive(model) -> None:
     assert len(recorder.calls) == len(asked)
 
 
+@pytest.mark.jax
 def test_weights_come_as_variables() -> None:
     """A lowering can tell which weight it sees only from the variable."""
     recorder = Recorder()

@@ -1,0 +1,49 @@
+"""The page `docs/pytorch_to_keras.md` is a program: its Keras blocks give what the PyTorch block before them gives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.layers.parity import assert_close
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytorch_to_keras.md"
+PARTS = [
+    "Scaled dot-product attention",
+    "One head",
+    "Many heads",
+    "Feed-forward",
+    "Embeddings",
+    "An encoder layer",
+    "A classification head",
+]
+KINDS = ("PyTorch", "Keras, by hand", "kerasformer")
+
+
+def blocks() -> list[tuple[str, str, int, str]]:
+    """Section, kind of block by its first comment, line in the page, and code."""
+    text, found = PAGE.read_text(encoding="utf-8"), []
+    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        title = re.findall(r"^## (.*)$", text[: match.start()], re.MULTILINE)[-1]
+        first = match[1].splitlines()[0]
+        kind = next((k for k in KINDS if re.match(rf"# {k}(:|$)", first)), "")
+        found.append((title, kind, text[: match.start(1)].count("\n"), match[1]))
+    return found
+
+
+@pytest.mark.jax
+def test_the_page_runs_and_both_sides_agree() -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    compared = []
+    for title, kind, line, code in blocks():
+        before = names.pop("output", None)
+        # Empty lines in front, so that an error names the line of the page.
+        exec(compile("\n" * line + code, str(PAGE), "exec"), names)
+        if kind in KINDS[1:]:
+            assert before is None or names["output"] is not before
+            assert_close(names["output"], names["expected"], what=f"{title}, {kind}")
+            compared.append((title, kind))
+    assert compared == [(title, kind) for title in PARTS for kind in KINDS[1:]]
