@@ -65,8 +65,8 @@ def attach_weights(graph: onnx.GraphProto, placeholders: Mapping[str, str], stor
 def simplify_reshapes(graph: onnx.GraphProto) -> None:
     """Lets Reshape copy the dimensions that its target reads back from the tensor itself.
 
-    `reshape(x, (shape(x)[0], shape(x)[1], 12, 64))` takes eight nodes to compute its target, for every split and merge of
-    heads, at every token; Reshape itself means the same by `(0, 0, 12, 64)`.
+    `reshape(x, (shape(x)[0], shape(x)[1], 12, 64))` takes eight nodes to compute its target, for every split and merge
+    of heads, at every token; Reshape itself means the same by `(0, 0, 12, 64)`.
     """
     producers = {output: node for node in graph.node for output in node.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}

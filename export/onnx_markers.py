@@ -115,8 +115,8 @@ class OnnxLowering(Primitives):
         name = f"{_PREFIX}{len(self.markers)}"
         self.markers.append(Marker(kind, tuple(inputs), weights, settings, len(tensors[0].shape)))
         y = tf.numpy_function(_never_run, tensors, tf.float32, name=name)
-        y.set_shape(shape)
-        return y
+        # An operator, unlike `set_shape`, tells tf2onnx too; some of its conversions need to know the rank.
+        return tf.ensure_shape(y, shape)
 
 
 def _never_run(*tensors: np.ndarray) -> np.ndarray:

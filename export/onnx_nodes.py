@@ -24,8 +24,8 @@ class NodeWriter:
 
     Only 8-bit products need an operator of ONNX Runtime's own, `MatMulNBits`. The standard way (DynamicQuantizeLinear,
     MatMulInteger) has one activation scale for all rows, so that padding and neighbours in a batch change answers and
-    one large value spoils the rest (six times the error in GPT-2's shapes), and it overflows on x86 processors
-    without VNNI. MatMulNBits has a scale for every block of every row, is exact in its sums, and is as fast for one token.
+    one large value spoils the rest (three to seven times the error in GPT-2's shapes), and its sums overflow on x86
+    processors without VNNI. MatMulNBits has a scale for every block of every row, and is as fast for one token.
 
     A profile with other operators overrides single methods.
 

@@ -113,14 +113,17 @@ def _convert(
     concrete = traced.get_concrete_function()
     if any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs):
         raise ExportError(f"The function {function.name!r} reads a variable that was not given to the exporter")
-    with _quiet_tf2onnx():
-        model, _ = converter.from_function(
-            traced,
-            input_signature=traced.input_signature,
-            opset=OPSET,
-            custom_op_handlers=dict(HANDLERS),
-            extra_opset=[helper.make_opsetid(MARKER_DOMAIN, 1)],
-        )
+    try:
+        with _quiet_tf2onnx():
+            model, _ = converter.from_function(
+                traced,
+                input_signature=traced.input_signature,
+                opset=OPSET,
+                custom_op_handlers=dict(HANDLERS),
+                extra_opset=[helper.make_opsetid(MARKER_DOMAIN, 1)],
+            )
+    except Exception as error:  # tf2onnx raises whatever its parts raise
+        raise ExportError(f"tf2onnx cannot convert the function {function.name!r}: {error}") from error
     names = {f"input_{index}": name for index, name in enumerate(function.inputs)}
     names |= {tensor.name: name for tensor, name in zip(concrete.outputs, function.outputs, strict=True)}
     return marking.markers, names, model

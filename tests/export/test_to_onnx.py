@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tf2onnx.optimizer
+from keras import ops
+from onnx import numpy_helper
+
+from kerasformer.bundle import TensorInfo
+from kerasformer.errors import ExportError
+from kerasformer.export import onnx_weights
+from kerasformer.export.functions import Function
+from kerasformer.export.onnx_weights import quantize as to_blocks
+from kerasformer.export.recipes import recipe
+from kerasformer.export.signatures import onnx_functions
+from kerasformer.export.to_onnx import write_onnx
+from tests.export.onnx_bundles import load, padded, tiny, write
+
+CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2", None), ("t5", None)]
+# Of the largest logit: the order of sums alone, and what 8 bits cost a model of random weights.
+TOLERANCE = {"none": 1e-5, "int8": recipe("int8").tolerance}
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(filter(None, case)))
+def written(request, tmp_path_factory):
+    """A model, and folders with its files for both recipes."""
+    model = tiny(*request.param)
+    folder = tmp_path_factory.mktemp("bundle")
+    for quantize in ("none", "int8"):
+        write(folder / quantize, model, quantize)
+    return model, folder
+
+
+def session(path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def run(path, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    opened = session(path)
+    return dict(zip([output.name for output in opened.get_outputs()], opened.run(None, feeds), strict=True))
+
+
+def feeds_of(model, seed: int = 1) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """For each file, inputs as the first step gets them: a padded batch, pasts of length 0."""
+    ids, mask = padded(3, 9, "left" if model.generates and not model.is_encoder_decoder else "right", seed)
+    ids64, mask64 = ids.astype("int64"), mask.astype("int64")
+    feeds = []
+    for function in onnx_functions(model):
+        given = {
+            "input_ids": ids64,
+            "attention_mask": mask64,
+            "encoder_attention_mask": mask64,
+            "token_type_ids": ids64 % 2,
+            "position_ids": np.maximum(mask64.cumsum(axis=1) - 1, 0),
+        }
+        for name, info in function.inputs.items():
+            if name.startswith("past_key_values"):
+                given[name] = np.zeros((3, info.shape[1], 0, info.shape[3]), "float32")
+        if "encoder_hidden_states" in function.inputs:
+            given["encoder_hidden_states"] = np.asarray(model.encode(ids, mask))
+        feeds.append((function.name, {name: given[name] for name in function.inputs}))
+    return feeds
+
+
+def expected(model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    arrays = {name: value.astype("int32") for name, value in feeds.items() if value.dtype == np.int64}
+    if not model.is_encoder_decoder:
+        return {name: np.asarray(value) for name, value in model.named(model(arrays)).items()}
+    if "encoder_hidden_states" not in feeds:
+        return {"last_hidden_state": np.asarray(model.encode(arrays["input_ids"], arrays["attention_mask"]))}
+    ids, mask = padded(3, 9, "right")
+    inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": arrays["input_ids"]}
+    return {"logits": np.asarray(model(inputs))}
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_answers_are_those_of_keras(written, quantize):
+    model, folder = written
+    for name, feeds in feeds_of(model):
+        outputs = run(folder / quantize / "onnx" / f"{name}.onnx", feeds)
+        for output, want in expected(model, feeds).items():
+            got = outputs[output]
+            if "position_ids" in feeds:  # what a padding token answers means nothing
+                got, want = got[feeds["attention_mask"] == 1], want[feeds["attention_mask"] == 1]
+            assert got.shape == want.shape
+            assert np.abs(got - want).max() < TOLERANCE[quantize] * np.abs(want).max()
+            if quantize == "none":
+                assert (got.argmax(-1) == want.argmax(-1)).all()
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_the_interface_is_the_functions(written, quantize):
+    model, folder = written
+    for function in onnx_functions(model):
+        graph = load(folder / quantize, function.name).graph
+        assert declared(graph.input) == list(function.inputs.items())
+        assert declared(graph.output) == list(function.outputs.items())
+
+
+def declared(values) -> list[tuple[str, TensorInfo]]:
+    infos = []
+    for value in values:
+        tensor = value.type.tensor_type
+        shape = tuple(dim.dim_param or dim.dim_value for dim in tensor.shape.dim)
+        infos.append((value.name, TensorInfo(shape, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name)))
+    return infos
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_the_checker_accepts_every_file(written, quantize):
+    for path in (written[1] / quantize / "onnx").glob("*.onnx"):
+        onnx.checker.check_model(str(path), full_check=True)
+        domains = {node.domain for node in onnx.load(str(path)).graph.node}
+        assert domains == ({"", "com.microsoft"} if quantize == "int8" else {""})
+
+
+def stored(graph) -> dict[str, onnx.TensorProto]:
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def test_each_weight_is_stored_once_under_its_path(written):
+    model, folder = written
+    paths = {variable.path: variable for variable in model.trainable_variables}
+    for function in onnx_functions(model):
+        tensors = stored(load(folder / "none", function.name).graph)
+        weights = {name: numpy_helper.to_array(tensor) for name, tensor in tensors.items() if name in paths}
+        for name, value in weights.items():
+            np.testing.assert_array_equal(value, ops.convert_to_numpy(paths[name]))
+        rest = sum(len(tensor.raw_data) for name, tensor in tensors.items() if name not in paths)
+        assert rest < 3000, "constants that are no weights"
+        size = (folder / "none" / "onnx" / f"{function.name}.onnx").stat().st_size
+        assert size < sum(4 * value.size for value in weights.values()) + 60_000
+        if function.name == "model":
+            assert set(weights) == set(paths)
+
+
+def test_int8_stores_matrices_in_bytes_and_a_tied_table_once(tmp_path):
+    model = tiny("gpt2", hidden_dim=128)
+    write(tmp_path, model, "int8")
+    graph = load(tmp_path).graph
+    tensors = stored(graph)
+    matrices = sum(int(np.prod(v.shape)) for v in model.trainable_variables if len(v.shape) == 2)
+    data = [tensor for name, tensor in tensors.items() if name.endswith(".uint8")]
+    scales = [tensor for name, tensor in tensors.items() if name.endswith("kernel.transposed.scale")]
+    assert sum(len(tensor.raw_data) for tensor in data) == matrices
+    assert scales and all(list(tensor.dims)[1] * 64 >= 128 for tensor in scales)
+    table = next(name for name in tensors if name.endswith("tokens/embeddings.uint8"))
+    assert Counter(n.op_type for n in graph.node if table in n.input) == {"Gather": 1, "MatMulNBits": 1}
+
+
+def test_reshapes_copy_dimensions_instead_of_computing_them(tmp_path):
+    write(tmp_path, tiny("bert", "text-classification"))
+    nodes = Counter(node.op_type for node in load(tmp_path).graph.node)
+    assert nodes["Shape"] <= 1, "only the length, for the positions"
+
+
+def test_onnx_runtime_fuses_what_is_written_for_it(tmp_path):
+    for model_type, fused in (("bert", "BiasGelu"), ("gpt2", "FastGelu"), ("t5", "SimplifiedLayerNormalization")):
+        write(tmp_path / model_type, tiny(model_type))
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+        options.log_severity_level = 3
+        file = "decoder_model_merged" if model_type == "t5" else "model"
+        onnxruntime.InferenceSession(
+            str(tmp_path / model_type / "onnx" / f"{file}.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        operators = Counter(node.op_type for node in onnx.load(str(tmp_path / "optimized.onnx")).graph.node)
+        assert operators[fused]
+        assert operators["FusedMatMul"], "keys are not transposed by themselves"
+
+
+def test_int8_answers_do_not_depend_on_neighbours(tmp_path):
+    model = tiny("bert", "text-classification")
+    write(tmp_path, model, "int8")
+    opened = session(tmp_path / "onnx" / "model.onnx")
+    (_, feeds), *_ = feeds_of(model)
+    together = opened.run(["logits"], feeds)[0]
+    for row in range(3):
+        length = int(feeds["attention_mask"][row].sum())
+        alone = opened.run(["logits"], {name: value[row : row + 1, :length] for name, value in feeds.items()})[0]
+        np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
+
+
+def test_more_than_a_protobuf_holds_goes_to_a_second_file(tmp_path, monkeypatch):
+    model = tiny("bert", "text-classification")
+    write(tmp_path / "one", model, "int8")
+    monkeypatch.setattr(onnx_weights, "INLINE_LIMIT", 1000)
+    write(tmp_path / "two", model, "int8")
+    folder = tmp_path / "two" / "onnx"
+    assert sorted(path.name for path in folder.iterdir()) == ["model.onnx", "model.onnx_data"]
+    onnx.checker.check_model(str(folder / "model.onnx"))
+    (_, feeds), *_ = feeds_of(model)
+    want, got = (run(tmp_path / name / "onnx" / "model.onnx", feeds)["logits"] for name in ("one", "two"))
+    np.testing.assert_array_equal(want, got)
+
+
+def test_progress_ends_with_all_bytes(tmp_path):
+    model, seen = tiny("bert", "text-classification"), []
+    (function,) = onnx_functions(model)
+    write_onnx(function, model.variables, recipe("none"), tmp_path / "m.onnx", lambda *told: seen.append(told))
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1] == sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables)
+
+
+def function_of(call, shape=("batch_size", "length", 64), name="y", out=None) -> Function:
+    return Function("model", {"x": TensorInfo(shape, "float32")}, {name: TensorInfo(out or shape, "float32")}, call)
+
+
+def test_a_dense_layer_before_a_split_of_heads(tmp_path):
+    """tf2onnx merges the two reshapes of this pattern into a wrong one, where it is let."""
+    dense = keras.layers.Dense(64)
+    dense.build((None, None, 64))
+
+    def call(x):
+        return {"y": ops.reshape(dense(x), (ops.shape(x)[0], ops.shape(x)[1], 2, 32))}
+
+    before = dict(tf2onnx.optimizer._optimizers)
+    out = ("batch_size", "length", 2, 32)
+    write_onnx(function_of(call, out=out), dense.variables, recipe("none"), tmp_path / "m.onnx")
+    assert tf2onnx.optimizer._optimizers == before
+    x = np.random.default_rng(0).normal(size=(2, 8, 64)).astype("float32")
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-5)
+
+
+def test_a_weight_that_no_primitive_reads_is_a_weight_too(tmp_path):
+    """Here its transpose is read, which is then stored."""
+    weight = keras.Variable(np.random.default_rng(0).normal(size=(5, 64)), dtype="float32", name="weight")
+    unused = keras.Variable(np.zeros((5, 5)), dtype="float32", name="unused")
+
+    def call(x):
+        return {"y": ops.matmul(x, ops.transpose(weight))}
+
+    out = ("batch_size", "length", 5)
+    write_onnx(function_of(call, out=out), [weight, unused], recipe("none"), tmp_path / "m.onnx")
+    tensors = stored(onnx.load(str(tmp_path / "m.onnx")).graph)
+    assert [list(t.dims) for name, t in tensors.items() if "weight" in name] == [[64, 5]]
+    assert "unused" not in tensors
+    x = np.random.default_rng(1).normal(size=(1, 3, 64)).astype("float32")
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-5)
+
+
+def test_variables_of_one_name_stay_apart(tmp_path):
+    weights = [keras.Variable(np.full((64,), value), dtype="float32", name="w") for value in (1.0, 2.0)]
+    write_onnx(function_of(lambda x: {"y": x * weights[0] + weights[1]}), weights, recipe("none"), tmp_path / "m.onnx")
+    x = np.ones((1, 1, 64), "float32")
+    assert (run(tmp_path / "m.onnx", {"x": x})["y"] == 3).all()
+
+
+def test_an_input_that_is_not_used_is_still_declared(tmp_path):
+    inputs = {name: TensorInfo(("batch_size", 4), "float32") for name in ("a", "b")}
+    function = Function("model", inputs, {"y": TensorInfo(("batch_size", 4), "float32")}, lambda a, b: {"y": a + 1.0})
+    write_onnx(function, [], recipe("none"), tmp_path / "m.onnx")
+    assert [value.name for value in session(tmp_path / "m.onnx").get_inputs()] == ["a", "b"]
+
+
+def test_an_operation_without_operator_is_named(tmp_path):
+    import tensorflow as tf
+
+    function = function_of(lambda x: {"y": tf.math.erfc(x)})
+    with pytest.raises(ExportError, match="Erfc"):
+        write_onnx(function, [], recipe("none"), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_outputs_than_declared_are_refused(tmp_path):
+    with pytest.raises(ExportError, match=r"must give \['y'\]. Received: \['z'\]"):
+        write_onnx(function_of(lambda x: {"z": x}), [], recipe("none"), tmp_path / "m.onnx")
+
+
+def test_a_variable_that_was_not_given_is_refused(tmp_path):
+    model = tiny("bert", "text-classification")
+    (function,) = onnx_functions(model)
+    with pytest.raises(ExportError, match="reads a variable that was not given"):
+        write_onnx(function, model.variables[:-1], recipe("none"), tmp_path / "m.onnx")
+
+
+def test_a_model_in_half_precision_is_refused(tmp_path):
+    model = tiny("bert", "text-classification", dtype="float16")
+    (function,) = onnx_functions(model)
+    with pytest.raises(ExportError, match="computed in float32.*float16.*dtype='float32'"):
+        write_onnx(function, model.variables, recipe("none"), tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("columns", [5, 48, 64, 100])
+def test_quantized_blocks_keep_every_value_to_half_a_step(columns):
+    matrix = np.random.default_rng(0).normal(size=(7, columns)).astype("float32")
+    matrix[3] = 0
+    matrix[4, 2] = 100  # harms its block alone
+    data, scales = to_blocks(matrix, 32)
+    restored = ((data.astype("float32") - 128) * scales[..., None]).reshape(7, -1)
+    steps = np.repeat(scales, 32, axis=1)
+    assert data.dtype == np.uint8
+    assert (np.abs(restored[:, :columns] - matrix) <= 0.501 * steps[:, :columns]).all()
+    assert (restored[:, columns:] == 0).all() and (restored[3] == 0).all()
