@@ -8,7 +8,7 @@ Shape letters: `B` batch, `T` query length, `S` key length, `M` length of the en
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -25,6 +25,7 @@ from kerasformer.layers.core import unset_weights
 from kerasformer.layers.primitives import Tensor
 from kerasformer.swap import staging
 from kerasformer.zoo._config import Config
+from kerasformer.zoo._tensors import TensorFile
 from kerasformer.zoo._weights import Names, Row, hf_tensors, nested
 
 HEAD = "head/"
@@ -103,8 +104,8 @@ class PretrainedModel(keras.Model):
         return list(self.head_table)
 
     @classmethod
-    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
-        """Constructor arguments for parts that a checkpoint with these tensors has or lacks."""
+    def parts(cls, tensors: TensorFile) -> dict[str, Any]:
+        """Constructor arguments for parts that a checkpoint with these tensors, a collection of names, has or lacks."""
         return {}
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
