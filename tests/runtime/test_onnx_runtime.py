@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+from kerasformer.decoding import Forward, Step
+from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
+from tests.export.onnx_bundles import padded, tiny, write
+
+TOLERANCE = 1e-5  # of the largest logit
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    model, folder = tiny("bert", "text-classification"), tmp_path_factory.mktemp("bert")
+    return model, folder, write(folder, model)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    model, folder = tiny("gpt2"), tmp_path_factory.mktemp("gpt2")
+    return model, OnnxStep(folder, write(folder, model), num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    model, folder = tiny("t5"), tmp_path_factory.mktemp("t5")
+    return model, OnnxStep(folder, write(folder, model), num_threads=1)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape and got.dtype == np.float32
+    assert np.abs(got - want).max() < TOLERANCE * np.abs(want).max()
+    assert (got.argmax(-1) == want.argmax(-1)).all()
+
+
+def whole(model, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Logits `(B, T, V)` of a left-padded batch by Keras, without a cache."""
+    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+    return keras.ops.convert_to_numpy(model(inputs))
+
+
+def translated(model, ids: np.ndarray, mask: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": tokens}
+    return keras.ops.convert_to_numpy(model(inputs))
+
+
+# Encoders.
+
+
+def test_forward_gives_what_keras_gives(classifier):
+    model, folder, manifest = classifier
+    engine = OnnxForward(folder, manifest)
+    assert isinstance(engine, Forward)
+    ids, mask = padded(3, 9, "right")
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+    assert_close(engine.run(inputs)["logits"], keras.ops.convert_to_numpy(model(inputs)))
+
+
+def test_forward_fills_in_mask_and_segments(classifier):
+    _, folder, manifest = classifier
+    engine = OnnxForward(folder, manifest)
+    ids, _ = padded(2, 5, "right")
+    full = engine.run({"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})
+    np.testing.assert_array_equal(engine.run({"input_ids": ids})["logits"], full["logits"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input_ids": np.zeros((1, 3), int), "pixels": np.zeros((1, 3), int)}, "does not take"),
+        ({"attention_mask": np.ones((1, 3), int)}, "input_ids are needed"),
+        ({"input_ids": np.zeros((0, 3), int)}, r"Received: shape \(0, 3\)"),
+        ({"input_ids": np.zeros((1, 3), float)}, "dtype float64"),
+        ({"input_ids": np.zeros((1, 3), int), "attention_mask": np.ones((1, 4), int)}, "must have the shape"),
+    ],
+)
+def test_forward_refuses_bad_inputs(classifier, inputs, message):
+    with pytest.raises(InputError, match=message):
+        OnnxForward(classifier[1], classifier[2]).run(inputs)
+
+
+def test_forward_refuses_texts_that_are_too_long(classifier):
+    with pytest.raises(CapacityError, match="32 tokens at most. Received: 33"):
+        OnnxForward(classifier[1], classifier[2]).run({"input_ids": np.zeros((1, 33), int)})
+
+
+# Decoders.
+
+
+def test_what_a_step_engine_says_of_itself(decoder, translator):
+    for (_, engine), encodes in ((decoder, False), (translator, True)):
+        assert isinstance(engine, Step)
+        assert (engine.capacity, engine.vocab_size, engine.is_encoder_decoder) == (40, 61, encodes)
+        assert engine.step_lengths == tuple(range(1, 41))
+
+
+def test_steps_after_a_padded_prompt_are_those_of_keras(decoder):
+    model, engine = decoder
+    ids, mask = padded(3, 12, "left")
+    want = whole(model, ids, mask)
+    state = engine.start(ids[:, :7], mask[:, :7])
+    for place in range(6, 12):
+        logits, state = engine.step(ids[:, place : place + 1], state)
+        assert_close(logits[:, 0], want[:, place])
+
+
+def test_several_tokens_at_once_are_as_good_as_one_by_one(decoder):
+    model, engine = decoder
+    ids, mask = padded(3, 12, "left")
+    logits, state = engine.step(ids[:, 6:9], engine.start(ids[:, :7], mask[:, :7]))
+    rest, _ = engine.step(ids[:, 9:], state)
+    assert_close(np.concatenate([logits, rest], axis=1), whole(model, ids, mask)[:, 6:])
+
+
+def test_a_prompt_of_one_token(decoder):
+    model, engine = decoder
+    ids, mask = padded(2, 4, "left")
+    ids, mask = ids[:, :], np.ones_like(mask)
+    state = engine.start(ids[:, :1], mask[:, :1])
+    logits, _ = engine.step(ids, state)
+    assert_close(logits, whole(model, ids, mask))
+
+
+def test_a_row_does_not_depend_on_its_neighbours(decoder):
+    _, engine = decoder
+    ids, mask = padded(3, 9, "left")
+    together, _ = engine.step(ids[:, -1:], engine.start(ids, mask))
+    for row in range(3):
+        real = mask[row] == 1
+        alone, _ = engine.step(
+            ids[row : row + 1, -1:], engine.start(ids[row : row + 1, real], mask[row : row + 1, real])
+        )
+        np.testing.assert_allclose(alone[0], together[row], atol=1e-4)
+
+
+def test_reorder_repeats_and_drops_rows(decoder):
+    model, engine = decoder
+    ids, mask = padded(3, 9, "left")
+    _, state = engine.step(ids[:, 5:8], engine.start(ids[:, :6], mask[:, :6]))
+    rows = np.array([2, 0, 0, 2])
+    logits, _ = engine.step(ids[rows, 8:], engine.reorder(state, rows))
+    assert_close(logits[:, 0], whole(model, ids, mask)[rows, 8])
+
+
+def test_reorder_to_the_same_rows_copies_nothing(decoder):
+    _, engine = decoder
+    state = engine.start(*padded(2, 5, "left"))
+    assert engine.reorder(state, np.array([0, 1])) is state
+
+
+def test_rewind_forgets_tokens_of_steps_alone(decoder):
+    model, engine = decoder
+    ids, mask = padded(2, 9, "left")
+    _, state = engine.step(np.full((2, 3), 7), engine.start(ids[:, :6], mask[:, :6]))
+    state = engine.rewind(state, 3)
+    logits, _ = engine.step(ids[:, 5:], state)
+    assert_close(logits, whole(model, ids, mask)[:, 5:])
+    with pytest.raises(InputError, match="from 0 to 0"):
+        engine.rewind(state, 1)
+
+
+def test_both_states_of_a_fork_go_on(decoder):
+    model, engine = decoder
+    ids, mask = padded(2, 9, "left")
+    state = engine.start(ids[:, :6], mask[:, :6])
+    other = engine.fork(state)
+    engine.step(np.full((2, 2), 7), other)
+    logits, _ = engine.step(ids[:, 5:], state)
+    assert_close(logits, whole(model, ids, mask)[:, 5:])
+
+
+def test_threads_may_share_an_engine(decoder):
+    model, engine = decoder
+
+    def answer(seed: int) -> np.ndarray:
+        ids, mask = padded(2, 9, "left", seed)
+        state, all_logits = engine.start(ids[:, :3], mask[:, :3]), []
+        for place in range(2, 9):
+            logits, state = engine.step(ids[:, place : place + 1], state)
+            all_logits.append(logits)
+        return np.concatenate(all_logits, axis=1)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(answer, range(8)))
+    for seed, logits in enumerate(answers):
+        assert_close(logits, whole(model, *padded(2, 9, "left", seed))[:, 2:])
+
+
+def test_the_capacity_is_kept(decoder, translator):
+    for _, engine in (decoder, translator):
+        with pytest.raises(CapacityError, match="Received: "):
+            engine.start(*padded(1, 49, "left"))
+    _, engine = decoder
+    state = engine.start(*padded(1, 40, "left"))
+    _, state = engine.step(np.ones((1, 1), int), state)
+    with pytest.raises(CapacityError, match="holds 40 tokens.*Received: 41"):
+        engine.step(np.ones((1, 1), int), state)
+
+
+def test_tokens_of_another_batch_are_refused(decoder):
+    _, engine = decoder
+    state = engine.start(*padded(2, 5, "left"))
+    for tokens in (np.ones((3, 1), int), np.ones((2,), int), np.ones((2, 0), int), np.ones((2, 1))):
+        with pytest.raises(InputError):
+            engine.step(tokens, state)
+    with pytest.raises(InputError, match="mask must have the shape"):
+        engine.start(np.ones((1, 3), int), np.ones((1, 2), int))
+
+
+# Encoder-decoders.
+
+
+def test_translation_is_that_of_keras(translator):
+    model, engine = translator
+    (ids, mask), (tokens, _) = padded(3, 9, "right"), padded(3, 6, "right", seed=2)
+    want = translated(model, ids, mask, tokens)
+    logits, state = engine.step(tokens[:, :2], engine.start(ids, mask))
+    got = [logits]
+    for place in range(2, 6):
+        logits, state = engine.step(tokens[:, place : place + 1], state)
+        got.append(logits)
+    assert_close(np.concatenate(got, axis=1), want)
+
+
+def test_beams_of_a_translation(translator):
+    model, engine = translator
+    (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
+    rows = np.array([1, 1, 0])
+    # Before the first step, when only the text is known, and after it.
+    state = engine.reorder(engine.start(ids, mask), rows)
+    _, state = engine.step(tokens[rows, :3], state)
+    again = np.array([2, 0])
+    logits, _ = engine.step(tokens[rows[again], 3:], engine.reorder(state, again))
+    assert_close(logits, translated(model, ids, mask, tokens)[rows[again], 3:])
+
+
+def test_rewind_of_a_translation_keeps_the_text(translator):
+    model, engine = translator
+    (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
+    _, state = engine.step(np.full((2, 2), 7), engine.start(ids, mask))
+    logits, _ = engine.step(tokens, engine.rewind(state, 2))
+    assert_close(logits, translated(model, ids, mask, tokens))
+
+
+# Bundles that are not whole.
+
+
+def test_a_file_that_is_no_onnx_is_refused(classifier, tmp_path):
+    _, _, manifest = classifier
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"not a model")
+    with pytest.raises(BundleError, match="cannot load .*model.onnx"):
+        OnnxForward(tmp_path, manifest)
+
+
+def test_a_manifest_without_the_signature_is_refused(classifier):
+    _, folder, manifest = classifier
+    with pytest.raises(BundleError, match="has the signature 'model'"):
+        OnnxForward(folder, replace(manifest, signatures={}))
+
+
+def test_a_manifest_without_capacity_is_refused(decoder, tmp_path):
+    model = decoder[0]
+    with pytest.raises(BundleError, match="must have a capacity"):
+        OnnxStep(tmp_path, replace(write(tmp_path, model), capacity=None))
