@@ -212,7 +212,7 @@ class Stages:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=errors, transient=True, disable=quiet)
+        self._progress = Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal)
         self._row = self._progress.add_task("load", total=None)
 
     def __enter__(self) -> Stages:
