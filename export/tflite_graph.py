@@ -181,20 +181,23 @@ class Skeleton:
             consumers = {int(i): op for op in graph.operators for i in op.inputs if readers[int(i)] == 1}
             dropped: set[int] = set()
             for op in graph.operators:
-                before, after = producers.get(int(op.inputs[0])), consumers.get(int(op.outputs[0]))
-                if not self._is(op, "FULLY_CONNECTED") or before is None or after is None:
+                after = consumers.get(int(op.outputs[0]))
+                if not self._is(op, "FULLY_CONNECTED") or after is None or not self._is(after, "RESHAPE"):
                     continue
-                if not self._is(before, "RESHAPE") or not self._is(after, "RESHAPE"):
-                    continue
-                source, result = int(before.inputs[0]), int(after.outputs[0])
-                if list(graph.tensors[source].shape[:-1]) != list(graph.tensors[result].shape[:-1]):
-                    continue
-                if graph.tensors[source].shape[-1] != graph.tensors[op.inputs[0]].shape[-1]:
-                    continue
-                op.inputs = np.array([source, *op.inputs[1:]], np.int32)
-                op.outputs = after.outputs
-                op.builtinOptions.keepNumDims = True
-                dropped.add(id(after))
+                # The converter may have left out the first RESHAPE: the operator takes any rank.
+                before = producers.get(int(op.inputs[0]))
+                sources = [int(op.inputs[0])]
+                if before is not None and self._is(before, "RESHAPE"):
+                    sources.append(int(before.inputs[0]))
+                width = int(graph.tensors[op.inputs[0]].shape[-1])
+                wanted = [*graph.tensors[after.outputs[0]].shape[:-1], width]
+                for source in sources:
+                    if list(graph.tensors[source].shape) == wanted:
+                        op.inputs = np.array([source, *op.inputs[1:]], np.int32)
+                        op.outputs = after.outputs
+                        op.builtinOptions.keepNumDims = True
+                        dropped.add(id(after))
+                        break
             graph.operators = [op for op in graph.operators if id(op) not in dropped]
             self._drop_dead_operators(graph)
 

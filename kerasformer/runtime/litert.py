@@ -335,7 +335,8 @@ class LiteRTStep:
 def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
     """Sizes of the runs that read `count` tokens: prefill lengths, and 1 for a step of `decode`.
 
-    The last run may be wider than what is left: what it writes too much is overwritten before it is read. It may not
+    The last run may be wider than what is left (up to two and a half times: it reads the weights once, and several
+    narrower runs would read them several times): what it writes too much is overwritten before it is read. It may not
     reach beyond the cache, though: the runtime would move the whole write back over older tokens.
     """
     plan, position = [], 0
@@ -346,7 +347,7 @@ def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]
         enough = [length for length in fitting if length >= left]
         if left == 1 or not fitting:
             size = 1
-        elif enough and (enough[0] <= 2 * left or not whole):
+        elif enough and (enough[0] <= 2.5 * left or not whole):
             size = enough[0]
         else:
             size = whole[-1] if whole else 1

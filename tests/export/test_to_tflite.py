@@ -95,6 +95,29 @@ def test_only_builtin_operators_and_the_fused_ones_among_them(written: tuple[Pat
     assert counts["decode"]["GELU"] == 2
 
 
+def test_products_take_their_bias_and_the_leading_dimensions(written: tuple[Path, str]) -> None:
+    graph = graph_of(written[0])
+    code = schema().BuiltinOperator.FULLY_CONNECTED
+    for subgraph in graph.subgraphs:
+        products = [op for op in subgraph.operators if graph.operatorCodes[op.opcodeIndex].builtinCode == code]
+        with_bias = [op for op in products if len(op.inputs) == 3 and op.inputs[2] >= 0]
+        assert len(products) - len(with_bias) <= 1, "only the tied output has none"
+        reshaped = {
+            int(op.inputs[0]): list(subgraph.tensors[op.outputs[0]].shape)
+            for op in subgraph.operators
+            if graph.operatorCodes[op.opcodeIndex].builtinCode == schema().BuiltinOperator.RESHAPE
+        }
+        for op in products:
+            before, after = (list(subgraph.tensors[i].shape) for i in (op.inputs[0], op.outputs[0]))
+            assert np.prod(before[:-1]) == np.prod(after[:-1])
+            assert op.builtinOptions.keepNumDims == (len(after) > 2)
+            assert reshaped.get(int(op.outputs[0])) != [*before[:-1], after[-1]], "it could have kept them itself"
+            is_int8 = subgraph.tensors[op.inputs[1]].type == schema().TensorType.INT8
+            assert is_int8 == op.builtinOptions.asymmetricQuantizeInputs == (written[1] == "int8")
+            if is_int8:
+                assert graph.operatorCodes[op.opcodeIndex].version == 9
+
+
 def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
     written: tuple[Path, str], decoder: TinyDecoder
 ) -> None:

@@ -225,7 +225,7 @@ def test_prefill_plan_reads_all_and_stays_within_the_cache(lengths: tuple[int, .
 
 def test_prefill_plan_prefers_few_runs() -> None:
     assert prefill_plan(64, 256, (8, 64)) == [64]
-    assert prefill_plan(40, 256, (8, 64)) == [64]
+    assert prefill_plan(26, 256, (8, 64)) == [64]
     assert prefill_plan(18, 256, (8, 64)) == [8, 8, 8]
     assert prefill_plan(3, 256, (8, 64)) == [8]
     assert prefill_plan(1, 256, (8, 64)) == [1]
