@@ -18,9 +18,17 @@ from kerasformer.layers.primitives import Tensor
 class LayerCache(Protocol):
     """The cache of one attention layer."""
 
-    key: Tensor
-    value: Tensor
-    complete: bool
+    @property
+    def key(self) -> Tensor:
+        """`(B, H, S, D)`."""
+
+    @property
+    def value(self) -> Tensor:
+        """`(B, H, S, D)`."""
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be added: attention need not project keys and values."""
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, LayerCache]:
         """Adds `(B, H, T, D)` keys and values; returns those to attend to, and the cache for the next call."""

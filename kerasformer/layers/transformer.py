@@ -166,7 +166,7 @@ class DecoderLayer(EncoderLayer):
     ) -> None:
         super().__init__(attention, feed_forward, **kwargs)
         self.cross_attention = cross_attention
-        self.cross_attention_norm = None if cross_attention is None else self._norm("cross_attention_norm")
+        self.cross_attention_norm: Any = None if cross_attention is None else self._norm("cross_attention_norm")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
@@ -175,7 +175,7 @@ class DecoderLayer(EncoderLayer):
             build_once(self.cross_attention, input_shape)
             build_once(self.cross_attention_norm, input_shape)
 
-    def call(
+    def call(  # type: ignore[override]  # the memory is its second input, as in PyTorch
         self,
         x: Tensor,
         memory: Tensor | None = None,
@@ -345,13 +345,12 @@ class Decoder(_Stack):
     ) -> StackOutput:
         """Applies all layers."""
         none = [None] * len(self.schedule)
-        caches, cross_caches = caches or none, cross_caches or none
-        if not len(caches) == len(cross_caches) == len(none):
+        own, cross = caches or none, cross_caches or none
+        if not len(own) == len(cross) == len(none):
             raise InputError(
-                f"There must be one cache a place: {len(none)}. "
-                f"Received: {len(caches)} caches, {len(cross_caches)} cross caches"
+                f"There must be one cache a place: {len(none)}. Received: {len(own)} caches, {len(cross)} cross caches"
             )
-        per_place = [{"cache": c, "cross_cache": x} for c, x in zip(caches, cross_caches, strict=True)]
+        per_place = [{"cache": c, "cross_cache": x} for c, x in zip(own, cross, strict=True)]
         shared = {"memory": memory, "memory_bias": add_biases(memory_mask, None, x.dtype), "rotary": rotary}
         return self._run(x, per_place, bias=add_biases(attention_mask, bias, x.dtype), training=training, **shared)
 
