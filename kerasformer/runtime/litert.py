@@ -7,7 +7,6 @@ that it fits, and each generated row has buffers of its own: its answer does not
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -15,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.runtime.litert_engine import Engine, Held, open_engine, runtime_version
+from kerasformer.runtime.litert_engine import Held
+from kerasformer.runtime.litert_signatures import by_length, open_file, per_token, prefill_plan, row_lengths, smallest
 
 _POOL_SIZE = 16
 """Sets of cache buffers kept for later rows."""
@@ -38,10 +38,10 @@ class LiteRTForward:
     def __init__(
         self, folder: Path, manifest: Manifest, num_threads: int | None = None, cache_dir: Path | None = None
     ) -> None:
-        self._signatures = _by_length(manifest, "forward", "input_ids")
-        self._per_token = _per_token(self._signatures)
+        self._signatures = by_length(manifest, "forward", "input_ids")
+        self._per_token = per_token(self._signatures)
         self._pad = manifest.info.pad_token_id or 0
-        self._engine = _open(folder, manifest, num_threads, cache_dir)
+        self._engine = open_file(folder, manifest, num_threads, cache_dir)
         self._lock = RLock()
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -63,7 +63,7 @@ class LiteRTForward:
         results: dict[str, np.ndarray] = {}
         with self._lock:
             for row, length in enumerate(lengths):
-                size, name, signature = _smallest(self._signatures, length, "text")
+                size, name, signature = smallest(self._signatures, length, "text")
                 outputs = self._engine.run(name, self._padded(arrays, row, length, size))
                 for key in signature.outputs:
                     value = outputs[key]
@@ -95,7 +95,7 @@ class LiteRTForward:
                 raise InputError(
                     f"{name} must have the shape of input_ids, {ids.shape}. Received: {arrays[name].shape}"
                 )
-        return arrays, _lengths(np.asarray(inputs.get("attention_mask", np.ones_like(ids))))
+        return arrays, row_lengths(np.asarray(inputs.get("attention_mask", np.ones_like(ids))))
 
     def _padded(self, arrays: dict[str, np.ndarray], row: int, length: int, size: int) -> dict[str, np.ndarray]:
         padded = {}
@@ -163,10 +163,10 @@ class LiteRTStep:
         self.capacity = int(decode.inputs[self._cache_names[0]].shape[2])
         self.vocab_size = int(decode.outputs["logits"].shape[-1])
         kind, argument = ("encode", "input_ids") if self.is_encoder_decoder else ("prefill", "tokens")
-        self._signatures = _by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
+        self._signatures = by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
         self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
         self._pad = manifest.info.pad_token_id or 0
-        self._engine = _open(folder, manifest, num_threads, cache_dir)
+        self._engine = open_file(folder, manifest, num_threads, cache_dir)
         self._free: list[dict[str, Held]] = []
         self._lock = RLock()
 
@@ -270,8 +270,8 @@ class LiteRTStep:
             return LiteRTState([self._copy(row) for row in _alive(state)])
 
     def _encode(self, ids: np.ndarray, mask: np.ndarray) -> list[_Row]:
-        lengths = _lengths(mask)
-        chosen = [_smallest(self._signatures, length, "input") for length in lengths]
+        lengths = row_lengths(mask)
+        chosen = [smallest(self._signatures, length, "input") for length in lengths]
         rows = []
         for index, (length, (size, name, _)) in enumerate(zip(lengths, chosen, strict=True)):
             arrays = {"input_ids": np.full((1, size), self._pad, np.int32)}
@@ -330,82 +330,6 @@ class LiteRTStep:
                 f"Tokens must be integers between 0 and {self.vocab_size - 1}. "
                 f"Received: {ids.dtype} between {ids.min()} and {ids.max()}"
             )
-
-
-def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
-    """Sizes of the runs that read `count` tokens: prefill lengths, and 1 for a step of `decode`.
-
-    The last run may be wider than what is left (up to two and a half times: it reads the weights once, and several
-    narrower runs would read them several times): what it writes too much is overwritten before it is read. It may not
-    reach beyond the cache, though: the runtime would move the whole write back over older tokens.
-    """
-    plan, position = [], 0
-    while position < count:
-        left = count - position
-        fitting = [length for length in sorted(lengths) if position + length <= capacity]
-        whole = [length for length in fitting if length <= left]
-        enough = [length for length in fitting if length >= left]
-        if left == 1 or not fitting:
-            size = 1
-        elif enough and (enough[0] <= 2.5 * left or not whole):
-            size = enough[0]
-        else:
-            size = whole[-1] if whole else 1
-        plan.append(size)
-        position += min(size, left)
-    return plan
-
-
-def _open(folder: Path, manifest: Manifest, num_threads: int | None, cache_dir: Path | None) -> Engine:
-    files = sorted({signature.file for signature in manifest.signatures.values()})
-    if len(files) != 1:
-        raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
-    cache_file = None
-    if cache_dir is not None:
-        Path(cache_dir).mkdir(parents=True, exist_ok=True)
-        cache_file = Path(cache_dir) / f"{manifest.files[files[0]][:32]}-{runtime_version()}.xnnpack"
-    return open_engine(Path(folder) / files[0], num_threads, cache_file)
-
-
-def _by_length(manifest: Manifest, kind: str, argument: str, needed: bool = True) -> dict[int, tuple[str, Signature]]:
-    """Signatures `{kind}_{length}`, ascending by length."""
-    found = {
-        int(signature.inputs[argument].shape[1]): (name, signature)
-        for name, signature in manifest.signatures.items()
-        if name.startswith(f"{kind}_") and argument in signature.inputs
-    }
-    if needed and not found:
-        raise BundleError(
-            f"The bundle needs signatures {kind}_{{length}} that take {argument}. Received: {list(manifest.signatures)}"
-        )
-    return dict(sorted(found.items()))
-
-
-def _smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: str) -> tuple[int, str, Signature]:
-    for size, (name, signature) in signatures.items():
-        if size >= length:
-            return size, name, signature
-    raise CapacityError(f"The {what} has at most {max(signatures)} tokens here. Received: {length}. Shorten it")
-
-
-def _lengths(mask: np.ndarray) -> list[int]:
-    """Tokens of each row up to the last one that is not padding; at least 1."""
-    used = mask > 0
-    return [int(row.nonzero()[0][-1]) + 1 if row.any() else 1 for row in used]
-
-
-def _per_token(signatures: dict[int, tuple[str, Signature]]) -> set[str]:
-    """Outputs with an entry for each token: their second axis is the length, in every signature."""
-    found = set()
-    for name, info in next(iter(signatures.values()))[1].outputs.items():
-        follows = all(
-            len(signature.outputs[name].shape) > 1 and signature.outputs[name].shape[1] == size
-            for size, (_, signature) in signatures.items()
-        )
-        # With one length alone, scores of as many classes would look the same.
-        if follows and (len(signatures) > 1 or len(info.shape) > 2 or name in ("start_logits", "end_logits")):
-            found.add(name)
-    return found
 
 
 def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:

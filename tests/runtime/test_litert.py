@@ -13,9 +13,9 @@ import pytest
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.decoding.protocols import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.runtime import litert
-from kerasformer.runtime.litert import LiteRTForward, LiteRTStep, prefill_plan
+from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
 from kerasformer.runtime.litert_engine import CompiledEngine, InterpreterEngine, open_engine
+from kerasformer.runtime.litert_signatures import per_token, prefill_plan
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
 
@@ -296,7 +296,7 @@ def test_which_outputs_have_an_entry_for_each_token(name: str, shapes: dict[int,
         size: (f"forward_{size}", Signature("f", {}, {name: TensorInfo(shape, "float32")}))
         for size, shape in shapes.items()
     }
-    assert (name in litert._per_token(signatures)) == expected
+    assert (name in per_token(signatures)) == expected
 
 
 def test_forward_fills_in_masks_and_segments(forward: LiteRTForward) -> None:
@@ -348,7 +348,6 @@ for name in ("keras", "tensorflow", "torch", "jax"):
 import numpy as np
 from pathlib import Path
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.runtime import litert
 from kerasformer.runtime.litert import LiteRTForward
 info = TensorInfo((1, 8), "int32")
 names = ("input_ids", "attention_mask", "token_type_ids")

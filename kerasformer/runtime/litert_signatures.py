@@ -1,0 +1,98 @@
+"""The signatures of a TFLite bundle: one for each length, and which of them to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kerasformer.bundle import Manifest, Signature
+from kerasformer.errors import BundleError, CapacityError
+from kerasformer.runtime.litert_engine import Engine, open_engine, runtime_version
+
+
+def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
+    """Sizes of the runs that read `count` tokens: prefill lengths, and 1 for a step of `decode`.
+
+    The last run may be wider than what is left (up to two and a half times: it reads the weights once, and several
+    narrower runs would read them several times): what it writes too much is overwritten before it is read. It may not
+    reach beyond the cache, though: the runtime would move the whole write back over older tokens.
+    """
+    plan, position = [], 0
+    while position < count:
+        left = count - position
+        fitting = [length for length in sorted(lengths) if position + length <= capacity]
+        whole = [length for length in fitting if length <= left]
+        enough = [length for length in fitting if length >= left]
+        if left == 1 or not fitting:
+            size = 1
+        elif enough and (enough[0] <= 2.5 * left or not whole):
+            size = enough[0]
+        else:
+            size = whole[-1] if whole else 1
+        plan.append(size)
+        position += min(size, left)
+    return plan
+
+
+def open_file(folder: Path, manifest: Manifest, num_threads: int | None, cache_dir: Path | None) -> Engine:
+    """Loads the one file of a TFLite bundle.
+
+    Raises:
+        BundleError: there are several, or LiteRT cannot load it.
+    """
+    files = sorted({signature.file for signature in manifest.signatures.values()})
+    if len(files) != 1:
+        raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
+    cache_file = None
+    if cache_dir is not None:
+        Path(cache_dir).mkdir(parents=True, exist_ok=True)
+        cache_file = Path(cache_dir) / f"{manifest.files[files[0]][:32]}-{runtime_version()}.xnnpack"
+    return open_engine(Path(folder) / files[0], num_threads, cache_file)
+
+
+def by_length(manifest: Manifest, kind: str, argument: str, needed: bool = True) -> dict[int, tuple[str, Signature]]:
+    """Signatures `{kind}_{length}`, ascending by length."""
+    found = {
+        int(signature.inputs[argument].shape[1]): (name, signature)
+        for name, signature in manifest.signatures.items()
+        if name.startswith(f"{kind}_") and argument in signature.inputs
+    }
+    if needed and not found:
+        raise BundleError(
+            f"The bundle needs signatures {kind}_{{length}} that take {argument}. Received: {list(manifest.signatures)}"
+        )
+    return dict(sorted(found.items()))
+
+
+def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: str) -> tuple[int, str, Signature]:
+    """The first signature that holds `length` tokens: its length, its name and itself.
+
+    Raises:
+        CapacityError: none does.
+    """
+    for size, (name, signature) in signatures.items():
+        if size >= length:
+            return size, name, signature
+    raise CapacityError(f"The {what} has at most {max(signatures)} tokens here. Received: {length}. Shorten it")
+
+
+def row_lengths(mask: np.ndarray) -> list[int]:
+    """Tokens of each row up to the last one that is not padding; at least 1."""
+    used = mask > 0
+    return [int(row.nonzero()[0][-1]) + 1 if row.any() else 1 for row in used]
+
+
+def per_token(signatures: dict[int, tuple[str, Signature]]) -> set[str]:
+    """Outputs with an entry for each token: their second axis is the length, in every signature."""
+    found = set()
+    for name, info in next(iter(signatures.values()))[1].outputs.items():
+        follows = all(
+            len(signature.outputs[name].shape) > 1 and signature.outputs[name].shape[1] == size
+            for size, (_, signature) in signatures.items()
+        )
+        # With one length alone, scores of as many classes would look the same.
+        if follows and (len(signatures) > 1 or len(info.shape) > 2 or name in ("start_logits", "end_logits")):
+            found.add(name)
+    return found
