@@ -19,6 +19,7 @@ from kerasformer.export.onnx_weights import quantize as to_blocks
 from kerasformer.export.recipes import recipe
 from kerasformer.export.signatures import onnx_functions
 from kerasformer.export.to_onnx import write_onnx
+from kerasformer.layers import primitives
 from tests.export.onnx_bundles import load, padded, tiny, write
 
 CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2", None), ("t5", None)]
@@ -211,20 +212,55 @@ def function_of(call, shape=("batch_size", "length", 64), name="y", out=None) ->
     return Function("model", {"x": TensorInfo(shape, "float32")}, {name: TensorInfo(out or shape, "float32")}, call)
 
 
-def test_a_dense_layer_before_a_split_of_heads(tmp_path):
-    """tf2onnx merges the two reshapes of this pattern into a wrong one, where it is let."""
-    dense = keras.layers.Dense(64)
-    dense.build((None, None, 64))
+def test_a_flattened_product_before_a_split_of_heads(tmp_path):
+    """tf2onnx merges the two last reshapes into a wrong one, where it is let."""
+    kernel = np.random.default_rng(1).normal(size=(64, 64)).astype("float32")
 
     def call(x):
-        return {"y": ops.reshape(dense(x), (ops.shape(x)[0], ops.shape(x)[1], 2, 32))}
+        y = ops.matmul(ops.reshape(x, (-1, 64)), ops.convert_to_tensor(kernel))
+        y = ops.reshape(y, (ops.shape(x)[0], ops.shape(x)[1], 64))
+        return {"y": ops.reshape(y, (ops.shape(y)[0], ops.shape(y)[1], 2, 32))}
 
     before = dict(tf2onnx.optimizer._optimizers)
     out = ("batch_size", "length", 2, 32)
-    write_onnx(function_of(call, out=out), dense.variables, recipe("none"), tmp_path / "m.onnx")
+    write_onnx(function_of(call, out=out), [], recipe("none"), tmp_path / "m.onnx")
     assert tf2onnx.optimizer._optimizers == before
     x = np.random.default_rng(0).normal(size=(2, 8, 64)).astype("float32")
-    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-5)
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [64, 20])
+def test_int8_answers_are_those_of_the_stored_values(tmp_path, width):
+    """Rows of a table, products by it and by a kernel; one-hot activations are exact in 8 bits."""
+    generator = np.random.default_rng(0)
+    table, kernel = (generator.normal(size=shape).astype("float32") for shape in ((9, width), (width, 5)))
+    variables = [keras.Variable(value, name=name) for value, name in ((table, "table"), (kernel, "kernel"))]
+
+    def call(x, ids):
+        return {
+            "rows": primitives.embedding(variables[0], ops.cast(ids, "int32")),
+            "scores": primitives.linear(x, variables[0], transposed=True),
+            "flat_scores": primitives.linear(x[:, 0], variables[0], transposed=True),
+            "y": primitives.linear(x, variables[1]),
+        }
+
+    inputs = {"x": TensorInfo(("b", "t", width), "float32"), "ids": TensorInfo(("b", "t"), "int64")}
+    sizes = {"rows": ("b", "t", width), "scores": ("b", "t", 9), "flat_scores": ("b", 9), "y": ("b", "t", 5)}
+    outputs = {name: TensorInfo(shape, "float32") for name, shape in sizes.items()}
+    feeds = {"x": np.eye(width, dtype="float32")[None], "ids": np.arange(9)[None]}
+    for quantize, (rows, columns) in {"none": (table, kernel), "int8": (restored(table), restored(kernel.T).T)}.items():
+        write_onnx(Function("model", inputs, outputs, call), variables, recipe(quantize), tmp_path / "m.onnx")
+        got = run(tmp_path / "m.onnx", feeds)
+        np.testing.assert_allclose(got["rows"][0], rows, atol=1e-5)
+        np.testing.assert_allclose(got["scores"][0], rows.T, atol=1e-5)
+        np.testing.assert_allclose(got["flat_scores"][0], rows.T[0], atol=1e-5)
+        np.testing.assert_allclose(got["y"][0], columns, atol=1e-5)
+
+
+def restored(matrix: np.ndarray) -> np.ndarray:
+    """What 8 bits keep of `(N, K)`: a scale for each 64 values of a row, or for all of a narrow one."""
+    largest = np.abs(matrix).max(axis=1, keepdims=True)
+    return np.rint(matrix / largest * 127) * largest / 127
 
 
 def test_a_weight_that_no_primitive_reads_is_a_weight_too(tmp_path):

@@ -249,6 +249,17 @@ def test_rewind_of_a_translation_keeps_the_text(translator):
     assert_close(logits, translated(model, ids, mask, tokens))
 
 
+def test_the_text_is_projected_once(translator):
+    _, engine = translator
+    _, first = engine.step(np.ones((2, 1), int), engine.start(*padded(2, 9, "right")))
+    _, second = engine.step(np.ones((2, 1), int), first)
+    cross = [name for name in first.past if ".encoder." in name]
+    assert len(cross) == 4
+    for name in cross:
+        assert first.past[name].shape() == [2, 3, 9, 6]
+        assert second.past[name] is first.past[name]
+
+
 # Bundles that are not whole.
 
 
