@@ -132,5 +132,5 @@ def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
     return node
 
 
-HANDLERS = {operator: (_keep, []) for operator in _OPERATORS}
+HANDLERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {operator: (_keep, []) for operator in _OPERATORS}
 """What tf2onnx shall do with markers."""

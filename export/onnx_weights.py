@@ -224,7 +224,7 @@ class _Tracker:
 
     def write(self, file: BinaryIO, weight: StoredWeight) -> None:
         array = weight.produce().astype(np.dtype(weight.dtype).newbyteorder("<"), copy=False)
-        file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+        file.write(np.ascontiguousarray(array).data)
         self.done += weight.num_bytes
         if self.progress is not None:
             self.progress(self.done, self.total)

@@ -199,7 +199,7 @@ class OnnxStep:
     def _empty(self, batch: int) -> dict[str, Any]:
         """A past of length 0."""
         sizes = {name: self._decoder.signature.inputs[name].shape for name in self._past}
-        return {name: _value(np.zeros((batch, s[1], 0, s[3]), np.float32)) for name, s in sizes.items()}
+        return {name: _value(np.zeros((batch, int(s[1]), 0, int(s[3])), np.float32)) for name, s in sizes.items()}
 
     def _check_room(self, length: int) -> None:
         if length > self.capacity:
