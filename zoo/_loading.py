@@ -115,9 +115,9 @@ def load(
     file = open_tensors(folder)
     new = HEAD if num_labels is not None or id2label is not None else None
     name = str(source).rstrip("/").split("/")[-1]
-    model: PretrainedModel = create(kind, config, dtype, unset=True, name=name, **kind.parts(file))
+    model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **kind.parts(file))
     heads = {row.tensor for other in kinds.values() for row in other.head_table}
-    fresh = load_weights(model, model.rows(), file, kind.backbone_type.names, heads, new)
+    fresh = load_weights(model, file, kind.backbone_type.names, heads, new)
     model.new_variables = tuple(fresh)
     if fresh:
         logger.warning("New and untrained, as asked: %s", ", ".join(fresh))

@@ -21,7 +21,6 @@ from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, require
 from kerasformer.layers import LayerCache, causal_mask, padding_mask
-from kerasformer.layers.core import unset_weights
 from kerasformer.layers.primitives import Tensor
 from kerasformer.swap import staging
 from kerasformer.zoo._config import Config
@@ -211,17 +210,12 @@ class PretrainedModel(keras.Model):
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **rest)
 
 
-def create(
-    kind: type[PretrainedModel], config: Config, dtype: Any = None, *, unset: bool = False, **kwargs: Any
-) -> Any:
-    """A built model; `unset` leaves the backbone's weights at zero, for a caller who is about to load them."""
+def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build: bool = True, **kwargs: Any) -> Any:
+    """A model with this dtype policy, with every variable created if `build`."""
     with _policy(dtype):
         model = kind(config, **kwargs)
-        if unset:
-            with unset_weights():
-                model.build()
-        else:
-            model.build()
+    if build:
+        model.build()
     return model
 
 

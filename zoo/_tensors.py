@@ -6,17 +6,19 @@ Tensors are read one at a time, so that loading a model needs little more memory
 from __future__ import annotations
 
 import json
+import math
+import sys
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from kerasformer.errors import CheckpointError, require
 from kerasformer.sources import inside, read_json
 
-_Item = TypeVar("_Item")
 _LARGE = 200 * 2**20  # bytes; above this, loading shows its progress
 
 
@@ -53,44 +55,77 @@ class TensorFile(Collection[str]):
     def read(self, name: str) -> np.ndarray:
         """A tensor, as NumPy keeps it; bfloat16 is widened to float32."""
 
-    def progress(self, items: list[_Item]) -> Iterator[_Item]:
-        """The items, with a progress bar if the files are large."""
-        if sum(path.stat().st_size for path in self.paths) < _LARGE:
-            yield from items
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[int], None]]:
+        """Shows how much was read, if the files are large; gives the function that counts bytes."""
+        total = sum(path.stat().st_size for path in self.paths)
+        if total < _LARGE or not sys.stderr.isatty():
+            yield lambda count: None
             return
-        from rich.progress import track
+        from rich.console import Console
+        from rich.progress import Progress
 
-        yield from track(items, description=f"Loading {self}", transient=True)
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"Loading {self}", total=total)
+            yield lambda count: bar.advance(task, count)
+
+
+_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+}  # fmt: skip
+"""Data types of safetensors, as NumPy reads them; bfloat16 is the upper half of a float32."""
 
 
 class Safetensors(TensorFile):
-    """One or several `.safetensors` files, mapped into memory."""
+    """One or several `.safetensors` files.
+
+    The library checks them; tensors are read as parts of a file and not through its mapping, whose pages would count
+    as memory until the last one is read.
+    """
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         super().__init__(folder, files)
         safetensors = require("safetensors", "tensorflow")
-        self._file_of: dict[str, Any] = {}
+        self._places: dict[str, tuple[Path, int, dict[str, Any]]] = {}
         for path in self.paths:
             try:
-                opened = safetensors.safe_open(path, framework="numpy")
+                with safetensors.safe_open(path, framework="numpy"):
+                    self._places.update(_safetensors_header(path))
             except (safetensors.SafetensorError, OSError) as error:
                 raise CheckpointError(
                     f"{path} is not a whole safetensors file. Received: {error}. Download or copy it again."
                 ) from error
-            self._file_of.update(dict.fromkeys(opened.keys(), opened))
 
     def names(self) -> list[str]:
         """All tensors."""
-        return list(self._file_of)
+        return list(self._places)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, without reading it."""
-        return tuple(self._file_of[name].get_slice(name).get_shape())
+        return tuple(self._places[name][2]["shape"])
 
     def read(self, name: str) -> np.ndarray:
         """A tensor."""
-        array = self._file_of[name].get_tensor(name)
-        return array.astype("float32") if array.dtype.name == "bfloat16" else array
+        path, start, entry = self._places[name]
+        if entry["dtype"] not in _DTYPES:
+            raise CheckpointError(
+                f"{name} in {path} has a data type that cannot be read. "
+                f"Expected one of {', '.join(_DTYPES)}. Received: {entry['dtype']}"
+            )
+        begin = start + entry["data_offsets"][0]
+        array = np.fromfile(path, _DTYPES[entry["dtype"]], math.prod(entry["shape"]), offset=begin)
+        if entry["dtype"] == "BF16":
+            array = (array.astype("uint32") << 16).view("float32")
+        return array.reshape(entry["shape"])
+
+
+def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]]]:
+    """Where each tensor lies: the file, where its data begin, and the tensor's entry in the header."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    return {name: (path, 8 + size, entry) for name, entry in header.items() if name != "__metadata__"}
 
 
 class TorchFile(TensorFile):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -138,22 +139,22 @@ def variables_by_path(model: keras.Model) -> dict[str, Any]:
 
 
 def load_weights(
-    model: keras.Model,
-    rows: Sequence[Row],
+    model: Any,
     file: TensorFile,
     names: Names,
     heads: Collection[str] = (),
     new: str | None = None,
 ) -> list[str]:
-    """Assigns every variable of the model exactly once.
+    """Builds the model, each variable with the checkpoint's numbers from its beginning.
+
+    Nothing is allocated or drawn at random before: the peak of memory is the model and one tensor.
 
     Args:
-        model: Built.
-        rows: The weight table.
+        model: A `PretrainedModel`, not built yet.
         file: The checkpoint; read one tensor at a time.
         names: How the checkpoint may spell them.
         heads: Tensors of the heads that this architecture may have; those of other tasks may be left over.
-        new: Path prefix of variables that keep their initial values: a head that the caller asked to be new.
+        new: Path prefix of variables that begin as in a new model: a head that the caller asked to be new.
 
     Returns:
         The paths of the new variables.
@@ -161,28 +162,49 @@ def load_weights(
     Raises:
         CheckpointError: one error with *all* tensors that are missing, left over or of the wrong shape.
     """
-    variables = variables_by_path(model)
-    actual = {names.canonical(name, heads): name for name in file.names()}
-    for copy, original in names.copies.items():
-        if names.prefix + copy in actual:
-            actual.setdefault(names.prefix + original, actual[names.prefix + copy])
-    fresh = [path for path in variables if new is not None and path.startswith(new)]
-    wanted = [row for row in rows if not set(row.variables) & set(fresh)]
-    problems = [*_table_problems(variables, [*(path for row in wanted for path in row.variables), *fresh])]
-    problems += _tensor_problems(variables, wanted, actual, file)
-    used = {*heads, *(row.tensor for row in rows)}
-    left_over = sorted(name for name in actual if name not in used and not names.is_ignored(name))
-    problems += [f"not known to this architecture: {actual[name]}" for name in left_over]
-    if problems:
-        raise CheckpointError(
-            f"{file} does not fit {type(model).__name__} ({len(problems)} problems):\n  " + "\n  ".join(problems)
-        )
-    for row in file.progress(wanted):
-        targets = [variables[path] for path in row.variables]
-        sizes = row.sizes([target.shape for target in targets])
-        for target, value in zip(targets, row.to_keras(file.read(actual[row.tensor]), sizes), strict=True):
-            target.assign(value)
+    with file.progress() as advance, keras.StatelessScope():
+        model.build()  # in this scope, variables wait for their values until it ends
+        variables = variables_by_path(model)
+        actual = {names.canonical(name, heads): name for name in file.names()}
+        for copy, original in names.copies.items():
+            if names.prefix + copy in actual:
+                actual.setdefault(names.prefix + original, actual[names.prefix + copy])
+        fresh = [path for path in variables if new is not None and path.startswith(new)]
+        rows = model.rows()
+        wanted = [row for row in rows if not set(row.variables) & set(fresh)]
+        problems = [*_table_problems(variables, [*(path for row in wanted for path in row.variables), *fresh])]
+        problems += _tensor_problems(variables, wanted, actual, file)
+        used = {*heads, *(row.tensor for row in rows)}
+        left_over = sorted(name for name in actual if name not in used and not names.is_ignored(name))
+        problems += [f"not known to this architecture: {actual[name]}" for name in left_over]
+        if problems:
+            for variable in variables.values():
+                variable._initializer = keras.initializers.Zeros()
+            raise CheckpointError(
+                f"{file} does not fit {type(model).__name__} ({len(problems)} problems):\n  " + "\n  ".join(problems)
+            )
+        for row in wanted:
+            _begin_with([variables[path] for path in row.variables], row, file, actual[row.tensor], advance)
     return fresh
+
+
+def _begin_with(
+    variables: Sequence[Any], row: Row, file: TensorFile, name: str, advance: Callable[[int], None]
+) -> None:
+    """Variables that wait for their values will get those of a row, which is read when the first one asks."""
+    sizes = row.sizes([variable.shape for variable in variables])
+    parts: list[Any] = []
+
+    def value(place: int, shape: Any, dtype: str) -> Any:
+        if not parts:
+            tensor = file.read(name)
+            advance(tensor.nbytes)
+            parts.extend(row.to_keras(tensor, sizes))
+        part, parts[place] = parts[place], None
+        return part if part.dtype.name == dtype else keras.ops.cast(part, dtype)
+
+    for place, variable in enumerate(variables):
+        variable._initializer = partial(value, place)
 
 
 def _table_problems(variables: Mapping[str, Any], covered: Sequence[str]) -> Iterator[str]:
