@@ -1,0 +1,139 @@
+"""The architectures under test: one row each, and one for each variant that computes something else.
+
+A row holds what the config.json of a tiny model says, with odd sizes and values other than the defaults. All else
+follows: `transformers` makes the model, random weights are saved, and every test of this folder runs on it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+
+from kerasformer import zoo
+
+torch.set_num_threads(1)  # these models are too small to share
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiny model of an architecture.
+
+    Attributes:
+        name: Of the row.
+        model_type: The architecture.
+        settings: Of its config.json.
+        only: Tasks to test; all that the architecture has by default.
+        on_jax: Belongs to the group that runs on the second Keras backend too.
+        std: Of the random weights: large, so that an error is seen, and the best token is clear.
+        derived: Keys of config.json that the reference class computes from others, and that are `None` here.
+    """
+
+    name: str
+    model_type: str
+    settings: Mapping[str, Any]
+    only: tuple[str, ...] = ()
+    on_jax: bool = False
+    std: float = 0.3
+    derived: frozenset[str] = field(default=frozenset())
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks to test."""
+        return self.only or tuple(zoo.architecture(self.model_type).MODELS)
+
+    def kind(self, task: str) -> Any:
+        """Our class for a task."""
+        return zoo.architecture(self.model_type).MODELS[task]
+
+    def reference_class(self, task: str) -> Any:
+        """The class of `transformers` for a task."""
+        return getattr(transformers, self.kind(task).architecture)
+
+    def reference(self, task: str) -> Any:
+        """A model of `transformers` with large random weights, biases and norms included."""
+        labels = {index: f"class {index}" for index in range(2 if task == "question-answering" else 5)}
+        config = transformers.AutoConfig.for_model(
+            self.model_type,
+            **self.settings,
+            id2label=labels,
+            label2id={label: index for index, label in labels.items()},
+        )
+        model = self.reference_class(task)._from_config(config, attn_implementation="eager").eval()
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.name} {task}".encode()))
+        if self.settings.get("tie_word_embeddings") is False and model.get_output_embeddings() is not None:
+            output = model.get_output_embeddings()
+            output.weight = torch.nn.Parameter(torch.empty_like(output.weight))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                is_scale = parameter.ndim == 1 and name.endswith("weight")
+                parameter.copy_(is_scale + self.std * torch.randn(parameter.shape, generator=generator))
+        return model
+
+
+BERT = {
+    "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
+    "max_position_embeddings": 41, "type_vocab_size": 3, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3,
+}  # fmt: skip
+GPT2 = {
+    "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "layer_norm_epsilon": 1e-3,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+T5 = {
+    "vocab_size": 97, "d_model": 36, "d_kv": 7, "d_ff": 44, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "layer_norm_epsilon": 1e-3,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+T5_DERIVED = frozenset({"is_gated_act", "dense_act_fn", "scale_decoder_outputs", "num_decoder_layers"})
+
+CASES = (
+    Case("bert", "bert", BERT, on_jax=True),
+    Case("bert-relu", "bert", {**BERT, "hidden_act": "relu", "layer_norm_eps": 1e-12}, only=("fill-mask",)),
+    Case(
+        "distilbert",
+        "distilbert",
+        {
+            "vocab_size": 97, "dim": 36, "n_layers": 3, "n_heads": 3, "hidden_dim": 44, "activation": "relu",
+            "max_position_embeddings": 41, "sinusoidal_pos_embds": True,
+        },  # fmt: skip
+    ),
+    Case(
+        "albert",
+        "albert",
+        {**BERT, "embedding_size": 13, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+    ),
+    Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),
+    Case("gpt2", "gpt2", GPT2, on_jax=True),
+    Case(
+        "gpt2-scaled",
+        "gpt2",
+        {**GPT2, "n_inner": 50, "activation_function": "relu", "scale_attn_by_inverse_layer_idx": True},
+        only=("text-generation",),
+    ),
+    Case(
+        "gpt2-unscaled",
+        "gpt2",
+        {**GPT2, "scale_attn_weights": False, "reorder_and_upcast_attn": True, "activation_function": "silu"},
+        only=("text-generation",),
+        std=0.2,
+    ),
+    Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED),
+    Case(
+        "t5-gated",
+        "t5",
+        {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        std=0.2,
+        derived=T5_DERIVED,
+    ),
+)  # fmt: skip
+"""All rows."""
+
+FIRST = tuple({case.model_type: case for case in reversed(CASES)}.values())
+"""One row of each architecture."""

@@ -1,0 +1,114 @@
+"""What the tests of this folder share: inputs, runs of both models, and the comparison."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import torch
+
+from tests.zoo.cases import CASES, Case
+
+Arrays = dict[str, np.ndarray]
+
+TOLERANCE = 1e-5
+"""Of the largest magnitude in the reference: float32 sums in two orders differ by a few times 6e-8 a term."""
+
+PAD = 0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint, the model of `transformers` that wrote it, and what was loaded from it."""
+
+    case: Case
+    task: str
+    folder: Path
+    reference: Any
+    model: Any
+
+
+def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None) -> list[Any]:
+    """Parameters `(case, task)`; those of the group for the second backend carry its mark."""
+    return [
+        pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if case.on_jax else ())
+        for case in cases
+        for task in case.tasks
+        if tasks is None or task in tasks
+    ]
+
+
+def ragged(lengths: Iterable[int], side: str) -> np.ndarray:
+    """Attention mask `(B, T)` of texts of these lengths."""
+    lengths = np.array(list(lengths))[:, None]
+    places = np.arange(lengths.max())
+    return (places < lengths if side == "right" else places >= lengths.max() - lengths).astype("int32")
+
+
+def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Arrays:
+    """Random inputs for both models: texts of 9, 4 and 6 tokens, padded on that side; `None`: not padded, no mask.
+
+    Left-padded texts come with the positions that their tokens have, where the model takes positions.
+    """
+    random = np.random.default_rng(seed)
+    config, names = loaded.model.config, loaded.model.input_names
+    mask = ragged((9, 4, 6), side) if side else np.ones((3, 9), "int32")
+    inputs = {"input_ids": random.integers(3, config.vocab_size, mask.shape).astype("int32") * mask}
+    if side:
+        inputs["attention_mask"] = mask
+    if "token_type_ids" in names:
+        inputs["token_type_ids"] = random.integers(0, config.num_segments, mask.shape).astype("int32")
+    if "decoder_input_ids" in names:
+        theirs = ragged((3, 7, 5), "right")  # a decoder's text begins at 0 in every row
+        inputs["decoder_input_ids"] = random.integers(3, config.vocab_size, theirs.shape).astype("int32") * theirs
+        if side:
+            inputs["decoder_attention_mask"] = theirs
+    if side == "left" and takes_positions(loaded):
+        inputs["position_ids"] = np.maximum(np.cumsum(mask, axis=1) - 1, 0).astype("int32")
+    return inputs
+
+
+def takes_positions(loaded: Loaded) -> bool:
+    """Whether the reference has `position_ids`."""
+    return loaded.case.model_type != "t5" and "position_ids" in inspect.signature(loaded.reference.forward).parameters
+
+
+def run(loaded: Loaded, inputs: Arrays, **options: Any) -> dict[str, Any]:
+    """What our model gives, under Hugging Face's names."""
+    output = loaded.model(inputs, **options)
+    return {name: keras.ops.convert_to_numpy(value) for name, value in loaded.model.named(output).items()}
+
+
+def run_reference(model: Any, inputs: Arrays, **options: Any) -> Any:
+    """What the model of `transformers` gives."""
+    with torch.no_grad():
+        return model(**{name: torch.tensor(value).long() for name, value in inputs.items()}, **options)
+
+
+def real(inputs: Arrays, value: np.ndarray) -> np.ndarray:
+    """The numbers of a result `(B, T, …)` that belong to real tokens; all of a result without `T`."""
+    for name in ("decoder_attention_mask", "attention_mask"):
+        if name in inputs and value.ndim > 1 and value.shape[:2] == inputs[name].shape:
+            return value[inputs[name] > 0]
+    return value
+
+
+def assert_close(inputs: Arrays, actual: Any, expected: Any, name: str = "", tolerance: float = TOLERANCE) -> None:
+    """Equal at the real tokens, within `tolerance` of the largest magnitude."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}"
+    actual, expected = real(inputs, actual), real(inputs, expected)
+    error = np.abs(actual - expected).max() / np.abs(expected).max()
+    assert error <= tolerance, f"{name}: error {error:.1e} of scale, allowed {tolerance:.0e}"
+
+
+def assert_same_outputs(inputs: Arrays, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """All named outputs are close."""
+    for name, value in actual.items():
+        assert_close(inputs, value, expected[name], name)

@@ -1,0 +1,112 @@
+"""config.json in both directions: defaults, names, and values that are refused, ignored or warned of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+import transformers
+
+from kerasformer import zoo
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.zoo._config import ConfigWarning
+from tests.zoo.cases import CASES, FIRST, Case
+
+
+def config_type(case: Case) -> Any:
+    return next(iter(zoo.architecture(case.model_type).MODELS.values())).backbone_type.config_type
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_defaults_are_those_of_the_reference(case):
+    reference = transformers.AutoConfig.for_model(case.model_type)
+    ours = config_type(case)()
+    for field in dataclasses.fields(ours):
+        name = field.metadata["hf"][0]
+        if name not in case.derived:
+            assert getattr(ours, field.name) == getattr(reference, name, None), field.name
+    assert ours.num_labels == reference.num_labels
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_an_empty_config_is_the_default(case):
+    assert config_type(case).from_hf({"model_type": case.model_type}) == config_type(case)()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_key_that_the_reference_writes_is_known(case):
+    written = transformers.AutoConfig.for_model(case.model_type, **case.settings, num_labels=5).to_dict()
+    ours = config_type(case).from_hf(written)  # a warning would be an error
+    assert config_type(case).from_hf(ours.to_hf()) == ours
+    again = transformers.AutoConfig.for_model(**ours.to_hf()).to_dict()
+    assert {name: again[name] for name in written} == written
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_an_unknown_key_is_named(case):
+    with pytest.warns(ConfigWarning, match=f"{case.model_type} has keys.*mystery_scale, other_mystery"):
+        config_type(case).from_hf({**case.settings, "mystery_scale": 2.0, "other_mystery": None})
+
+
+REFUSED = [
+    ("bert", "position_embedding_type", "relative_key"),
+    ("bert", "is_decoder", True),
+    ("bert", "tie_word_embeddings", False),
+    ("bert", "pruned_heads", {"0": [1]}),
+    ("distilbert", "tie_word_embeddings", False),
+    ("albert", "position_embedding_type", "relative_key_query"),
+    ("albert", "num_hidden_groups", 99),
+    ("gpt2", "add_cross_attention", True),
+    ("gpt2", "tie_word_embeddings", False),
+    ("t5", "is_decoder", True),
+    ("t5", "feed_forward_proj", "doubly-gated-gelu"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "key", "value"), REFUSED)
+def test_a_value_that_is_not_implemented_is_refused_by_name(model_type, key, value):
+    case = next(case for case in FIRST if case.model_type == model_type)
+    with pytest.raises(
+        UnsupportedConfigError,
+        match=f"(?s){key}.*Received: .*{next(iter(value), '') if isinstance(value, dict) else value}",
+    ):
+        config_type(case).from_hf({**case.settings, key: value})
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_an_unknown_activation_is_refused(case, tmp_path):
+    key = {"distilbert": "activation", "gpt2": "activation_function", "t5": "feed_forward_proj"}
+    config = config_type(case).from_hf({**case.settings, key.get(case.model_type, "hidden_act"): "swoosh"})
+    with pytest.raises(UnsupportedConfigError, match="Unknown activation.*gelu.*Received: 'swoosh'"):
+        case.kind(case.tasks[0])(config)
+
+
+@pytest.mark.parametrize("value", ["36", 36.5, True, [36]])
+def test_a_value_of_the_wrong_type_is_refused_by_name(value):
+    with pytest.raises(UnsupportedConfigError, match="hidden_size.*of type int.*Received"):
+        config_type(FIRST[-1]).from_hf({"hidden_size": value})
+
+
+def test_names_of_older_files_are_read():
+    gpt2, distilbert = (config_type(next(c for c in FIRST if c.model_type == name)) for name in ("gpt2", "distilbert"))
+    assert gpt2.from_hf({"hidden_size": 48, "num_attention_heads": 4}) == gpt2.from_hf({"n_embd": 48, "n_head": 4})
+    assert distilbert.from_hf({"hidden_size": 48}).hidden_dim == 48
+    assert gpt2.from_hf({"num_labels": 3}).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_a_config_from_our_names():
+    model = zoo.build("gpt2", num_layers=1, hidden_dim=12, num_heads=3, vocab_size=11, max_length=16)
+    assert model.config.intermediate_dim == 48 and model.count_params() == 12 * (11 + 16) + 12 * 12 * 12 + 13 * 12 + 24
+    with pytest.raises(UnsupportedConfigError, match="Received: 'num_layer'. Did you mean 'num_layers'"):
+        zoo.build("gpt2", num_layer=1)
+    with pytest.raises(UnsupportedConfigError, match="Expected one of albert, bert.*Received: 'gpt9'"):
+        zoo.build("gpt9")
+
+
+def test_models_lists_every_file_and_its_tasks():
+    models = zoo.models()
+    assert {case.model_type for case in CASES} == set(models)
+    assert "question-answering" in models["bert"] and "text-generation" in models["gpt2"]
+    json.dumps(models)

@@ -1,0 +1,139 @@
+"""Generation: token by token what `transformers` writes, and with a cache the numbers that the whole text gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from kerasformer import decoding, zoo
+from kerasformer.errors import CapacityError
+from kerasformer.zoo._engine import KerasStep
+from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run
+
+ROWS = rows(tasks=("text-generation", "text2text-generation"))
+NEW = 12
+
+
+def prompts(it: Loaded, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three prompts, padded on the side that the model wants."""
+    mask = ragged((7, 3, 5), "right" if it.model.is_encoder_decoder else "left")
+    return np.random.default_rng(seed).integers(3, 97, mask.shape).astype("int32") * mask, mask
+
+
+def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: Any) -> Any:
+    it.reference.generation_config = transformers.GenerationConfig(decoder_start_token_id=PAD, pad_token_id=PAD)
+    return it.reference.generate(
+        torch.tensor(ids).long(),
+        attention_mask=torch.tensor(mask).long(),
+        max_new_tokens=NEW,
+        return_dict_in_generate=True,
+        use_cache=not it.model.is_encoder_decoder,  # theirs fails if the stacks differ in length
+        output_scores=True,
+        **settings,
+    )
+
+
+SETTINGS = {
+    "greedy": {},
+    "varied": {"no_repeat_ngram_size": 1, "suppress_tokens": [PAD]},
+    "beams": {"num_beams": 3, "length_penalty": 0.7},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("row", ROWS)
+def test_the_tokens_of_transformers(loaded, row, settings):
+    it = loaded(row)
+    ids, mask = prompts(it)
+    end = [30, 31, 32, 33]
+    expected = theirs(it, ids, mask, eos_token_id=end, **settings)
+    ours = it.model.generate(
+        ids, attention_mask=mask, max_new_tokens=NEW, eos_token_id=end, jit_compile=False, **settings
+    )
+    begin = 1 if it.model.is_encoder_decoder else ids.shape[1]
+    for row_of_ours, full in zip(ours, expected.sequences[:, begin:].tolist(), strict=True):
+        assert row_of_ours.tolist() == full[: len(row_of_ours)]
+        assert set(full[len(row_of_ours) :]) <= {PAD, *end}
+    if "num_beams" not in settings:
+        best = torch.stack(expected.scores).topk(2, dim=-1).values
+        assert (best[..., 0] - best[..., 1]).median() >= 1e-3  # or the comparison would be one of noise
+    if "no_repeat_ngram_size" in settings:
+        assert len(np.unique(np.concatenate(ours))) > 12
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_with_the_cache_as_without(loaded, row):
+    it = loaded(row)
+    ids, mask = prompts(it)
+    text = np.random.default_rng(1).integers(3, 97, (3, 6)).astype("int32")
+    step = KerasStep(it.model, capacity=48, jit_compile=False)
+    state = step.start(ids, mask)
+    if it.model.is_encoder_decoder:
+        whole = run(it, {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": text})["logits"]
+        following = text
+    else:
+        real = np.concatenate([mask, np.ones_like(text)], axis=1)
+        positions = np.maximum(np.cumsum(real, axis=1) - 1, 0)
+        inputs = {"input_ids": np.concatenate([ids, text], axis=1), "attention_mask": real, "position_ids": positions}
+        whole = run(it, inputs)["logits"][:, ids.shape[1] - 1 : -1]
+        following = np.concatenate([ids[:, -1:], text], axis=1)[:, :6]
+    got = []
+    for first, last in ((0, 1), (1, 2), (2, 5), (5, 6)):  # one token at a time, and three at once
+        logits, state = step.step(following[:, first:last], state)
+        got.append(logits)
+    assert_close({}, np.concatenate(got, axis=1), whole, "logits")
+    again, _ = step.step(following[:, 3:6], step.rewind(state, 3))
+    assert_close({}, again, whole[:, 3:6], "after rewind")
+    rows_now = np.array([2, 0, 0])
+    moved = step.reorder(step.rewind(step.fork(state), 1), rows_now)
+    logits, _ = step.step(following[rows_now, 5:6], moved)
+    assert_close({}, logits, whole[rows_now, 5:6], "after reorder")
+
+
+def test_a_full_cache_is_an_error(loaded):
+    it = loaded(ROWS[0].values[0])
+    ids, mask = prompts(it)
+    with pytest.raises(CapacityError, match="at most 5 tokens. Received: 7"):
+        KerasStep(it.model, capacity=5, jit_compile=False).start(ids, mask)
+    with pytest.raises(CapacityError, match="has 64 positions. Received: capacity=65"):
+        KerasStep(it.model, capacity=65)
+    step = KerasStep(it.model, capacity=7, jit_compile=False)
+    state = step.start(ids, mask)
+    _, state = step.step(ids[:, -1:], state)
+    with pytest.raises(CapacityError, match="full: it holds 7"):
+        step.step(ids[:, :1], state)
+
+
+def test_compiled_with_xla_the_same(loaded):
+    it = loaded(ROWS[0].values[0])
+    ids, mask = prompts(it)
+    plain = it.model.generate(ids, attention_mask=mask, max_new_tokens=5, jit_compile=False)
+    fast = it.model.generate(ids, attention_mask=mask, max_new_tokens=5, jit_compile=True)
+    assert [row.tolist() for row in fast] == [row.tolist() for row in plain]
+
+
+def test_weights_that_change_later_are_used(loaded):
+    it = loaded(ROWS[0].values[0])
+    model = zoo.load(it.folder)
+    ids, mask = prompts(it)
+    model.generate(ids, attention_mask=mask, max_new_tokens=3, jit_compile=False)
+    for variable in model.variables:
+        if "final_norm/bias" in variable.path:
+            variable.assign(1e4 * np.asarray(model.backbone.tokens.embeddings)[42])
+    after = model.generate(ids, attention_mask=mask, max_new_tokens=3, jit_compile=False)
+    assert all(row.tolist() == [42, 42, 42] for row in after)
+
+
+def test_settings_of_the_checkpoint_are_used(loaded, tmp_path):
+    it = loaded(ROWS[0].values[0])
+    model = zoo.load(it.folder)
+    assert model.generation_config.pad_token_id == PAD
+    assert 2 in np.atleast_1d(model.generation_config.eos_token_id)
+    model.generation_config = decoding.GenerationConfig(max_new_tokens=4, pad_token_id=PAD)
+    model.save_pretrained(tmp_path)
+    ids, mask = prompts(it)
+    assert [len(row) for row in zoo.load(tmp_path).generate(ids, attention_mask=mask, jit_compile=False)] == [4, 4, 4]

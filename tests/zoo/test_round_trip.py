@@ -1,0 +1,122 @@
+"""Written by us, read by `transformers`, by us, and by Keras: the same tensors, configuration and outputs."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+import transformers
+
+from kerasformer import zoo
+from kerasformer.zoo._weights import variables_by_path
+from tests.zoo.cases import FIRST
+from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, rows, run, run_reference
+
+ROWS = rows()
+# Of no effect on numbers, or of the version that wrote the file.
+BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "architectures"}
+
+
+def weights(model: keras.Model) -> dict[str, np.ndarray]:
+    return {path: np.asarray(value) for path, value in variables_by_path(model).items()}
+
+
+def assert_same_weights(a: keras.Model, b: keras.Model) -> None:
+    ours, theirs = weights(a), weights(b)
+    assert set(ours) == set(theirs)
+    for path, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[path], err_msg=path)
+
+
+def reopened(it: Loaded, folder: Any) -> Any:
+    """What `transformers` reads, without a missing or unexpected tensor."""
+    kind = it.case.reference_class(it.task)
+    model, report = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
+    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    return model.eval()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_transformers_reads_what_we_write(loaded, row, tmp_path):
+    it = loaded(row)
+    it.model.save_pretrained(tmp_path)
+    theirs = reopened(it, tmp_path)
+    inputs = make_inputs(it)
+    assert_same_outputs(inputs, run(it, inputs), run_reference(theirs, inputs))
+    before, after = it.reference.config.to_dict(), theirs.config.to_dict()
+    for name in set(before) - BOOKKEEPING:
+        assert after[name] == before[name], name
+    assert theirs.config.architectures == it.reference.config.architectures
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_we_read_what_we_write(loaded, row, tmp_path):
+    it = loaded(row)
+    it.model.save_pretrained(tmp_path)
+    again = zoo.load(tmp_path)
+    assert type(again) is type(it.model) and again.config == it.model.config
+    assert again.generation_config == it.model.generation_config
+    assert_same_weights(again, it.model)
+
+
+@pytest.mark.parametrize("row", rows(FIRST))
+def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
+    it = loaded(row)
+    it.model.save_pretrained(tmp_path)
+    before, after = (safetensors.numpy.load_file(f / "model.safetensors") for f in (it.folder, tmp_path))
+    tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "predictions.decoder.weight"}
+    unused = {name for name in before if "pooler" in name and it.task in ("fill-mask",)}
+    assert set(after) == set(before) - tied - unused
+    for name, value in after.items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_keras_files(loaded, row, tmp_path):
+    it = loaded(row)
+    it.model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert type(again) is type(it.model) and again.config == it.model.config
+    assert_same_weights(again, it.model)
+    inputs = make_inputs(it)
+    expected = run(it, inputs)
+    actual = again.named(again(inputs))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(actual[name]), value)
+
+
+@pytest.mark.parametrize("row", rows(FIRST))
+def test_summary_counts_every_weight(loaded, row):
+    it = loaded(row)
+    page = io.StringIO()
+    it.model.summary(print_fn=lambda line: page.write(line + "\n"), expand_nested=True)
+    assert f"Total params: {it.model.count_params():,}" in page.getvalue()
+    assert it.model.count_params() == sum(parameter.numel() for parameter in it.reference.parameters())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_files_have_the_dtype_that_was_asked_for(loaded, dtype, tmp_path):
+    it = loaded((FIRST[-1], "text-classification"))
+    it.model.save_pretrained(tmp_path, dtype=dtype)
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    assert {value.dtype.name for value in tensors.values()} == {dtype}
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == dtype
+    inputs = make_inputs(it)
+    theirs = reopened(it, tmp_path).float()
+    assert_same_outputs(inputs, {"logits": run_reference(theirs, inputs).logits}, run_reference(theirs, inputs))
+
+
+def test_saving_leaves_other_files_alone(loaded, tmp_path):
+    it = loaded((FIRST[-1], "text-classification"))
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "config.json").write_text("{}")
+    it.model.save_pretrained(tmp_path)
+    it.model.save_pretrained(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "config.json", "model.safetensors"}
+    assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == it.case.model_type
