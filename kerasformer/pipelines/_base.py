@@ -46,20 +46,32 @@ class Pipeline:
         return self.model
 
     def _run(self, encoded: Encoding) -> dict[str, np.ndarray]:
-        """The model's answers to tokenized texts; checked against its length."""
-        limit, width = self.info.max_length, int(encoded.attention_mask.sum(axis=1).max(initial=0))
+        """The model's answers to tokenized texts."""
+        arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
+        return self._forward().run({name: arrays[name] for name in self.info.input_names})
+
+    def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
+        """Tokens of some texts, cut to the model's length if that is wanted.
+
+        Raises:
+            CapacityError: a text is longer than the model, and is not to be cut.
+        """
+        limit = self.info.max_length
+        # On the right whatever the tokenizer says, so that a text's first token and positions are its own.
+        encoded = self.tokenizer(
+            texts,
+            pairs,
+            truncation=truncation and limit is not None,
+            max_length=limit if truncation else None,
+            padding_side="right",
+        )
+        width = int(encoded.attention_mask.sum(axis=1).max(initial=0))
         if limit is not None and width > limit:
             raise CapacityError(
                 f"A text is longer than the model. Expected at most {limit} tokens. Received: {width}. "
                 "Shorten it, or pass truncation=True to have it cut."
             )
-        arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
-        return self._forward().run({name: arrays[name] for name in self.info.input_names})
-
-    def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
-        """Tokens of some texts, cut to the model's length if that is wanted."""
-        limit = self.info.max_length if truncation else None
-        return self.tokenizer(texts, pairs, truncation=truncation and limit is not None, max_length=limit)
+        return encoded
 
 
 def listed(inputs: Any, what: str = "text") -> tuple[list[str], bool]:
@@ -89,6 +101,17 @@ def batches(items: Sequence[_Item], batch_size: int) -> Iterator[Sequence[_Item]
         yield items[start : start + batch_size]
 
 
+def check_top_k(top_k: int) -> int:
+    """A number of results.
+
+    Raises:
+        InputError: below 1.
+    """
+    if top_k < 1:
+        raise InputError(f"top_k must be at least 1. Received: {top_k}")
+    return top_k
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities along the last axis."""
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -97,4 +120,5 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Probability of each class by itself."""
-    return 1.0 / (1.0 + np.exp(-logits))
+    scores: np.ndarray = 0.5 + 0.5 * np.tanh(0.5 * logits)  # unlike exp, this cannot overflow
+    return scores

@@ -54,6 +54,7 @@ def open_source(task: str | None, source: str | Path | PretrainedModel, num_thre
         return _open_model(task, source, num_threads)
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":
+        _check_threads(num_threads)
         require("keras", "tensorflow")
         from kerasformer.zoo import load
 
@@ -74,12 +75,19 @@ def _open_model(task: str | None, model: Any, num_threads: int | None) -> Opened
         raise InputError(
             f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
         )
-    if num_threads is not None:
-        raise InputError("num_threads is for bundles; a Keras model runs on the threads of its backend.")
+    _check_threads(num_threads)
     if model.tokenizer is None:
         raise TokenizerError("This model has no tokenizer. Set model.tokenizer = kerasformer.tokenizer(folder).")
     engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
     return Opened("keras", engine, model.tokenizer, model.info(), _checked_task(task, model.task))
+
+
+def _check_threads(num_threads: int | None) -> None:
+    if num_threads is not None:
+        raise InputError(
+            "num_threads is for bundles; a Keras model runs on the threads of its backend. "
+            f"Received: num_threads={num_threads}"
+        )
 
 
 def _checked_task(wanted: str | None, own: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
+from kerasformer.errors import InputError, TokenizerError
+from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, softmax
 
 
 class FillMask(Pipeline):
@@ -27,13 +27,18 @@ class FillMask(Pipeline):
 
         Returns:
             For a text with one gap a list of `{"score", "token", "token_str", "sequence"}`; with several gaps a list
-            of such lists. For a list of texts, one result each.
+            of such lists, whose sequences keep the other gaps and so all special tokens. For a list of texts, one
+            result each.
 
         Raises:
             CapacityError: a text is too long.
             InputError: a text without mask token.
+            TokenizerError: the tokenizer has no mask token.
         """
         texts, single = listed(inputs)
+        check_top_k(top_k)
+        if self.tokenizer.mask_token_id is None:
+            raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received one without")
         results: list[Any] = []
         for part in batches(texts, batch_size):
             encoded = self._encode(part, truncation)
@@ -49,15 +54,16 @@ class FillMask(Pipeline):
         answers = []
         for gap in gaps:
             scores = softmax(logits[gap])
-            answers.append([self._choice(ids, gap, token, scores) for token in np.argsort(-scores)[:top_k]])
+            best = np.argsort(-scores, kind="stable")[:top_k]
+            answers.append([self._choice(ids, gap, token, scores, len(gaps) == 1) for token in best])
         return answers[0] if len(answers) == 1 else answers
 
-    def _choice(self, ids: np.ndarray, gap: int, token: int, scores: np.ndarray) -> dict[str, Any]:
+    def _choice(self, ids: np.ndarray, gap: int, token: int, scores: np.ndarray, only: bool) -> dict[str, Any]:
         filled = ids.copy()
         filled[gap] = token
         return {
             "score": float(scores[token]),
             "token": int(token),
-            "token_str": self.tokenizer.decode([int(token)]).strip(),
-            "sequence": self.tokenizer.decode(filled, skip_special_tokens=True),
+            "token_str": self.tokenizer.decode([int(token)]),
+            "sequence": self.tokenizer.decode(filled, skip_special_tokens=only),
         }

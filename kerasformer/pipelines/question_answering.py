@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
+from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, softmax
 
 _WINDOW = 384  # tokens of question and context together
 _NEVER = -1e4
+_SPANS = 20  # candidates of one window
+
+
+@dataclass(frozen=True)
+class _Search:
+    """How answers are sought: the arguments of a call, by their names there."""
+
+    top_k: int
+    doc_stride: int
+    max_answer_len: int
+    handle_impossible_answer: bool
+    batch_size: int
 
 
 class QuestionAnswering(Pipeline):
@@ -52,16 +65,17 @@ class QuestionAnswering(Pipeline):
                 f"Each question needs a context that is not empty. Received: {len(questions)} questions, "
                 f"{len(contexts)} contexts"
             )
-        results = [
-            self._answers(asked, text, doc_stride, max_answer_len, handle_impossible_answer, batch_size)[:top_k]
-            for asked, text in zip(questions, contexts, strict=True)
-        ]
+        if doc_stride < 0 or max_answer_len < 1:
+            raise InputError(
+                "doc_stride must be at least 0 and max_answer_len at least 1. "
+                f"Received: doc_stride={doc_stride}, max_answer_len={max_answer_len}"
+            )
+        search = _Search(check_top_k(top_k), doc_stride, max_answer_len, handle_impossible_answer, batch_size)
+        results = [self._answers(*pair, search)[:top_k] for pair in zip(questions, contexts, strict=True)]
         chosen: list[Any] = [answers[0] for answers in results] if top_k == 1 else list(results)
         return chosen[0] if single else chosen
 
-    def _answers(
-        self, question: str, context: str, stride: int, longest: int, impossible: bool, batch_size: int
-    ) -> list[dict[str, Any]]:
+    def _answers(self, question: str, context: str, search: _Search) -> list[dict[str, Any]]:
         """All candidates, the best first; the same span from two windows counts once, with its best score."""
         limit = min(_WINDOW, self.info.max_length or _WINDOW)
         asked = len(self.tokenizer.encode(question, add_special_tokens=False))
@@ -73,13 +87,14 @@ class QuestionAnswering(Pipeline):
             context,
             truncation="only_second",
             max_length=limit,
-            stride=min(stride, room // 2),
+            stride=min(search.doc_stride, room // 2),
             return_overflowing=True,
+            padding_side="right",
         )
         found: dict[tuple[int, int], float] = {}
         none_score = np.inf
         arrays = {**windows.inputs, "token_type_ids": windows.token_type_ids}
-        for rows in batches(range(len(windows)), batch_size):
+        for rows in batches(range(len(windows)), search.batch_size):
             places = list(rows)
             outputs = self._forward().run({name: arrays[name][places] for name in self.info.input_names})
             for place, starts, ends in zip(places, outputs["start_logits"], outputs["end_logits"], strict=True):
@@ -87,29 +102,31 @@ class QuestionAnswering(Pipeline):
                 allowed[0] = True  # the first token stands for "no answer"
                 start, end = (softmax(np.where(allowed, scores, _NEVER)) for scores in (starts, ends))
                 none_score = min(none_score, float(start[0] * end[0]))
-                for span, score in _spans(start, end, allowed, windows.offsets[place], longest):
+                for first, last, score in _spans(start, end, allowed, search):
+                    span = _trimmed(context, windows.offsets[place, first, 0], windows.offsets[place, last, 1])
                     found[span] = max(score, found.get(span, 0.0))
         answers = [
             {"score": score, "start": start, "end": end, "answer": context[start:end]}
             for (start, end), score in found.items()
         ]
-        if impossible or not answers:
+        if search.handle_impossible_answer or not answers:
             answers.append({"score": none_score, "start": 0, "end": 0, "answer": ""})
         return sorted(answers, key=lambda answer: -answer["score"])
 
 
-def _spans(
-    start: np.ndarray, end: np.ndarray, allowed: np.ndarray, offsets: np.ndarray, longest: int
-) -> list[tuple[tuple[int, int], float]]:
-    """The 20 most probable spans of at most `longest` tokens, as offsets in the context."""
-    scores = np.triu(np.outer(start, end)) - np.triu(np.outer(start, end), longest)
+def _spans(start: np.ndarray, end: np.ndarray, allowed: np.ndarray, search: _Search) -> list[tuple[int, int, float]]:
+    """The most probable spans of one window: first token, last token, score."""
+    products = np.outer(start, end)
+    scores = np.triu(products) - np.triu(products, search.max_answer_len)
     usable = allowed.copy()
     usable[0] = False
     scores = np.where(usable[:, None] & usable[None, :], scores, 0.0)
-    best = np.argsort(-scores, axis=None)[:20]
-    firsts, lasts = np.unravel_index(best, scores.shape)
-    return [
-        ((int(offsets[first, 0]), int(offsets[last, 1])), float(scores[first, last]))
-        for first, last in zip(firsts, lasts, strict=True)
-        if scores[first, last] > 0
-    ]
+    best = np.argsort(-scores, axis=None, kind="stable")[: max(_SPANS, search.top_k)]
+    spans = zip(*np.unravel_index(best, scores.shape), scores.flat[best], strict=True)
+    return [(int(first), int(last), float(score)) for first, last, score in spans if score > 0]
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without white space at its ends: some vocabularies count it as part of a token."""
+    span = text[start:end]
+    return int(start) + len(span) - len(span.lstrip()), int(end) - len(span) + len(span.rstrip())

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.pipelines._base import Pipeline, batches, listed, sigmoid, softmax
+from kerasformer.errors import InputError
+from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, sigmoid, softmax
 
 
 class TextClassification(Pipeline):
@@ -36,10 +37,14 @@ class TextClassification(Pipeline):
 
         Raises:
             CapacityError: a text is too long.
-            InputError: no text.
+            InputError: no text, or not as many second texts as first ones.
         """
         texts, single = listed(inputs)
-        pairs = None if pair is None else listed(pair)[0]
+        pairs = None if pair is None else listed(pair, "second text")[0]
+        if pairs is not None and len(pairs) != len(texts):
+            raise InputError(f"Each text needs a second one. Received: {len(texts)} texts and {len(pairs)} second ones")
+        if top_k is not None:
+            check_top_k(top_k)
         results: list[list[dict[str, Any]]] = []
         for places in batches(range(len(texts)), batch_size):
             chosen = None if pairs is None else [pairs[i] for i in places]

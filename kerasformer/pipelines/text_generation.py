@@ -9,15 +9,14 @@ import numpy as np
 
 from kerasformer import decoding
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import InputError
+from kerasformer.errors import GenerationError, InputError
 from kerasformer.pipelines._base import Pipeline, batches, listed
 from kerasformer.pipelines._open import Opened
+from kerasformer.tokenization.streaming import TextStream
 
 
 class _Writes(Pipeline):
     """What both kinds of generation share: settings, batches, stop strings."""
-
-    padding_side = "left"
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened)
@@ -32,30 +31,37 @@ class _Writes(Pipeline):
     def _stop(self, config: GenerationConfig) -> decoding.Stop | None:
         return decoding.stop_at(config.stop_strings, self.tokenizer.decode) if config.stop_strings else None
 
-    def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        encoded = self.tokenizer(texts, padding_side=self.padding_side)
-        return encoded.input_ids, encoded.attention_mask
-
-    def _generated(self, texts: Sequence[str], batch_size: int, settings: dict[str, Any]) -> list[list[np.ndarray]]:
+    def _generated(
+        self, texts: Sequence[str], batch_size: int, settings: dict[str, Any], truncation: bool = False
+    ) -> list[list[np.ndarray]]:
         """New tokens: for each text a list of `num_return_sequences`."""
         config = self._config(settings)
         stop, results = self._stop(config), []
         for part in batches(texts, batch_size):
-            output = decoding.generate(self._step(), *self._tokens(part), config, stop)
-            copies = len(output.sequences) // len(part)
+            encoded = self._encode(part, truncation)
+            output = decoding.generate(self._step(), encoded.input_ids, encoded.attention_mask, config, stop)
+            copies = config.num_return_sequences
             results += [output.sequences[i * copies : (i + 1) * copies] for i in range(len(part))]
         return results
 
     def _streamed(self, text: str, settings: dict[str, Any]) -> Iterator[str]:
+        """The new text piece by piece; arguments are checked at the call, not at the first piece."""
         config = self._config(settings)
-        pieces = self.tokenizer.streamer()
-        for tokens in decoding.stream(self._step(), *self._tokens([text]), config, self._stop(config)):
-            piece = pieces.put(tokens.tolist())
-            if piece:
-                yield piece
-        rest = pieces.end()
-        if rest:
-            yield rest
+        if config.num_return_sequences > 1:
+            raise GenerationError(
+                f"A stream is one text. Expected num_return_sequences=1. Received: {config.num_return_sequences}"
+            )
+        encoded = self._encode([text], False)
+        steps = decoding.stream(self._step(), encoded.input_ids, encoded.attention_mask, config, self._stop(config))
+        return _pieces(steps, self.tokenizer.streamer())
+
+
+def _pieces(steps: Iterator[np.ndarray], streamer: TextStream) -> Iterator[str]:
+    for tokens in steps:
+        if piece := streamer.put(tokens.tolist()):
+            yield piece
+    if rest := streamer.end():
+        yield rest
 
 
 class TextGeneration(_Writes):
@@ -110,7 +116,6 @@ class TextGeneration(_Writes):
 class Text2TextGeneration(_Writes):
     """Writes a text from another: `[{"generated_text": …}]`, or the key of the task."""
 
-    padding_side = "right"
     _KEYS = {"summarization": "summary_text", "translation": "translation_text"}
 
     def __call__(
@@ -132,34 +137,29 @@ class Text2TextGeneration(_Writes):
             settings: Fields of `GenerationConfig`.
 
         Returns:
-            A list of results, `num_return_sequences` for each text.
+            For a text, a list of `num_return_sequences` results. For a list, one result a text, or a list each if
+            `num_return_sequences` is not 1.
 
         Raises:
             CapacityError: a text is longer than the encoder.
             InputError: several prefixes would fit.
         """
-        texts, _ = listed(inputs)
+        texts, single = listed(inputs)
         before = self._prefix() if prefix is None else prefix
         key = self._KEYS.get(self.task, "generated_text")
-        self._truncation = truncation
-        written = self._generated([before + text for text in texts], batch_size, settings)
-        return [
-            {key: self.tokenizer.decode(sequence, skip_special_tokens=True).strip()}
+        written = self._generated([before + text for text in texts], batch_size, settings, truncation)
+        results = [
+            [{key: self.tokenizer.decode(sequence, skip_special_tokens=True).strip()} for sequence in sequences]
             for sequences in written
-            for sequence in sequences
         ]
+        if single:
+            return results[0]
+        return [row[0] for row in results] if all(len(row) == 1 for row in results) else results
 
     def stream(self, inputs: str, *, prefix: str | None = None, **settings: Any) -> Iterator[str]:
         """Pieces of the text as they come; arguments as in a call, without beams."""
         before = self._prefix() if prefix is None else prefix
-        self._truncation = False
         return self._streamed(before + listed(inputs)[0][0], settings)
-
-    _truncation = False
-
-    def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        encoded = self._encode(texts, self._truncation)
-        return encoded.input_ids, encoded.attention_mask
 
     def _prefix(self) -> str:
         """What the checkpoint puts before a text for this task; translations name their languages."""
