@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import transformers
+
+from kerasformer.errors import InputError
+from kerasformer.pipelines import pipeline
+from tests.tiny_text import CORPUS
+
+TEXTS = [CORPUS[7], CORPUS[0], "Rain.", CORPUS[10]]
+
+
+@pytest.fixture(scope="module")
+def pipe(checkpoint):
+    return pipeline("feature-extraction", checkpoint("vectors"))
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint):
+    theirs = transformers.pipeline("feature-extraction", str(checkpoint("vectors")))
+    return [np.array(states[0]) for states in theirs(TEXTS)]
+
+
+def assert_close(received, wanted):
+    assert received.shape == wanted.shape and received.dtype == np.float32
+    assert np.abs(received - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_vectors_of_tokens(pipe, expected):
+    for text, states in zip(TEXTS, expected, strict=True):
+        assert_close(pipe(text), states)
+    for received, states in zip(pipe(TEXTS, batch_size=3), expected, strict=True):
+        assert_close(received, states)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooling(pipe, expected, pooling, normalize):
+    wanted = np.stack([states.mean(axis=0) if pooling == "mean" else states[0] for states in expected])
+    if normalize:
+        wanted /= np.sqrt((wanted**2).sum(axis=1, keepdims=True))
+    assert_close(pipe(TEXTS, pooling=pooling, normalize=normalize), wanted)
+    assert_close(pipe(TEXTS[2], pooling=pooling, normalize=normalize), wanted[2])
+    for size in (1, 2, 8):
+        assert_close(pipe(TEXTS, pooling=pooling, normalize=normalize, batch_size=size), wanted)
+
+
+def test_vectors_of_tokens_have_length_one(pipe):
+    assert np.allclose(np.linalg.norm(pipe(TEXTS[0], normalize=True), axis=-1), 1, atol=1e-6)
+
+
+def test_unknown_pooling(pipe):
+    with pytest.raises(InputError, match="max"):
+        pipe(TEXTS[0], pooling="max")

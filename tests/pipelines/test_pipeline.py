@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import kerasformer as kf
+from kerasformer.errors import InputError, SourceError, TokenizerError
+from kerasformer.pipelines import PIPELINES, pipeline
+
+
+def test_a_source_knows_its_task(checkpoint):
+    for name, task in [("classes", "text-classification"), ("gaps", "fill-mask"), ("rewrite", "text2text-generation")]:
+        pipe = kf.pipeline(source=checkpoint(name))
+        assert (pipe.task, pipe.engine) == (task, "keras")
+        assert task in repr(pipe) and "keras" in repr(pipe)
+
+
+def test_a_model_is_a_source(checkpoint):
+    model = kf.zoo.load(checkpoint("classes"))
+    assert kf.pipeline("text-classification", model)("Rain.") == kf.pipeline(None, checkpoint("classes"))("Rain.")
+
+
+def test_every_task_has_a_pipeline():
+    served = {"pretraining", *PIPELINES}
+    assert {task for tasks in kf.zoo.models().values() for task in tasks} <= served
+
+
+def test_what_cannot_be_opened(checkpoint, tmp_path):
+    model = kf.zoo.load(checkpoint("classes"))
+    for task, source, error, message in [
+        ("text-clasification", model, InputError, "Unknown task. Expected one of .*text-classification"),
+        ("text-classification", None, InputError, "needs a source"),
+        ("fill-mask", model, InputError, "for text-classification"),
+        ("text-generation", checkpoint("classes"), InputError, "bert has no such task"),
+        (None, 3, InputError, "Received: int"),
+        (None, tmp_path / "nothing", SourceError, "nothing"),
+    ]:
+        with pytest.raises(error, match=message):
+            pipeline(task, source)
+
+
+def test_threads_are_for_bundles(checkpoint):
+    for source in (checkpoint("classes"), kf.zoo.load(checkpoint("classes"))):
+        with pytest.raises(InputError, match="num_threads=2"):
+            pipeline(None, source, num_threads=2)
+
+
+def test_no_tokenizer(checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint("classes"), tmp_path / "bare")
+    for path in folder.glob("*token*"):
+        path.unlink()
+    with pytest.raises(TokenizerError, match="no tokenizer"):
+        pipeline(None, folder)
+    model = kf.zoo.load(folder)
+    model.tokenizer = kf.tokenizer(checkpoint("classes"))
+    assert pipeline(None, model)("Rain.")
+
+
+def test_a_task_without_pipeline(checkpoint, tmp_path):
+    model = kf.zoo.build("bert", task="pretraining", vocab_size=180, hidden_dim=8, num_layers=1, num_heads=1)
+    model.tokenizer = kf.tokenizer(checkpoint("classes"))
+    with pytest.raises(InputError, match="no pipeline for pretraining"):
+        pipeline(None, model)
+
+
+def test_generation_settings_of_the_checkpoint_hold(checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint("story"), tmp_path / "short")
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "max_new_tokens": 3}))
+    tokens = pipeline(None, folder)("It was", return_full_text=False)[0]["generated_text"]
+    longer = pipeline(None, folder)("It was", return_full_text=False, max_new_tokens=6)[0]["generated_text"]
+    assert longer.startswith(tokens) and len(longer) > len(tokens)

@@ -1,0 +1,137 @@
+"""`transformers` 5 has no pipeline for questions: the expected answers are computed here, from the PyTorch model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from kerasformer.errors import InputError
+from kerasformer.pipelines import pipeline
+from kerasformer.pipelines import question_answering as module
+from tests.pipelines.agreement import assert_same
+from tests.tiny_text import CORPUS
+
+QUESTION = "What was hot?"
+SHORT = CORPUS[0]
+LONG = " ".join(CORPUS[:12])
+
+
+@pytest.fixture(scope="module")
+def pipe(checkpoint):
+    return pipeline("question-answering", checkpoint("answers"))
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint):
+    folder = str(checkpoint("answers"))
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def expected(reference, question, context, *, stride, longest=15, limit=48):
+    """Every span of every window with its probability, the best first; and that of no answer."""
+    model, tokenizer = reference
+    windows = tokenizer(
+        question, context, truncation="only_second", max_length=limit, stride=stride, padding=True,
+        return_overflowing_tokens=True, return_offsets_mapping=True, return_tensors="pt",
+    )  # fmt: skip
+    offsets, found, nothing = windows.pop("offset_mapping").numpy(), {}, 1.0
+    windows.pop("overflow_to_sample_mapping")
+    with torch.no_grad():
+        output = model(**windows)
+    for row in range(len(offsets)):
+        allowed = [index for index, part in enumerate(windows.sequence_ids(row)) if part == 1]
+        chosen = [0, *allowed]
+        start = output.start_logits[row, chosen].softmax(-1).numpy()
+        end = output.end_logits[row, chosen].softmax(-1).numpy()
+        nothing = min(nothing, float(start[0] * end[0]))
+        for i, first in enumerate(allowed, 1):
+            for j, last in enumerate(allowed[i - 1 : i - 1 + longest], i):
+                span = int(offsets[row, first, 0]), int(offsets[row, last, 1])
+                found[span] = max(found.get(span, 0.0), float(start[i] * end[j]))
+    answers = [{"score": s, "start": a, "end": b, "answer": context[a:b]} for (a, b), s in found.items()]
+    return sorted(answers, key=lambda answer: -answer["score"]), nothing, len(offsets)
+
+
+def test_a_short_context(pipe, reference):
+    answers, _, windows = expected(reference, QUESTION, SHORT, stride=10)
+    assert windows == 1
+    assert_same(pipe(question=QUESTION, context=SHORT), answers[0])
+    assert_same(pipe(question=QUESTION, context=SHORT, top_k=30), answers[:30])
+
+
+@pytest.mark.parametrize("stride", [4, 10])
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_a_long_context_is_read_in_windows(pipe, reference, stride, batch_size):
+    answers, _, windows = expected(reference, QUESTION, LONG, stride=stride)
+    assert windows > 4
+    received = pipe(question=QUESTION, context=LONG, top_k=6, doc_stride=stride, batch_size=batch_size)
+    assert_same(received, answers[:6])
+    assert len({(answer["start"], answer["end"]) for answer in received}) == 6
+    for answer in received:
+        assert LONG[answer["start"] : answer["end"]] == answer["answer"]
+
+
+def test_the_window_has_a_size_of_its_own(pipe, reference, monkeypatch):
+    monkeypatch.setattr(module, "_WINDOW", 24)
+    answers, _, _ = expected(reference, QUESTION, LONG, stride=3, limit=24)
+    assert_same(pipe(question=QUESTION, context=LONG, top_k=3, doc_stride=3), answers[:3])
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5])
+def test_longest_answer(pipe, reference, longest):
+    answers, _, _ = expected(reference, QUESTION, SHORT, stride=4, longest=longest)
+    assert_same(pipe(question=QUESTION, context=SHORT, top_k=4, max_answer_len=longest), answers[:4])
+
+
+def test_there_may_be_no_answer(pipe, reference):
+    answers, nothing, _ = expected(reference, QUESTION, LONG, stride=10)
+    received = pipe(question=QUESTION, context=LONG, top_k=10_000, handle_impossible_answer=True, doc_stride=10)
+    empty = [answer for answer in received if not answer["answer"]]
+    assert_same(empty, [{"score": nothing, "start": 0, "end": 0, "answer": ""}])
+    assert len(received) == len(answers) + 1
+    scores = [answer["score"] for answer in received]
+    assert scores == sorted(scores, reverse=True)
+    assert all(answer["answer"] for answer in pipe(question=QUESTION, context=LONG, top_k=10_000))
+    assert pipe(question=QUESTION, context=" ")["answer"] == ""
+
+
+def test_lists(pipe):
+    questions, contexts = [QUESTION, "Who plays?", "When?"], [SHORT, LONG, CORPUS[6]]
+    alone = [pipe(question=q, context=c) for q, c in zip(questions, contexts, strict=True)]
+    assert_same(pipe(question=questions, context=contexts), alone)
+    twice = pipe(question=questions, context=contexts, top_k=2)
+    assert [len(answers) for answers in twice] == [2, 2, 2]
+    assert_same([answers[0] for answers in twice], alone)
+
+
+def test_answers_do_not_begin_or_end_with_spaces(checkpoint):
+    """Where a space is part of a token, it is still not part of the answer."""
+    pipe = pipeline("question-answering", checkpoint("spaced-answers"))
+    answers = pipe(question=QUESTION, context=SHORT, top_k=40)
+    assert len(answers) == 40
+    for answer in answers:
+        assert answer["answer"] == answer["answer"].strip() == SHORT[answer["start"] : answer["end"]]
+
+
+def test_bad_input(pipe):
+    for arguments, message in [
+        ({"question": "", "context": ""}, "not empty"),
+        ({"question": [QUESTION], "context": [SHORT, LONG]}, "1 questions, 2 contexts"),
+        ({"question": [], "context": []}, "empty list"),
+        ({"question": LONG, "context": SHORT}, "fills the model's 48 tokens"),
+        ({"question": QUESTION, "context": SHORT, "top_k": 0}, "top_k"),
+        ({"question": QUESTION, "context": SHORT, "doc_stride": -1}, "doc_stride"),
+        ({"question": QUESTION, "context": SHORT, "max_answer_len": 0}, "max_answer_len"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            pipe(**arguments)
+
+
+def test_padding_on_the_left_is_the_tokenizers_wish_alone(pipe, monkeypatch):
+    alone = pipe(question=QUESTION, context=LONG)
+    monkeypatch.setattr(pipe.tokenizer, "padding_side", "left")
+    assert_same(pipe(question=QUESTION, context=LONG), alone)
+    assert np.isfinite(alone["score"])

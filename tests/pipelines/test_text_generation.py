@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import transformers
+
+from kerasformer.errors import CapacityError, GenerationError, InputError
+from kerasformer.pipelines import pipeline
+from kerasformer.tokenization.truncation import TruncationWarning
+from tests.tiny_text import CORPUS
+from tests.tiny_text import PROMPTS as BEGINNINGS
+
+PROMPTS = [BEGINNINGS[0], BEGINNINGS[2], "It", BEGINNINGS[4]]
+
+
+@pytest.fixture(scope="module")
+def story(checkpoint):
+    return pipeline("text-generation", checkpoint("story"))
+
+
+@pytest.fixture(scope="module")
+def rewrite(checkpoint):
+    return pipeline("text2text-generation", checkpoint("rewrite"))
+
+
+@pytest.fixture(scope="module")
+def their_story(checkpoint):
+    return transformers.pipeline("text-generation", str(checkpoint("story")))
+
+
+@pytest.fixture(scope="module")
+def their_rewrite(checkpoint):
+    """A function for texts with their prefixes; `transformers` 5 has no pipeline for this."""
+    folder = str(checkpoint("rewrite"))
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    def write(texts, **settings):
+        written = []
+        for text in texts:
+            ids = model.generate(**tokenizer(text, return_tensors="pt"), **settings)
+            written.append(tokenizer.batch_decode(ids, skip_special_tokens=True))
+        return [[text.strip() for text in texts] for texts in written]
+
+    return write
+
+
+def text_of(results):
+    return [result["generated_text"] for result in results]
+
+
+class TestTextGeneration:
+    @pytest.mark.parametrize(
+        "settings",
+        [{}, {"num_beams": 3}, {"num_beams": 3, "num_return_sequences": 2}, {"repetition_penalty": 1.4}],
+        ids=str,
+    )
+    @pytest.mark.parametrize("full", [True, False])
+    def test_texts_equal_those_of_transformers(self, story, their_story, settings, full):
+        settings = {**settings, "max_new_tokens": 8}
+        for prompt in PROMPTS[:2]:
+            expected = their_story(prompt, do_sample=False, return_full_text=full, **settings)
+            assert story(prompt, return_full_text=full, **settings) == expected
+        received = story(PROMPTS, return_full_text=full, batch_size=3, **settings)
+        assert received[:2] == [story(prompt, return_full_text=full, **settings) for prompt in PROMPTS[:2]]
+        assert received[3] == story(PROMPTS[3], return_full_text=full, **settings)
+
+    def test_texts_are_various(self, story):
+        texts = text_of(result[0] for result in story(PROMPTS, max_new_tokens=8, return_full_text=False))
+        assert len(set(texts)) == len(texts) and all(len(set(text)) > 2 for text in texts)
+
+    def test_full_text_begins_with_the_prompt(self, story):
+        whole = text_of(story(PROMPTS[0], max_new_tokens=5))[0]
+        after = text_of(story(PROMPTS[0], max_new_tokens=5, return_full_text=False))[0]
+        assert after and whole == PROMPTS[0] + after
+
+    def test_samples(self, story):
+        settings = {"max_new_tokens": 8, "temperature": 0.9, "num_return_sequences": 3}
+        first, again, other = (text_of(story(PROMPTS[0], seed=seed, **settings)) for seed in (1, 1, 2))
+        assert first == again != other
+        assert len(set(first)) == 3
+
+    def test_a_stream_gives_the_same_text_in_pieces(self, story):
+        pieces = list(story.stream(PROMPTS[1], max_new_tokens=10))
+        assert len(pieces) > 3
+        assert "".join(pieces) == text_of(story(PROMPTS[1], max_new_tokens=10, return_full_text=False))[0]
+
+    def test_stop_strings(self, story):
+        whole = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False))[0]
+        stop = whole[3:5]
+        short = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False, stop_strings=stop))[0]
+        assert whole.startswith(short) and stop in short and len(short) < len(whole)
+        assert "".join(story.stream(PROMPTS[0], max_new_tokens=12, stop_strings=[stop])) == short
+
+    def test_an_end_token_ends_and_is_no_text(self, story):
+        whole = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False))[0]
+        ids = story.tokenizer.encode(whole)
+        short = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False, eos_token_id=ids[1]))[0]
+        assert len(short) < len(whole)
+
+    def test_arguments_are_checked_at_the_call(self, story):
+        with pytest.raises(GenerationError, match="num_return_sequences=1"):
+            story.stream(PROMPTS[0], num_return_sequences=2, do_sample=True)
+        with pytest.raises(GenerationError, match="num_beams"):
+            story.stream(PROMPTS[0], num_beams=2)
+        with pytest.raises(GenerationError, match="max_new_tokens"):
+            story(PROMPTS[0], max_new_token=3)
+        with pytest.raises(InputError, match="prompt"):
+            story([])
+        with pytest.raises(InputError):
+            story("")
+        with pytest.raises(CapacityError):
+            story(" ".join(CORPUS))
+
+    def test_what_does_not_fit_is_told(self, story):
+        long = " ".join(CORPUS[:5])
+        ids = story.tokenizer.encode(long)[:92]
+        with pytest.warns(UserWarning, match="full"):
+            story(story.tokenizer.decode(ids), max_new_tokens=12)
+
+
+class TestText2TextGeneration:
+    TEXTS = (CORPUS[7], CORPUS[0], "Rain.")
+
+    @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}], ids=str)
+    def test_texts_equal_those_of_transformers(self, rewrite, their_rewrite, settings):
+        settings = {**settings, "max_new_tokens": 8}
+        expected = [texts[0] for texts in their_rewrite(self.TEXTS, **settings)]
+        assert text_of(rewrite(list(self.TEXTS), **settings)) == expected
+        assert text_of(rewrite(list(self.TEXTS), batch_size=1, **settings)) == expected
+        assert text_of(rewrite(self.TEXTS[0], **settings)) == expected[:1]
+        assert len(set(expected)) > 1
+
+    def test_several_results(self, rewrite, their_rewrite):
+        settings = {"max_new_tokens": 6, "num_beams": 3, "num_return_sequences": 2}
+        expected = their_rewrite(self.TEXTS, **settings)
+        assert [text_of(texts) for texts in rewrite(list(self.TEXTS), **settings)] == expected
+        assert text_of(rewrite(self.TEXTS[1], **settings)) == expected[1]
+
+    def test_a_prefix(self, rewrite, their_rewrite):
+        expected = their_rewrite(["explain: " + self.TEXTS[0]], max_new_tokens=8)[0]
+        assert text_of(rewrite(self.TEXTS[0], prefix="explain: ", max_new_tokens=8)) == expected
+        assert "".join(rewrite.stream(self.TEXTS[0], prefix="explain: ", max_new_tokens=8)).strip() == expected[0]
+        assert text_of(rewrite(self.TEXTS[0], max_new_tokens=8)) != expected
+
+    def test_a_summary_has_the_checkpoints_prefix(self, checkpoint, their_rewrite):
+        pipe = pipeline("summarization", checkpoint("rewrite"))
+        expected = their_rewrite(["summarize: " + text for text in self.TEXTS], max_new_tokens=8)
+        received = pipe(list(self.TEXTS), max_new_tokens=8)
+        assert received == [{"summary_text": texts[0]} for texts in expected]
+
+    def test_a_translation_names_its_languages(self, checkpoint, their_rewrite):
+        pipe = pipeline("translation", checkpoint("rewrite"))
+        with pytest.raises(InputError, match="translate English to French: "):
+            pipe(self.TEXTS[0])
+        prefix = "translate English to French: "
+        expected = their_rewrite([prefix + self.TEXTS[0]], max_new_tokens=8)[0]
+        assert pipe(self.TEXTS[0], prefix=prefix, max_new_tokens=8) == [{"translation_text": expected[0]}]
+
+    def test_too_long(self, rewrite, monkeypatch):
+        from dataclasses import replace
+
+        monkeypatch.setattr(rewrite, "info", replace(rewrite.info, max_length=12))
+        with pytest.raises(CapacityError, match="at most 12 tokens"):
+            rewrite(CORPUS[0])
+        with pytest.raises(CapacityError, match="at most 12 tokens"):
+            rewrite.stream(CORPUS[0])
+        with pytest.warns(TruncationWarning):
+            cut = rewrite(CORPUS[0], truncation=True, max_new_tokens=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ids = rewrite.tokenizer.encode(CORPUS[0], add_special_tokens=False)[:11]
+            assert rewrite(rewrite.tokenizer.decode(ids), max_new_tokens=4) == cut
