@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 
 import keras
 
-from kerasformer import __version__, bundle
+from kerasformer import __version__, bundle, errors
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.errors import ExportError, InputError, require
 from kerasformer.export.card import write_card
@@ -25,6 +26,7 @@ from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.signatures import PREFILL_LENGTHS, lengths_up_to, onnx_functions, tflite_functions
 from kerasformer.export.verify import record, verify
 from kerasformer.zoo import PretrainedModel, load
+from kerasformer.zoo._loading import TASK_ALIASES
 
 FORMATS = ("tflite", "onnx")
 DEFAULT_CAPACITY = 1024
@@ -83,14 +85,17 @@ def export(
         BundleError: the destination exists and `overwrite` is false.
         ExportError: an unknown format or recipe, or an operator that the format lacks.
         ExportMismatchError: the artifact does not answer as the Keras model does.
+        InputError: a task that the model is not for, or lengths, a capacity or texts that cannot be.
         MissingExtraError: a converter or runtime is not installed.
     """
     tell = progress or _silent
+    recipe = find_recipe(quantize)
+    _check_arguments(model, format, lengths, texts)
     bundle.check_destination(destination, overwrite)
     if keras.backend.backend() != "tensorflow":
         options = {"task": task, "capacity": capacity, "lengths": lengths}
-        return _in_child(model, destination, format, find_recipe(quantize), overwrite, texts, options)
-    job = _checked(model, format, quantize, task, capacity, lengths)
+        return _in_child(model, destination, format, recipe, overwrite, texts, options)
+    job = _checked(model, format, recipe, task, capacity, lengths)
     with bundle.staging(destination) as folder:
         signatures = _write_graphs(job, folder, tell)
         _write_companions(job, folder)
@@ -109,37 +114,48 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Tells nobody."""
 
 
+def _check_arguments(model: Any, format: str, lengths: Sequence[int] | None, texts: Sequence[str] | None) -> None:
+    """All that can be said before a model is loaded."""
+    if format not in FORMATS:
+        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
+    for module in ("tf2onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
+        require(module, "export")
+    if not isinstance(model, PretrainedModel | str | Path):
+        raise ExportError(
+            f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
+        )
+    if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
+        raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
+    if texts is not None and (isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts)):
+        raise InputError(f"texts must be a list of one or more texts. Received: {texts!r:.80}")
+
+
 def _checked(
     model: PretrainedModel | str | Path,
     format: str,
-    quantize: str | Recipe,
+    recipe: Recipe,
     task: str | None,
     capacity: int | None,
     lengths: Sequence[int] | None,
 ) -> Job:
-    if format not in FORMATS:
-        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
-    recipe = find_recipe(quantize)
-    for module in ("tf2onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
-        require(module, "export")
     if not isinstance(model, PretrainedModel):
-        if isinstance(model, keras.Model):
-            raise ExportError(f"A model of kerasformer.zoo was expected. Received: {type(model).__name__}")
         model = load(model, task)
+    if task is not None and TASK_ALIASES.get(task, task) != model.task:
+        raise InputError(f"This model is for {model.task}. Received: task={task!r}")
     limit = None if model.is_encoder_decoder else model.max_length
     chosen: int | None = None
     if model.generates:
         chosen = _capacity(capacity, limit)
+    elif capacity is not None:
+        raise InputError(f"capacity is for models that generate. Received: capacity={capacity} for {model.task}")
     wanted = lengths_up_to(model.max_length) if lengths is None else tuple(sorted(set(lengths)))
-    if any(n < 1 or (model.max_length is not None and n > model.max_length) for n in wanted):
+    if model.max_length is not None and max(wanted) > model.max_length:
         raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(wanted)}")
-    reads = max(wanted) if format == "tflite" else None
-    info = model.info(task)
-    if not model.generates and reads is not None:
-        info = replace(info, max_length=reads)
-    encoder_capacity = None
+    info, encoder_capacity = model.info(task), None
     if model.is_encoder_decoder:
         encoder_capacity = max(wanted)
+    if model.is_encoder_decoder or (format == "tflite" and not model.generates):
+        info = replace(info, max_length=max(wanted))
     return Job(model, info, format, recipe, chosen, encoder_capacity, wanted)
 
 
@@ -239,7 +255,8 @@ def _in_child(
         if isinstance(model, PretrainedModel):
             source = model.save_pretrained(folder / "checkpoint")
             options = {**options, "task": options["task"] or model.task}
-        command = [sys.executable, "-m", "kerasformer.cli", "export", str(source), str(destination)]
+        # --debug, for then the last line of stderr names the error's type.
+        command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
         options = {**options, "format": format, "quantize": recipe.name}
         if texts is not None:
             options["texts"] = folder / "texts.txt"
@@ -251,5 +268,14 @@ def _in_child(
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise ExportError(f"The export in a TensorFlow process failed: {done.stderr.strip() or done.stdout.strip()}")
+        raise _error_of(done.stderr)
     return Path(destination).expanduser().resolve()
+
+
+def _error_of(log: str) -> Exception:
+    """The error that ended a child process, as it would have been raised here."""
+    found = re.findall(r"^kerasformer\.errors\.(\w+): (.*)", log, re.MULTILINE)
+    if not found:
+        return ExportError(f"The export in a TensorFlow process failed: {log.strip()[-2000:]}")
+    name, message = found[-1]
+    return getattr(errors, name)(message)

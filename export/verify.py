@@ -29,7 +29,7 @@ def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[
         manifest: Of its bundle, for the capacity.
         texts: To be read or continued; sentences of this package by default, random ids without a tokenizer.
     """
-    limit = min(_LONGEST, model.max_length or _LONGEST)
+    limit = min(_LONGEST, manifest.info.max_length or _LONGEST)
     if not model.generates:
         return record_forward(KerasForward(model), _inputs(model, texts or READING, limit, model.input_names))
     capacity = manifest.capacity or 0
@@ -37,13 +37,15 @@ def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[
     names = ("input_ids", "attention_mask")
     if model.is_encoder_decoder:
         chosen = [_prefix(model) + text for text in texts or READING[:8]]
-        inputs = _inputs(model, chosen, min(limit, manifest.encoder_capacity or limit), names)
+        inputs = _inputs(model, chosen, limit, names)
         start = manifest.info.decoder_start_token_id
         start = start if start is not None else manifest.info.pad_token_id or 0
     else:
         inputs = _inputs(model, texts or PROMPTS, min(limit, capacity - count), names, left=True)
         start = None
-    engine = KerasStep(model, None if model.is_encoder_decoder else capacity, jit_compile=False)
+    # No longer than needed: caches of the whole capacity are gigabytes.
+    width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
+    engine = KerasStep(model, width + count, jit_compile=False)
     return record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count)
 
 
