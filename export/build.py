@@ -118,7 +118,7 @@ def _check_arguments(model: Any, format: str, lengths: Sequence[int] | None, tex
     """All that can be said before a model is loaded."""
     if format not in FORMATS:
         raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
-    for module in ("tf2onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
+    for module in ("tf2onnx", "onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
         require(module, "export")
     if not isinstance(model, PretrainedModel | str | Path):
         raise ExportError(

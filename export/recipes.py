@@ -14,7 +14,8 @@ class Recipe:
 
     Attributes:
         name: What `quantize=` takes, and what the bundle's manifest says.
-        weight_bits: 8 for int8 with one scale per output channel, symmetric; 32 for float32.
+        weight_bits: 8 for symmetric int8, with one scale per output channel (TFLite) or per block of it (ONNX); 32 for
+            float32.
         dynamic: Activations are quantized while running, so that products are computed in integers.
         tolerance: Largest difference of a logit, as a share of the largest absolute logit of the Keras model.
         min_agreement: Least share of positions whose most probable answer is the Keras model's.
