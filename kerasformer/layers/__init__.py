@@ -9,7 +9,7 @@ from kerasformer.layers.attention import (
     scaled_dot_product_attention,
 )
 from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, StaticCache
-from kerasformer.layers.core import Dense, Embedding, LayerNormalization, RMSNormalization, unset_weights
+from kerasformer.layers.core import Dense, Embedding, LayerNormalization, RMSNormalization
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward, normalization
 from kerasformer.layers.heads import ClassificationHead, MaskedLMHead
@@ -53,5 +53,4 @@ __all__ = [
     "normalization",
     "padding_mask",
     "scaled_dot_product_attention",
-    "unset_weights",
 ]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -14,23 +11,6 @@ from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.primitives import Tensor
 
 PACKAGE = "kerasformer"
-
-_unset: ContextVar[bool] = ContextVar("kerasformer_unset_weights", default=False)
-
-
-@contextmanager
-def unset_weights() -> Iterator[None]:
-    """Within this context new weights are zeros: the caller is about to load them, and random numbers cost time."""
-    token = _unset.set(True)
-    try:
-        yield
-    finally:
-        _unset.reset(token)
-
-
-def initializer_in_use(wanted: Any) -> Any:
-    """`wanted`, or zeros within `unset_weights`."""
-    return "zeros" if _unset.get() else wanted
 
 
 def build_once(layer: keras.layers.Layer, input_shape: Any = None) -> None:
@@ -81,8 +61,8 @@ class Dense(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs whose last axis has `input_shape[-1]` entries."""
-        initializer = initializer_in_use(self.kernel_initializer)
-        self.kernel = self.add_weight(shape=(input_shape[-1], self.units), initializer=initializer, name="kernel")
+        shape = (input_shape[-1], self.units)
+        self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias") if self.use_bias else None
 
     def call(self, x: Tensor) -> Tensor:
@@ -124,10 +104,8 @@ class Embedding(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the table."""
-        initializer = initializer_in_use(self.embeddings_initializer)
-        self.embeddings = self.add_weight(
-            shape=(self.input_dim, self.output_dim), initializer=initializer, name="embeddings"
-        )
+        shape = (self.input_dim, self.output_dim)
+        self.embeddings = self.add_weight(shape=shape, initializer=self.embeddings_initializer, name="embeddings")
 
     def call(self, ids: Tensor) -> Tensor:
         """Looks rows up."""

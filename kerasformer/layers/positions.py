@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE, initializer_in_use
+from kerasformer.layers.core import PACKAGE
 from kerasformer.layers.primitives import Tensor
 
 RotaryAngles = tuple[Tensor, Tensor]
@@ -130,7 +130,7 @@ class RelativePositionBias(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the table `(num_buckets, num_heads)`."""
-        initializer = initializer_in_use(keras.initializers.RandomNormal(stddev=0.02))
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
         shape = (self.num_buckets, self.num_heads)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
 

@@ -10,7 +10,6 @@ from kerasformer import layers
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers.activations import _ACTIVATIONS
 from tests.layers.cases import decoder, decoder_layer, encoder, encoder_layer
-from tests.layers.composites import T5Layer
 from tests.layers.parity import as_numpy, assert_close, call_layer, numbers
 
 # From both tails to the middle, where the exact and the approximate forms of GELU differ.
@@ -44,38 +43,6 @@ def test_norms_count_in_float32() -> None:
     for layer in (layers.LayerNormalization(dtype="mixed_float16"), layers.RMSNormalization(dtype="mixed_float16")):
         exact = type(layer)(layer.epsilon)
         assert_close(layer(x), exact(x.astype("float32")), tolerance=2e-3)
-
-
-MAKERS = {
-    "dense": (lambda: layers.Dense(5), {"x": numbers(2, 4)}),
-    "embedding": (lambda: layers.Embedding(5, 4), {"ids": np.array([[1, 2]], "int32")}),
-    "embeddings": (lambda: layers.TransformerEmbeddings(5, 6, 8, 4, 2), {"ids": np.array([[1, 2]], "int32")}),
-    "encoder": (encoder, {"x": numbers(2, 3, 12)}),
-    "T5": (lambda: T5Layer(is_decoder=True), {"x": numbers(2, 3, 12), "memory": numbers(2, 4, 12)}),
-}
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_unset_weights_draw_no_random_numbers(name) -> None:
-    make, inputs = MAKERS[name]
-    with layers.unset_weights():
-        layer = make()
-        call_layer(layer, inputs)
-    usual = make()
-    call_layer(usual, inputs)
-    assert layer.count_params() == usual.count_params() > 0
-    for weight in layer.weights:
-        # Ones for the scale of a norm cost nothing; what is random by default is zero here.
-        assert len(np.unique(as_numpy(weight))) == 1, weight.path
-    assert any(as_numpy(weight).std() > 0 for weight in usual.weights)
-
-
-def test_unset_weights_end_with_the_context() -> None:
-    with pytest.raises(RuntimeError), layers.unset_weights():
-        raise RuntimeError
-    layer = layers.Dense(5)
-    layer.build((None, 4))
-    assert as_numpy(layer.kernel).std() > 0
 
 
 @pytest.mark.jax
