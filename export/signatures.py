@@ -176,7 +176,7 @@ def _static_step_with_memory(model: Any, capacity: int, encoder_capacity: int) -
 
 def _growing_caches(model: Any, prefix: str, parts: dict[str, str]) -> Infos:
     """Infos of all caches; `parts` names the kinds of a layer's caches, each with its length."""
-    infos = {}
+    infos: Infos = {}
     for i in range(model.num_cache_layers):
         for part, length in parts.items():
             shape = tuple(model.cache_shape("batch_size", length))

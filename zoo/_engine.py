@@ -66,7 +66,7 @@ class KerasStep:
         jit_compile: Compiles each step with XLA (TensorFlow, JAX); worth its seconds for all but tiny models.
     """
 
-    step_lengths = (1,)
+    step_lengths: tuple[int, ...] = (1,)
 
     def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
         limit = model.max_length if not model.is_encoder_decoder else None

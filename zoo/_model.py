@@ -42,7 +42,6 @@ class PretrainedModel(keras.Model):
         task: Hugging Face's task name.
         architecture: Class name in `transformers`, for `config.json`.
         backbone_type: The layer without head.
-        input_names: Arrays that `call` takes.
         optional_names: Arrays that it takes too, and no pipeline gives.
         bare: Saved without the prefix of the backbone's tensors, as models without head are.
         head_table: Weight table of the head, Keras paths below `head/`.
@@ -55,7 +54,6 @@ class PretrainedModel(keras.Model):
     task: ClassVar[str]
     architecture: ClassVar[str]
     backbone_type: ClassVar[Any]
-    input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
     optional_names: ClassVar[tuple[str, ...]] = ("position_ids",)
     bare: ClassVar[bool] = False
     head_table: ClassVar[Sequence[Row]] = ()
@@ -71,7 +69,7 @@ class PretrainedModel(keras.Model):
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
-        self.head: keras.layers.Layer | None = None
+        self.head: Any = None
         self.tokenizer: Any = None
         self.generation_config = GenerationConfig()
         self.new_variables: tuple[str, ...] = ()
@@ -106,6 +104,12 @@ class PretrainedModel(keras.Model):
     def parts(cls, tensors: TensorFile) -> dict[str, Any]:
         """Constructor arguments for parts that a checkpoint with these tensors, a collection of names, has or lacks."""
         return {}
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Arrays that `call` takes."""
+        names: tuple[str, ...] = self.backbone_type.input_names
+        return names
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
         """The inputs as int32 tensors.
@@ -240,10 +244,12 @@ class Backbone(keras.layers.Layer):
     Attributes:
         config_type: Its configuration.
         names: How checkpoints spell its tensors.
+        input_names: Arrays that describe a text.
     """
 
     config_type: ClassVar[type[Config]]
     names: ClassVar[Names] = Names()
+    input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -407,10 +413,14 @@ class Seq2SeqLM(_Generates):
     """
 
     task = "text2text-generation"
-    input_names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
     optional_names = ()
     is_encoder_decoder = True
     generates = True
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Arrays that `call` takes: the encoder's, and the decoder's."""
+        return (*super().input_names, "decoder_input_ids", "decoder_attention_mask")
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False

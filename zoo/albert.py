@@ -69,6 +69,7 @@ class Albert(BidirectionalEncoder):
     """ALBERT without head."""
 
     config_type = AlbertConfig
+    input_names = ("input_ids", "attention_mask", "token_type_ids")
     # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
     names = Names("albert.", (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
@@ -111,13 +112,6 @@ class Albert(BidirectionalEncoder):
         return rows + (dense("pooler", "pooler") if self.pooler is not None else [])
 
 
-class _Albert:
-    """What all ALBERT models share."""
-
-    backbone_type = Albert
-    input_names = ("input_ids", "attention_mask", "token_type_ids")
-
-
 PREDICTIONS = (
     *dense("dense", "predictions.dense"),
     *norm("norm", "predictions.LayerNorm"),
@@ -125,22 +119,25 @@ PREDICTIONS = (
 )
 
 
-class AlbertFeatures(_Albert, PooledFeatures):
+class AlbertFeatures(PooledFeatures):
     """ALBERT without head."""
 
+    backbone_type = Albert
     architecture = "AlbertModel"
 
 
-class AlbertFillMask(_Albert, FillMask):
+class AlbertFillMask(FillMask):
     """ALBERT for masked words."""
 
+    backbone_type = Albert
     architecture = "AlbertForMaskedLM"
     head_table = PREDICTIONS
 
 
-class AlbertPretraining(_Albert, Pretraining):
+class AlbertPretraining(Pretraining):
     """ALBERT as it was trained: masked words, and the order of two texts."""
 
+    backbone_type = Albert
     architecture = "AlbertForPreTraining"
     relation = "sop_logits"
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "sop_classifier.classifier"))
@@ -150,24 +147,27 @@ class AlbertPretraining(_Albert, Pretraining):
         return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
 
 
-class AlbertTextClassification(_Albert, TextClassification):
+class AlbertTextClassification(TextClassification):
     """ALBERT for classes of texts."""
 
+    backbone_type = Albert
     pooled = True
     architecture = "AlbertForSequenceClassification"
     head_table = dense("output", "classifier")
 
 
-class AlbertTokenClassification(_Albert, TokenClassification):
+class AlbertTokenClassification(TokenClassification):
     """ALBERT for classes of tokens."""
 
+    backbone_type = Albert
     architecture = "AlbertForTokenClassification"
     head_table = dense("output", "classifier")
 
 
-class AlbertQuestionAnswering(_Albert, QuestionAnswering):
+class AlbertQuestionAnswering(QuestionAnswering):
     """ALBERT for answers in a text."""
 
+    backbone_type = Albert
     architecture = "AlbertForQuestionAnswering"
     head_table = dense("output", "qa_outputs")
 

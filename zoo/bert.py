@@ -59,6 +59,7 @@ class Bert(BidirectionalEncoder):
     """BERT without head."""
 
     config_type = BertConfig
+    input_names = ("input_ids", "attention_mask", "token_type_ids")
     # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
     names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
@@ -84,13 +85,6 @@ class Bert(BidirectionalEncoder):
         ]
 
 
-class _Bert:
-    """What all BERT models share."""
-
-    backbone_type = Bert
-    input_names = ("input_ids", "attention_mask", "token_type_ids")
-
-
 PREDICTIONS = (
     *dense("dense", "cls.predictions.transform.dense"),
     *norm("norm", "cls.predictions.transform.LayerNorm"),
@@ -98,45 +92,51 @@ PREDICTIONS = (
 )
 
 
-class BertFeatures(_Bert, PooledFeatures):
+class BertFeatures(PooledFeatures):
     """BERT without head."""
 
+    backbone_type = Bert
     architecture = "BertModel"
 
 
-class BertFillMask(_Bert, FillMask):
+class BertFillMask(FillMask):
     """BERT for masked words."""
 
+    backbone_type = Bert
     architecture = "BertForMaskedLM"
     head_table = PREDICTIONS
 
 
-class BertPretraining(_Bert, Pretraining):
+class BertPretraining(Pretraining):
     """BERT as it was trained: masked words, and whether the second text follows the first."""
 
+    backbone_type = Bert
     architecture = "BertForPreTraining"
     relation = "seq_relationship_logits"
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "cls.seq_relationship"))
 
 
-class BertTextClassification(_Bert, TextClassification):
+class BertTextClassification(TextClassification):
     """BERT for classes of texts."""
 
+    backbone_type = Bert
     pooled = True
     architecture = "BertForSequenceClassification"
     head_table = dense("output", "classifier")
 
 
-class BertTokenClassification(_Bert, TokenClassification):
+class BertTokenClassification(TokenClassification):
     """BERT for classes of tokens."""
 
+    backbone_type = Bert
     architecture = "BertForTokenClassification"
     head_table = dense("output", "classifier")
 
 
-class BertQuestionAnswering(_Bert, QuestionAnswering):
+class BertQuestionAnswering(QuestionAnswering):
     """BERT for answers in a text."""
 
+    backbone_type = Bert
     architecture = "BertForQuestionAnswering"
     head_table = dense("output", "qa_outputs")
 

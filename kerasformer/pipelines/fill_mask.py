@@ -52,9 +52,9 @@ class FillMask(Pipeline):
         if not len(gaps):
             raise InputError(f"The text has no {self.tokenizer.mask_token} to fill. Received: {text!r}")
         answers = []
-        for gap in gaps:
+        for gap in gaps.tolist():
             scores = softmax(logits[gap])
-            best = np.argsort(-scores, kind="stable")[:top_k]
+            best = np.argsort(-scores, kind="stable")[:top_k].tolist()
             answers.append([self._choice(ids, gap, token, scores, len(gaps) == 1) for token in best])
         return answers[0] if len(answers) == 1 else answers
 
@@ -63,7 +63,7 @@ class FillMask(Pipeline):
         filled[gap] = token
         return {
             "score": float(scores[token]),
-            "token": int(token),
-            "token_str": self.tokenizer.decode([int(token)]),
+            "token": token,
+            "token_str": self.tokenizer.decode([token]),
             "sequence": self.tokenizer.decode(filled, skip_special_tokens=only),
         }

@@ -71,13 +71,8 @@ class TokenClassification(Pipeline):
             for row, text in enumerate(part):
                 text_tokens = np.flatnonzero(encoded.special_tokens_mask[row] == 0)
                 pieces = [
-                    _Piece(
-                        scores[row, token],
-                        *encoded.offsets[row, token].tolist(),
-                        int(token),
-                        int(encoded.word_ids[row, token]),
-                    )
-                    for token in text_tokens
+                    _Piece(scores[row, token], int(start), int(end), int(token), int(encoded.word_ids[row, token]))
+                    for token, (start, end) in zip(text_tokens, encoded.offsets[row, text_tokens], strict=True)
                 ]
                 results.append(self._entities(text, pieces, aggregation_strategy, set(ignore_labels)))
         return results[0] if single else results
