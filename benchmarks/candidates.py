@@ -49,13 +49,13 @@ class Kerasformer:
         if not case.write:
             self.engine.run({"input_ids": ids})
             return 0
-        lengths = {"max_new_tokens": case.write, "min_new_tokens": case.write}
+        lengths: dict[str, Any] = {"max_new_tokens": case.write, "min_new_tokens": case.write}
         if self.model is not None:
             return len(self.model.generate(ids, **lengths)[0])
         from kerasformer.decoding import GenerationConfig, generate
 
         start = 0 if self.engine.is_encoder_decoder else None
-        config = GenerationConfig(**lengths, eos_token_id=1, decoder_start_token_id=start)
+        config = GenerationConfig(**lengths, eos_token_id=(1,), decoder_start_token_id=start)
         return len(generate(self.engine, ids, None, config).sequences[0])
 
 

@@ -72,10 +72,10 @@ def _answers(candidates: dict[str, Any], index: int, case: Case) -> str:
 def _exports(exports: dict[str, Any]) -> str:
     rows = []
     for name, figures in exports.items():
-        stages = ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in figures["stages"].items())
-        peak = f"{figures['peak_mb']:.0f} ({figures['loaded_mb']:.0f} with the model loaded)"
-        rows.append([TITLES[name].removeprefix("kerasformer "), f"{figures['seconds']:.0f}", stages, peak])
-    return _table(["", "s", "of it, s", "peak MB"], rows)
+        stages = [f"{s} {of['seconds']:.0f} s, {of['peak_mb']:.0f} MB" for s, of in figures["stages"].items()]
+        total = [f"{figures['seconds']:.0f}", f"{figures['peak_mb']:.0f}"]
+        rows.append([TITLES[name].removeprefix("kerasformer "), *total, "; ".join(stages)])
+    return _table(["", "s, after loading", "peak MB", "by stage"], rows)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -87,32 +87,12 @@ def _convert(
     function: Function, named: dict[str, keras.Variable]
 ) -> tuple[list[Marker], dict[str, str], onnx.ModelProto]:
     """Traces and converts; returns the markers, the names that tensors shall have, and the skeleton."""
-    tf, converter = require("tensorflow", "export"), require("tf2onnx.convert", "export")
-    arguments = [
-        tf.TensorSpec([None if isinstance(size, str) else size for size in info.shape], info.dtype, f"input_{index}")
-        for index, info in enumerate(function.inputs.values())
-    ]
-    weights = [
-        tf.TensorSpec(variable.shape, keras.backend.standardize_dtype(variable.dtype), f"weight_{index}")
-        for index, variable in enumerate(named.values())
-    ]
-    marking = OnnxLowering({id(variable): name for name, variable in named.items()})
-
-    def body(*values: Any) -> list[Any]:
-        given, stand_ins = values[: len(arguments)], values[len(arguments) :]
-        mapping = list(zip(named.values(), stand_ins, strict=True))
-        with keras.StatelessScope(state_mapping=mapping), lowering(marking):
-            results = function.call(**dict(zip(function.inputs, given, strict=True)))
-        if set(results) != set(function.outputs):
-            raise ExportError(
-                f"The function {function.name!r} must give {list(function.outputs)}. Received: {list(results)}"
-            )
-        return [tf.identity(results[name]) for name in function.outputs]
-
-    traced = tf.function(body, input_signature=arguments + weights, autograph=False)
-    concrete = traced.get_concrete_function()
-    if any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs):
-        raise ExportError(f"The function {function.name!r} reads a variable that was not given to the exporter")
+    converter = require("tf2onnx.convert", "export")
+    _, concrete, _ = _trace(function, named, list(named))
+    # Markers know their weights by name, so few arguments are read; the converter allocates each that there is.
+    stand_ins = concrete.inputs[len(function.inputs) :]
+    read = [name for name, tensor in zip(named, stand_ins, strict=True) if tensor.consumers()]
+    traced, concrete, markers = _trace(function, named, read)
     try:
         with _quiet_tf2onnx():
             model, _ = converter.from_function(
@@ -126,7 +106,39 @@ def _convert(
         raise ExportError(f"tf2onnx cannot convert the function {function.name!r}: {error}") from error
     names = {f"input_{index}": name for index, name in enumerate(function.inputs)}
     names |= {tensor.name: name for tensor, name in zip(concrete.outputs, function.outputs, strict=True)}
-    return marking.markers, names, model
+    return markers, names, model
+
+
+def _trace(function: Function, named: dict[str, keras.Variable], read: list[str]) -> tuple[Any, Any, list[Marker]]:
+    """The TensorFlow function over the inputs and the weights of these names; its only trace, and the markers in it."""
+    tf = require("tensorflow", "export")
+    arguments = [
+        tf.TensorSpec([None if isinstance(size, str) else size for size in info.shape], info.dtype, f"input_{index}")
+        for index, info in enumerate(function.inputs.values())
+    ]
+    weights = [
+        tf.TensorSpec(variable.shape, keras.backend.standardize_dtype(variable.dtype), f"weight_{index}")
+        for index, (name, variable) in enumerate(named.items())
+        if name in read
+    ]
+    marking = OnnxLowering({id(variable): name for name, variable in named.items()})
+
+    def body(*values: Any) -> list[Any]:
+        given, stand_ins = values[: len(arguments)], values[len(arguments) :]
+        mapping = list(zip([named[name] for name in read], stand_ins, strict=True))
+        with keras.StatelessScope(state_mapping=mapping), lowering(marking):
+            results = function.call(**dict(zip(function.inputs, given, strict=True)))
+        if set(results) != set(function.outputs):
+            raise ExportError(
+                f"The function {function.name!r} must give {list(function.outputs)}. Received: {list(results)}"
+            )
+        return [tf.identity(results[name]) for name in function.outputs]
+
+    traced = tf.function(body, input_signature=arguments + weights, autograph=False)
+    concrete = traced.get_concrete_function()
+    if any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs):
+        raise ExportError(f"The function {function.name!r} reads a variable that was not given to the exporter")
+    return traced, concrete, marking.markers
 
 
 @contextmanager
