@@ -187,6 +187,8 @@ def open_tensors(folder: Path) -> TensorFile:
 def _shards(folder: Path, index: str) -> list[str]:
     content = read_json(inside(folder, index))
     weight_map = content.get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{folder / index} has no weight_map. Received: {json.dumps(content)[:200]}")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
+        raise CheckpointError(
+            f"{folder / index} has no weight_map from tensors to files. Received: {json.dumps(content)[:200]}"
+        )
     return sorted(set(weight_map.values()))

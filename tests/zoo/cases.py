@@ -108,6 +108,7 @@ CASES = (
         "albert",
         "albert",
         {**BERT, "embedding_size": 13, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+        std=0.15,
     ),
     Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),
     Case("gpt2", "gpt2", GPT2, on_jax=True),

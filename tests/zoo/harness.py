@@ -34,10 +34,10 @@ class Loaded:
     model: Any
 
 
-def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None) -> list[Any]:
-    """Parameters `(case, task)`; those of the group for the second backend carry its mark."""
+def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_jax: bool = True) -> list[Any]:
+    """Parameters `(case, task)`; `on_jax`: those of the group for the second backend carry its mark."""
     return [
-        pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if case.on_jax else ())
+        pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if on_jax and case.on_jax else ())
         for case in cases
         for task in case.tasks
         if tasks is None or task in tasks

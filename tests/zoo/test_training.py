@@ -1,0 +1,92 @@
+"""Plain Keras training: the gradients of PyTorch, and a model that learns by `fit`."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from kerasformer import zoo
+from kerasformer.zoo._weights import variables_by_path
+from tests.zoo.cases import FIRST
+from tests.zoo.harness import assert_close, make_inputs, rows, run_reference
+
+GRADIENT_TOLERANCE = 1e-4
+"""Of the largest gradient of a tensor; gradients pass every sum of the model twice."""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the tape is TensorFlow's")
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in rows(FIRST, on_jax=False)
+        if row.values[0][1] in ("fill-mask", "text-generation", "text2text-generation")
+    ],
+)
+def test_gradients(loaded, row):
+    import tensorflow as tf
+
+    it = loaded(row)
+    inputs = make_inputs(it)
+    mask = inputs["decoder_attention_mask" if it.model.is_encoder_decoder else "attention_mask"][..., None]
+    # A loss that looks at real tokens alone, each score with a weight of its own.
+    wanted = np.random.default_rng(3).normal(size=(*mask.shape[:2], 97)).astype("float32") * mask
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(it.model(inputs) * wanted)
+    variables = variables_by_path(it.model)
+    found = tape.gradient(loss, [variable.value for variable in variables.values()])
+    gradients = {path: tf.convert_to_tensor(gradient).numpy() for path, gradient in zip(variables, found, strict=True)}
+    it.reference.zero_grad()
+    with torch.enable_grad():
+        output = it.reference(**{name: torch.tensor(value).long() for name, value in inputs.items()})
+        (output.logits * torch.tensor(wanted)).sum().backward()
+    theirs = dict(it.reference.named_parameters())
+    for table_row in it.model.rows():
+        name = (
+            table_row.tensor
+            if table_row.tensor in theirs
+            else table_row.tensor.removeprefix(it.model.backbone.names.prefix)
+        )
+        expected = theirs[name].grad.numpy()
+        actual = table_row.to_hf([gradients[path] for path in table_row.variables])
+        # The gradient of a key's bias is zero but for rounding: all scores of a query move alike.
+        if np.abs(expected).max() > 1e-3:
+            error = np.abs(actual - expected).max() / np.abs(expected).max()
+            assert error < GRADIENT_TOLERANCE, f"{name}: {error:.1e}"
+
+
+def test_fit_and_save(tmp_path):
+    size = {
+        "num_layers": 1,
+        "hidden_dim": 12,
+        "num_heads": 3,
+        "intermediate_dim": 20,
+        "vocab_size": 97,
+        "max_length": 9,
+    }
+    model = zoo.build("bert", task="text-classification", num_labels=2, **size)
+    ids = np.random.default_rng(0).integers(3, 97, (64, 6)).astype("int32")
+    labels = (ids[:, 1] > 50).astype("int32")
+    ids[:, 2:] = labels[:, None] + 3  # easy: the label is in the text
+    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss=loss, metrics=["accuracy"], jit_compile=False)
+    history = model.fit(inputs, labels, batch_size=16, epochs=10, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0] / 2 and history["accuracy"][-1] > 0.9
+    model.save_pretrained(tmp_path)
+    ours = np.asarray(model(inputs))
+    np.testing.assert_array_equal(np.asarray(zoo.load(tmp_path)(inputs)), ours)
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert_close({}, ours, run_reference(theirs, inputs).logits)
+
+
+def test_dropout_is_in_training_alone(loaded):
+    it = loaded((FIRST[-1], "text-classification"))
+    inputs = make_inputs(it)
+    still = [np.asarray(it.model(inputs)) for _ in range(2)]
+    moving = [np.asarray(it.model(inputs, training=True)) for _ in range(2)]
+    np.testing.assert_array_equal(*still)
+    assert np.abs(moving[0] - moving[1]).max() > 1e-3 and np.abs(moving[0] - still[0]).max() > 1e-3
