@@ -79,7 +79,8 @@ def _plain(value: Any) -> Any:
 
 
 def _table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    table = Table(title=title, title_justify="left")
+    console.print(f"[bold]{_escaped(title)}[/]")
+    table = Table()
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:

@@ -32,9 +32,14 @@ class KerasForward:
     def __init__(self, model: Any) -> None:
         self.model = model
 
+        def answer(inputs: Any) -> Any:
+            return model.named(model(inputs, training=False))
+
+        self._answer = _compiled(answer, model, jit_compile=False, any_length=True)
+
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Answers; see `Forward.run`."""
-        outputs = self.model.named(self.model(inputs, training=False))
+        outputs = self._answer({name: np.asarray(array, "int32") for name, array in inputs.items()})
         return {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
 
 
@@ -199,13 +204,15 @@ def _functions(model: Any, jit_compile: bool) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _compiled(function: Callable[..., Any], model: Any, jit_compile: bool) -> Callable[..., Any]:
-    """The function, compiled as the active Keras backend does it."""
+def _compiled(
+    function: Callable[..., Any], model: Any, jit_compile: bool, any_length: bool = False
+) -> Callable[..., Any]:
+    """The function, compiled as the active Keras backend does it; `any_length`: once for all shapes (TensorFlow)."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        compiled = tf.function(function, jit_compile=jit_compile, autograph=False)
+        compiled = tf.function(function, jit_compile=jit_compile, autograph=False, reduce_retracing=any_length)
         return lambda *arguments: compiled(*tf.nest.map_structure(tf.convert_to_tensor, arguments))
     if backend == "jax":
         import jax
