@@ -1,7 +1,8 @@
 """Model architectures and their checkpoints: `load` one, or `build` one from a configuration."""
 
 from kerasformer.zoo._loading import architecture, architectures, build, load, models
-from kerasformer.zoo._model import CausalLM, EncoderModel, PretrainedModel, Seq2SeqLM
+from kerasformer.zoo._model import CausalLM, EncoderModel, Seq2SeqLM
+from kerasformer.zoo._pretrained import PretrainedModel
 
 __all__ = ["CausalLM", "EncoderModel", "PretrainedModel", "Seq2SeqLM", "architectures", "build", "load", "models"]
 

@@ -11,7 +11,7 @@ import keras
 
 from kerasformer.layers import Dense, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, TransformerEmbeddings
 from kerasformer.layers.primitives import Tensor
-from kerasformer.zoo._model import Backbone
+from kerasformer.zoo._pretrained import Backbone
 
 
 class Encoded(NamedTuple):

@@ -15,7 +15,7 @@ from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, SourceError, TokenizerError, UnsupportedConfigError
 from kerasformer.zoo._config import generation_settings
-from kerasformer.zoo._model import HEAD, PretrainedModel, create
+from kerasformer.zoo._pretrained import HEAD, PretrainedModel, create
 from kerasformer.zoo._tensors import open_tensors
 from kerasformer.zoo._weights import load_weights
 

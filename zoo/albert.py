@@ -20,6 +20,7 @@ from kerasformer.zoo._heads import (
     TextClassification,
     TokenClassification,
 )
+from kerasformer.zoo._pretrained import by_task
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm
 
 
@@ -119,21 +120,6 @@ PREDICTIONS = (
 )
 
 
-class AlbertFeatures(PooledFeatures):
-    """ALBERT without head."""
-
-    backbone_type = Albert
-    architecture = "AlbertModel"
-
-
-class AlbertFillMask(FillMask):
-    """ALBERT for masked words."""
-
-    backbone_type = Albert
-    architecture = "AlbertForMaskedLM"
-    head_table = PREDICTIONS
-
-
 class AlbertPretraining(Pretraining):
     """ALBERT as it was trained: masked words, and the order of two texts."""
 
@@ -147,39 +133,13 @@ class AlbertPretraining(Pretraining):
         return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
 
 
-class AlbertTextClassification(TextClassification):
-    """ALBERT for classes of texts."""
+CLASSIFIER = dense("output", "classifier")
 
-    backbone_type = Albert
-    pooled = True
-    architecture = "AlbertForSequenceClassification"
-    head_table = dense("output", "classifier")
-
-
-class AlbertTokenClassification(TokenClassification):
-    """ALBERT for classes of tokens."""
-
-    backbone_type = Albert
-    architecture = "AlbertForTokenClassification"
-    head_table = dense("output", "classifier")
-
-
-class AlbertQuestionAnswering(QuestionAnswering):
-    """ALBERT for answers in a text."""
-
-    backbone_type = Albert
-    architecture = "AlbertForQuestionAnswering"
-    head_table = dense("output", "qa_outputs")
-
-
-MODELS = {
-    model.task: model
-    for model in (
-        AlbertFeatures,
-        AlbertFillMask,
-        AlbertPretraining,
-        AlbertTextClassification,
-        AlbertTokenClassification,
-        AlbertQuestionAnswering,
-    )
-}
+MODELS = by_task(
+    PooledFeatures.of(Albert, "AlbertModel"),
+    FillMask.of(Albert, "AlbertForMaskedLM", PREDICTIONS),
+    AlbertPretraining,
+    TextClassification.of(Albert, "AlbertForSequenceClassification", CLASSIFIER, pooled=True),
+    TokenClassification.of(Albert, "AlbertForTokenClassification", CLASSIFIER),
+    QuestionAnswering.of(Albert, "AlbertForQuestionAnswering", dense("output", "qa_outputs")),
+)

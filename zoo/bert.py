@@ -18,6 +18,7 @@ from kerasformer.zoo._heads import (
     TextClassification,
     TokenClassification,
 )
+from kerasformer.zoo._pretrained import by_task
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -92,21 +93,6 @@ PREDICTIONS = (
 )
 
 
-class BertFeatures(PooledFeatures):
-    """BERT without head."""
-
-    backbone_type = Bert
-    architecture = "BertModel"
-
-
-class BertFillMask(FillMask):
-    """BERT for masked words."""
-
-    backbone_type = Bert
-    architecture = "BertForMaskedLM"
-    head_table = PREDICTIONS
-
-
 class BertPretraining(Pretraining):
     """BERT as it was trained: masked words, and whether the second text follows the first."""
 
@@ -116,39 +102,13 @@ class BertPretraining(Pretraining):
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "cls.seq_relationship"))
 
 
-class BertTextClassification(TextClassification):
-    """BERT for classes of texts."""
+CLASSIFIER = dense("output", "classifier")
 
-    backbone_type = Bert
-    pooled = True
-    architecture = "BertForSequenceClassification"
-    head_table = dense("output", "classifier")
-
-
-class BertTokenClassification(TokenClassification):
-    """BERT for classes of tokens."""
-
-    backbone_type = Bert
-    architecture = "BertForTokenClassification"
-    head_table = dense("output", "classifier")
-
-
-class BertQuestionAnswering(QuestionAnswering):
-    """BERT for answers in a text."""
-
-    backbone_type = Bert
-    architecture = "BertForQuestionAnswering"
-    head_table = dense("output", "qa_outputs")
-
-
-MODELS = {
-    model.task: model
-    for model in (
-        BertFeatures,
-        BertFillMask,
-        BertPretraining,
-        BertTextClassification,
-        BertTokenClassification,
-        BertQuestionAnswering,
-    )
-}
+MODELS = by_task(
+    PooledFeatures.of(Bert, "BertModel"),
+    FillMask.of(Bert, "BertForMaskedLM", PREDICTIONS),
+    BertPretraining,
+    TextClassification.of(Bert, "BertForSequenceClassification", CLASSIFIER, pooled=True),
+    TokenClassification.of(Bert, "BertForTokenClassification", CLASSIFIER),
+    QuestionAnswering.of(Bert, "BertForQuestionAnswering", dense("output", "qa_outputs")),
+)

@@ -19,6 +19,7 @@ from kerasformer.zoo._heads import (
     TextClassification,
     TokenClassification,
 )
+from kerasformer.zoo._pretrained import by_task
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -80,25 +81,6 @@ class DistilBert(BidirectionalEncoder):
         ]
 
 
-class DistilBertFeatures(FeatureExtraction):
-    """DistilBERT without head."""
-
-    backbone_type = DistilBert
-    architecture = "DistilBertModel"
-
-
-class DistilBertFillMask(FillMask):
-    """DistilBERT for masked words."""
-
-    backbone_type = DistilBert
-    architecture = "DistilBertForMaskedLM"
-    head_table = (
-        *dense("dense", "vocab_transform"),
-        *norm("norm", "vocab_layer_norm"),
-        Row(("bias",), "vocab_projector.bias"),
-    )
-
-
 class DistilBertTextClassification(TextClassification):
     """DistilBERT for classes of texts; a dense layer of the head stands for the pooler."""
 
@@ -114,14 +96,6 @@ class DistilBertTextClassification(TextClassification):
         )
 
 
-class DistilBertTokenClassification(TokenClassification):
-    """DistilBERT for classes of tokens."""
-
-    backbone_type = DistilBert
-    architecture = "DistilBertForTokenClassification"
-    head_table = dense("output", "classifier")
-
-
 class DistilBertQuestionAnswering(QuestionAnswering):
     """DistilBERT for answers in a text."""
 
@@ -134,13 +108,16 @@ class DistilBertQuestionAnswering(QuestionAnswering):
         return ClassificationHead(2, dropout=self.config.answer_dropout, name="head")
 
 
-MODELS = {
-    model.task: model
-    for model in (
-        DistilBertFeatures,
-        DistilBertFillMask,
-        DistilBertTextClassification,
-        DistilBertTokenClassification,
-        DistilBertQuestionAnswering,
-    )
-}
+PREDICTIONS = (
+    *dense("dense", "vocab_transform"),
+    *norm("norm", "vocab_layer_norm"),
+    Row(("bias",), "vocab_projector.bias"),
+)
+
+MODELS = by_task(
+    FeatureExtraction.of(DistilBert, "DistilBertModel"),
+    FillMask.of(DistilBert, "DistilBertForMaskedLM", PREDICTIONS),
+    DistilBertTextClassification,
+    TokenClassification.of(DistilBert, "DistilBertForTokenClassification", dense("output", "classifier")),
+    DistilBertQuestionAnswering,
+)

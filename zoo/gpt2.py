@@ -27,7 +27,8 @@ from kerasformer.layers import (
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._heads import CausalClassification, CausalFeatures
-from kerasformer.zoo._model import Backbone, CausalLM
+from kerasformer.zoo._model import CausalLM
+from kerasformer.zoo._pretrained import Backbone, by_task
 from kerasformer.zoo._weights import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
@@ -176,26 +177,8 @@ class Gpt2(Backbone):
         ]
 
 
-class Gpt2CausalLM(CausalLM):
-    """GPT-2 for generation."""
-
-    backbone_type = Gpt2
-    architecture = "GPT2LMHeadModel"
-
-
-class Gpt2Features(CausalFeatures):
-    """GPT-2 without head."""
-
-    backbone_type = Gpt2
-    architecture = "GPT2Model"
-
-
-class Gpt2TextClassification(CausalClassification):
-    """GPT-2 for classes of texts."""
-
-    backbone_type = Gpt2
-    architecture = "GPT2ForSequenceClassification"
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
-
-
-MODELS = {model.task: model for model in (Gpt2CausalLM, Gpt2Features, Gpt2TextClassification)}
+MODELS = by_task(
+    CausalLM.of(Gpt2, "GPT2LMHeadModel"),
+    CausalFeatures.of(Gpt2, "GPT2Model"),
+    CausalClassification.of(Gpt2, "GPT2ForSequenceClassification", [Row(("kernel",), "score.weight", transpose=True)]),
+)

@@ -30,7 +30,8 @@ from kerasformer.layers import (
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._heads import FeatureExtraction
-from kerasformer.zoo._model import Backbone, Seq2SeqLM
+from kerasformer.zoo._model import Seq2SeqLM
+from kerasformer.zoo._pretrained import Backbone, by_task
 from kerasformer.zoo._tensors import TensorFile
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
 
@@ -311,4 +312,4 @@ class T5Features(FeatureExtraction):
     optional_names = ()
 
 
-MODELS = {model.task: model for model in (T5Seq2SeqLM, T5Features)}
+MODELS = by_task(T5Seq2SeqLM, T5Features)

@@ -1,0 +1,276 @@
+"""What all models share: a backbone and a head, a weight table, files in Hugging Face's format, a `.keras` file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer.bundle import ModelInfo
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import InputError, require
+from kerasformer.layers.primitives import Tensor
+from kerasformer.swap import staging
+from kerasformer.zoo._config import Config
+from kerasformer.zoo._tensors import TensorFile
+from kerasformer.zoo._weights import Names, Row, hf_tensors, nested
+
+HEAD = "head/"
+"""Path below the model under which the variables of a task's head lie."""
+
+Inputs = Mapping[str, Any]
+
+
+class PretrainedModel(keras.Model):
+    """A Transformer for one task.
+
+    A subclass names its parts; `build()` creates every variable at once.
+
+    Attributes:
+        task: Hugging Face's task name.
+        architecture: Class name in `transformers`, for `config.json`.
+        backbone_type: The layer without head.
+        optional_names: Arrays that it takes too, and no pipeline gives.
+        bare: Saved without the prefix of the backbone's tensors, as models without head are.
+        head_table: Weight table of the head, Keras paths below `head/`.
+        generates: Writes token after token, with a cache, rather than answering at once.
+        output_name: Hugging Face's name of what `call` gives.
+        tokenizer: Set by `zoo.load`.
+        generation_config: Set by `zoo.load`.
+    """
+
+    task: ClassVar[str]
+    architecture: ClassVar[str]
+    backbone_type: ClassVar[Any]
+    optional_names: ClassVar[tuple[str, ...]] = ("position_ids",)
+    bare: ClassVar[bool] = False
+    head_table: ClassVar[Sequence[Row]] = ()
+    is_encoder_decoder: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
+    output_name: ClassVar[str] = "logits"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Lets Keras find every model by name when it opens a `.keras` file."""
+        super().__init_subclass__(**kwargs)
+        keras.saving.register_keras_serializable("kerasformer")(cls)
+
+    @classmethod
+    def of(cls, backbone_type: Any, architecture: str, head_table: Sequence[Row] = (), **attributes: Any) -> type[Self]:
+        """This task for an architecture that does it as usual.
+
+        Args:
+            backbone_type: The layer without head.
+            architecture: Class name in `transformers`.
+            head_table: Weight table of the head.
+            attributes: Other attributes of the class, such as `pooled=True`.
+
+        Returns:
+            A subclass, named after both: `BertFillMask`.
+        """
+        own = {"backbone_type": backbone_type, "architecture": architecture, "head_table": tuple(head_table)}
+        documented = {"__module__": backbone_type.__module__, "__doc__": cls.__doc__}
+        return type(f"{backbone_type.__name__}{cls.__name__}", (cls,), {**documented, **own, **attributes})
+
+    def __init__(self, config: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.head: Any = None
+        self.tokenizer: Any = None
+        self.generation_config = GenerationConfig()
+        self.new_variables: tuple[str, ...] = ()
+        self._generator: Any = None
+        self.backbone = self.make_backbone()
+        self.head = self.make_head()
+
+    def make_backbone(self) -> keras.layers.Layer:
+        """The layer without head."""
+        return self.backbone_type(self.config, name="backbone")
+
+    def make_head(self) -> keras.layers.Layer | None:
+        """The layer above the backbone, named `head`; `None` if the backbone is all."""
+        return None
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates every variable."""
+        self.backbone.build(None)
+        if self.head is not None:
+            self.head.build((None, None, self.config.hidden_dim))
+
+    def rows(self, bare: bool = False) -> list[Row]:
+        """The weight table of this model; `bare` leaves the prefix of the backbone's tensors out."""
+        prefix = "" if bare else self.backbone_type.names.prefix
+        return [*nested(self.backbone.rows(), "backbone/", prefix), *nested(self.head_rows(), HEAD)]
+
+    def head_rows(self) -> list[Row]:
+        """Those rows of `head_table` that this model has."""
+        return list(self.head_table)
+
+    @classmethod
+    def parts(cls, tensors: TensorFile) -> dict[str, Any]:
+        """Constructor arguments for parts that a checkpoint with these tensors, a collection of names, has or lacks."""
+        return {}
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Arrays that `call` takes."""
+        names: tuple[str, ...] = self.backbone_type.input_names
+        return names
+
+    def checked(self, inputs: Inputs) -> dict[str, Tensor]:
+        """The inputs as int32 tensors.
+
+        Raises:
+            InputError: no dictionary, an unknown name, or no `input_ids`.
+        """
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"{type(self).__name__} takes a dictionary of int32 arrays, {', '.join(self.input_names)}. "
+                f"Received: {type(inputs).__name__}"
+            )
+        allowed = {*self.input_names, *self.optional_names}
+        unknown = sorted(set(inputs) - allowed)
+        missing = sorted({"input_ids"} - set(inputs))
+        if unknown or missing:
+            raise InputError(
+                f"{type(self).__name__} takes {', '.join(self.input_names)}. Received: {', '.join(inputs) or 'nothing'}"
+            )
+        return {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
+
+    def named(self, output: Any) -> dict[str, Tensor]:
+        """What `call` gave, under Hugging Face's names: what bundles give, and so what pipelines read."""
+        return {self.output_name: output}
+
+    def info(self, task: str | None = None) -> ModelInfo:
+        """All that a pipeline or a bundle needs to know of this model."""
+        config, settings = self.config, self.generation_config.to_dict()
+        eos = settings.get("eos_token_id", config.eos_token_id)
+        return ModelInfo(
+            task=task or self.task,
+            model_type=config.model_type,
+            name=self.name,
+            labels=config.labels if self.has_labels else (),
+            problem_type=config.problem_type if self.has_labels else None,
+            max_length=self.max_length,
+            vocab_size=config.vocab_size,
+            is_encoder_decoder=self.is_encoder_decoder,
+            pad_token_id=settings.get("pad_token_id", config.pad_token_id),
+            bos_token_id=settings.get("bos_token_id", config.bos_token_id),
+            decoder_start_token_id=settings.get("decoder_start_token_id"),
+            eos_token_id=() if eos is None else tuple(np.atleast_1d(eos).tolist()),
+            task_prefixes=self.task_prefixes,
+            input_names=self.input_names,
+            generation=settings,
+        )
+
+    has_labels: ClassVar[bool] = False
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest text in tokens, or `None` if positions have no end."""
+        return getattr(self.config, "max_length", None)
+
+    @property
+    def task_prefixes(self) -> dict[str, str]:
+        """What the checkpoint puts before a text, by task."""
+        specific = self.config.task_specific_params or {}
+        return {task: values["prefix"] for task, values in specific.items() if values.get("prefix")}
+
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+        """Writes the model in Hugging Face's format; `transformers` loads the folder to equal outputs.
+
+        Args:
+            folder: Each file is written aside and moved into place; other files there are left alone.
+            dtype: `"float16"` halves the file; `None` keeps the variables' own.
+        """
+        folder = Path(folder)
+        safetensors_numpy = require("safetensors.numpy", "tensorflow")
+        with staging(folder) as aside:
+            tensors = {
+                name: np.ascontiguousarray(value if dtype is None else value.astype(dtype))
+                for name, value in hf_tensors(self, self.rows(self.bare))
+            }
+            safetensors_numpy.save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+            content = {"architectures": [self.architecture], **self.config.to_hf()}
+            content["dtype"] = dtype or next(iter(tensors.values())).dtype.name
+            _write_json(aside / "config.json", content)
+            if self.generates:
+                _write_json(aside / "generation_config.json", self.generation_config.to_dict())
+            if self.tokenizer is not None:
+                self.tokenizer.save(aside)
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in sorted(aside.iterdir()):
+                path.replace(folder / path.name)
+        return folder
+
+    def export(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Keras' own export would write a file without cache and without check."""
+        raise InputError(
+            "model.export is not supported. Use kerasformer.export.export(model, folder, format='tflite' or 'onnx')"
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {"name": self.name, "dtype": self.dtype_policy.name, "config": self.config.to_hf()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> PretrainedModel:
+        """A model from `get_config`, with every variable created."""
+        rest = {name: value for name, value in config.items() if name not in ("config", "dtype")}
+        return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **rest)
+
+
+def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
+    """The models of an architecture, each under its task."""
+    return {kind.task: kind for kind in kinds}
+
+
+def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build: bool = True, **kwargs: Any) -> Any:
+    """A model with this dtype policy, with every variable created if `build`."""
+    with _policy(dtype):
+        model = kind(config, **kwargs)
+    if build:
+        model.build()
+    return model
+
+
+@contextmanager
+def _policy(dtype: Any) -> Iterator[None]:
+    """Layers that are made here have this dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(before if dtype is None else dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+class Backbone(keras.layers.Layer):
+    """A Transformer without head.
+
+    Attributes:
+        config_type: Its configuration.
+        names: How checkpoints spell its tensors.
+        input_names: Arrays that describe a text.
+    """
+
+    config_type: ClassVar[type[Config]]
+    names: ClassVar[Names] = Names()
+    input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
+
+    def __init__(self, config: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def rows(self) -> list[Row]:
+        """The weight table, Keras paths below the backbone."""
+        raise InputError(f"{type(self).__name__} has no weight table")
