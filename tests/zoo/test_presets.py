@@ -1,0 +1,81 @@
+"""The presets that ship: small, complete, and as good on every engine as in Keras."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer import sources
+from kerasformer.zoo._tensors import open_tensors
+
+SAMPLE = Path(__file__).parents[1] / "data" / "sentence_polarity_sample.tsv"
+PRESETS = {"sentiment-bert", "story-gpt2", "summarizer-t5"}
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rows = [line.split("\t") for line in SAMPLE.read_text(encoding="utf-8").splitlines()]
+    return [text for _, text in rows], np.array([int(label) for label, _ in rows])
+
+
+@pytest.fixture(scope="module")
+def sentiment():
+    return kf.zoo.load("sentiment-bert")
+
+
+def labels(pipe, texts):
+    return np.array([answer["label"] == "positive" for answer in pipe(texts, batch_size=16)])
+
+
+def test_all_are_there_and_together_at_most_16_mb():
+    assert set(sources.presets()) == PRESETS
+    files = [path for name in PRESETS for path in sources.resolve(name).iterdir()]
+    assert sum(path.stat().st_size for path in files) <= 16e6
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_preset_is_complete(name):
+    folder = sources.resolve(name)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense:")
+    assert "not good for" in card.lower()
+    assert (folder / "train.py").is_file()
+    tensors = open_tensors(folder)
+    assert {tensors.read(name).dtype.name for name in tensors.names()} == {"float16"}
+    assert kf.zoo.load(name).tokenizer is not None
+
+
+def test_the_classifier_knows_praise_from_blame(sentiment, sentences):
+    texts, expected = sentences
+    assert (labels(kf.pipeline("text-classification", sentiment), texts) == expected).mean() >= 0.78
+
+
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_in_8_bits_the_labels_stay(format, sentiment, sentences, tmp_path):
+    texts, expected = sentences
+    wanted = labels(kf.pipeline("text-classification", sentiment), texts)
+    folder = kf.export.export(sentiment, tmp_path / "bundle", format, "int8", lengths=(32, 128))
+    received = labels(kf.pipeline("text-classification", folder), texts)
+    assert (received == wanted).mean() >= 0.98
+    assert abs((received == expected).mean() - (wanted == expected).mean()) <= 0.005 + 1 / len(texts)
+
+
+def test_the_writer_writes_words_and_the_same_with_the_same_seed():
+    model = kf.zoo.load("story-gpt2")
+    texts = [model.generate("The old man", max_new_tokens=20, top_k=20, seed=1, jit_compile=False) for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("The old man")
+    assert len(set(texts[0].split())) > 6
+
+
+def test_the_summarizer_writes_a_short_line():
+    pipe = kf.pipeline("summarization", "summarizer-t5")
+    text = (
+        "This package contains a small program that reads a text file and counts how often each word occurs in it. "
+        "The result is printed as a table that is sorted by frequency."
+    )
+    summary = pipe(text)[0]["summary_text"]
+    assert 0 < len(summary.split()) < len(text.split()) / 2
