@@ -1,0 +1,551 @@
+"""Whole exports: a row of the table, a format and a recipe make a bundle, which is then used as its users would."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import onnx
+import pytest
+
+import kerasformer as kf
+from kerasformer import bundle, decoding, errors
+from kerasformer.errors import (
+    BundleError,
+    CapacityError,
+    ExportError,
+    ExportMismatchError,
+    InputError,
+    TokenizerError,
+)
+from kerasformer.export import build, flatbuffer, onnx_weights, texts
+from kerasformer.runtime import open_engine
+from kerasformer.runtime.fidelity import compare
+from kerasformer.tokenization.truncation import TruncationWarning
+from tests.export.text_models import ROWS
+from tests.pipelines.agreement import assert_same
+
+LENGTHS, CAPACITY = (16, 64), 64
+TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!", "A clumsy, cold film."]
+GENERATING = [name for name, row in ROWS.items() if "generation" in row.task]
+FORMATS = ["tflite", "onnx"]
+
+# What a task's pipeline is asked; texts of unequal length, more than go through the model at once.
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "text-classification": lambda pipe: pipe(TEXTS, top_k=None, batch_size=3),
+    "token-classification": lambda pipe: [
+        pipe(TEXTS, aggregation_strategy=way, batch_size=3, ignore_labels=()) for way in ("none", "first")
+    ],
+    "question-answering": lambda pipe: pipe(
+        question=["Who plays?", "When?"], context=[texts.READING[0], TEXTS[1]], top_k=3, doc_stride=4
+    ),
+    "fill-mask": lambda pipe: pipe(["The [MASK] is closed.", "What [MASK] is [MASK]?"], top_k=3),
+    "feature-extraction": lambda pipe: [
+        pipe(TEXTS, pooling="mean", normalize=True).ravel().tolist(),
+        [states.ravel().tolist() for states in pipe(TEXTS[:2])],
+    ],
+    "text-generation": lambda pipe: [
+        pipe(TEXTS, max_new_tokens=8, batch_size=3),
+        pipe(TEXTS[:2], max_new_tokens=6, num_beams=3, num_return_sequences=2, return_full_text=False),
+        "".join(pipe.stream(TEXTS[0], max_new_tokens=8)),
+        pipe(TEXTS[1], max_new_tokens=8, temperature=0.8, seed=5),
+    ],
+    "text2text-generation": lambda pipe: [
+        pipe(TEXTS, max_new_tokens=8, batch_size=3),
+        pipe(TEXTS[:2], max_new_tokens=6, num_beams=3, num_return_sequences=2),
+        "".join(pipe.stream(TEXTS[0], max_new_tokens=8)),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def models() -> Callable[[str], Any]:
+    """A function from the name of a row to its model, made once."""
+    made: dict[str, Any] = {}
+    return lambda name: made.setdefault(name, None) or made.update({name: ROWS[name].model()}) or made[name]
+
+
+@pytest.fixture(scope="module")
+def exported(models, tmp_path_factory) -> Callable[..., Path]:
+    """A function from row, format and recipe to a bundle, made once; tests must not change it."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def make(name: str, format: str, quantize: str = "none") -> Path:
+        key = (name, format, quantize)
+        if key not in made:
+            model = models(name)
+            folder = tmp_path_factory.mktemp("bundle") / "-".join(key)
+            capacity = CAPACITY if model.generates else None
+            recipe = ROWS[name].recipe(quantize)
+            made[key] = kf.export.export(model, folder, format, recipe, lengths=LENGTHS, capacity=capacity)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def answers(models) -> Callable[[str], Any]:
+    """A function from the name of a row to what Keras answers."""
+    made: dict[str, Any] = {}
+
+    def answer(name: str) -> Any:
+        if name not in made:
+            made[name] = CALLS[ROWS[name].task](kf.pipeline(None, models(name)))
+        return made[name]
+
+    return answer
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ROWS)
+def test_f32_answers_are_those_of_keras(name, format, exported, answers):
+    folder = exported(name, format)
+    figures = bundle.read(folder).fidelity
+    assert figures["max_error"] <= 1e-4
+    assert figures["agreement"] == 1.0 and figures["answers"] >= 32
+    assert figures["generated"] == (1.0 if name in GENERATING else None)
+    pipe = kf.pipeline(None, folder)
+    assert (pipe.task, pipe.engine) == (ROWS[name].task, {"tflite": "litert", "onnx": "onnx"}[format])
+    assert_same(CALLS[pipe.task](pipe), answers(name))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ROWS)
+def test_int8_is_small_and_faithful(name, format, exported):
+    folder = exported(name, format, "int8")
+    manifest, row = bundle.read(folder), ROWS[name]
+    assert manifest.recipe["name"] == "int8"
+    assert manifest.fidelity["max_error"] <= 0.15
+    assert manifest.fidelity["agreement"] >= row.min_agreement
+    assert manifest.fidelity["max_error"] > 1e-4, "nothing was quantized"
+    assert model_bytes(folder) < 0.65 * model_bytes(exported(name, format))
+    if "classification" in name:  # or agreement would say nothing
+        indices = bundle.read_references(folder)["output.logits.indices"][..., 0]
+        assert len(np.unique(indices)) > 1
+    again = compare(open_engine(folder, manifest), bundle.read_references(folder))
+    assert again.agreement == manifest.fidelity["agreement"]
+    assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
+    CALLS[row.task](kf.pipeline(None, folder))
+
+
+def model_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", GENERATING)
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"num_beams": 3, "length_penalty": 2.0}], ids=str)
+def test_tokens_are_those_of_keras(name, format, settings, exported, models):
+    model, step = models(name), open_engine(exported(name, format))
+    ids = np.random.default_rng(4).integers(3, model.config.vocab_size, (3, 11)).astype("int32")
+    mask = (np.arange(11) >= np.array([[0], [4], [9]])).astype("int32")  # prompts of 11, 7 and 2 tokens
+    if model.is_encoder_decoder:
+        mask = mask[:, ::-1]
+    config = model.generation_config.replace(max_new_tokens=12, **settings)
+    received = decoding.generate(step, ids, mask, config).sequences
+    expected = model.generate(ids, attention_mask=mask, max_new_tokens=12, jit_compile=False, **settings)
+    assert [row.tolist() for row in received] == [row.tolist() for row in expected]
+    assert len({tuple(row.tolist()) for row in expected}) > 1
+    for row in range(3):  # nor does a row depend on its neighbours
+        alone = decoding.generate(step, ids[row : row + 1, mask[row] > 0], None, config).sequences[0]
+        assert alone.tolist() == received[row].tolist()
+
+
+# Names and shapes, as foreign runtimes read them. D: size of a head.
+
+
+def gpt2_caches(length: Any) -> dict[str, tuple[Any, ...]]:
+    return {f"kv_cache_{kind}_{layer}": (1, 3, length, 24) for layer in (0, 1) for kind in "kv"}
+
+
+TFLITE: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "bert-text-classification": {
+        f"forward_{n}": (
+            {"input_ids": (1, n), "attention_mask": (1, n), "token_type_ids": (1, n)},
+            {"logits": (1, 5)},
+        )
+        for n in LENGTHS
+    },
+    "distilbert-text-classification": {
+        f"forward_{n}": ({"input_ids": (1, n), "attention_mask": (1, n)}, {"logits": (1, 5)}) for n in LENGTHS
+    },
+    "bert-question-answering": {
+        f"forward_{n}": (
+            {"input_ids": (1, n), "attention_mask": (1, n), "token_type_ids": (1, n)},
+            {"start_logits": (1, n), "end_logits": (1, n)},
+        )
+        for n in LENGTHS
+    },
+    "gpt2-text-generation": {
+        **{
+            f"prefill_{n}": (
+                {"tokens": (1, n), "input_pos": (n,), **gpt2_caches(CAPACITY)},
+                gpt2_caches(CAPACITY),
+            )
+            for n in (8, 64)
+        },
+        "decode": (
+            {"tokens": (1, 1), "input_pos": (1,), **gpt2_caches(CAPACITY)},
+            {"logits": (1, 1, 320), **gpt2_caches(CAPACITY)},
+        ),
+    },
+    "t5-text2text-generation": {
+        **{
+            f"encode_{n}": (
+                {"input_ids": (1, n), "attention_mask": (1, n)},
+                {f"cross_{kind}_{layer}": (1, 3, 64, 24) for layer in (0, 1) for kind in "kv"},
+            )
+            for n in LENGTHS
+        },
+        "decode": (
+            {
+                "tokens": (1, 1),
+                "input_pos": (1,),
+                "encoder_mask": (1, 64),
+                **gpt2_caches(CAPACITY),
+                **{f"cross_{kind}_{layer}": (1, 3, 64, 24) for layer in (0, 1) for kind in "kv"},
+            },
+            {"logits": (1, 1, 170), **gpt2_caches(CAPACITY)},
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+@pytest.mark.parametrize("name", TFLITE)
+def test_signatures_of_the_tflite_file(name, quantize, exported):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    model = interpreter.Interpreter(str(exported(name, "tflite", quantize) / "model.tflite"))
+    assert set(model.get_signature_list()) == set(TFLITE[name])
+    for signature, (inputs, outputs) in TFLITE[name].items():
+        runner = model.get_signature_runner(signature)
+        for details, expected in ((runner.get_input_details(), inputs), (runner.get_output_details(), outputs)):
+            assert {key: tuple(value["shape"].tolist()) for key, value in details.items()} == expected
+            for key, value in details.items():
+                whole = key in ("tokens", "input_pos", "encoder_mask") or key.endswith(("_ids", "attention_mask"))
+                assert value["dtype"] == (np.int32 if whole else np.float32), key
+
+
+def past(prefix: str, parts: dict[str, str]) -> dict[str, tuple[Any, ...]]:
+    return {
+        f"{prefix}.{layer}{part}.{kind}": ("batch_size", 3, length, 24)
+        for layer in (0, 1)
+        for part, length in parts.items()
+        for kind in ("key", "value")
+    }
+
+
+READ = ("batch_size", "sequence_length")
+ONNX: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "bert-text-classification": {
+        "model": (
+            {"input_ids": READ, "attention_mask": READ, "token_type_ids": READ},
+            {"logits": ("batch_size", 5)},
+        )
+    },
+    "distilbert-text-classification": {
+        "model": ({"input_ids": READ, "attention_mask": READ}, {"logits": ("batch_size", 5)})
+    },
+    "bert-token-classification": {
+        "model": ({"input_ids": READ, "attention_mask": READ, "token_type_ids": READ}, {"logits": (*READ, 5)})
+    },
+    "bert-feature-extraction": {
+        "model": (
+            {"input_ids": READ, "attention_mask": READ, "token_type_ids": READ},
+            {"last_hidden_state": (*READ, 72)},
+        )
+    },
+    "gpt2-text-generation": {
+        "model": (
+            {
+                "input_ids": READ,
+                "attention_mask": ("batch_size", "total_sequence_length"),
+                "position_ids": READ,
+                **past("past_key_values", {"": "past_sequence_length"}),
+            },
+            {"logits": (*READ, 320), **past("present", {"": "total_sequence_length"})},
+        )
+    },
+    "t5-text2text-generation": {
+        "encoder_model": (
+            dict.fromkeys(("input_ids", "attention_mask"), ("batch_size", "encoder_sequence_length")),
+            {"last_hidden_state": ("batch_size", "encoder_sequence_length", 64)},
+        ),
+        "decoder_model_merged": (
+            {
+                "encoder_attention_mask": ("batch_size", "encoder_sequence_length"),
+                "input_ids": ("batch_size", "decoder_sequence_length"),
+                "encoder_hidden_states": ("batch_size", "encoder_sequence_length", 64),
+                **past(
+                    "past_key_values",
+                    {".decoder": "past_decoder_sequence_length", ".encoder": "past_encoder_sequence_length"},
+                ),
+            },
+            {
+                "logits": ("batch_size", "decoder_sequence_length", 170),
+                **past(
+                    "present",
+                    {".decoder": "present_decoder_sequence_length", ".encoder": "encoder_sequence_length"},
+                ),
+            },
+        ),
+    },
+}
+
+
+def declared(values: Any) -> dict[str, tuple[Any, ...]]:
+    return {value.name: tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim) for value in values}
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+@pytest.mark.parametrize("name", ONNX)
+def test_inputs_and_outputs_of_the_onnx_files(name, quantize, exported):
+    folder = exported(name, "onnx", quantize) / "onnx"
+    suffix = {"none": "", "int8": "_quantized"}[quantize]
+    assert {path.name for path in folder.iterdir()} == {f"{part}{suffix}.onnx" for part in ONNX[name]}
+    for part, (inputs, outputs) in ONNX[name].items():
+        graph = onnx.load(str(folder / f"{part}{suffix}.onnx")).graph
+        assert list(declared(graph.input).items()) == list(inputs.items())  # optimum goes by the order
+        assert declared(graph.output) == outputs
+        for value in (*graph.input, *graph.output):
+            whole = value.name.endswith(("_ids", "attention_mask"))
+            expected = onnx.TensorProto.INT64 if whole else onnx.TensorProto.FLOAT
+            assert value.type.tensor_type.elem_type == expected, value.name
+        domains = {node.domain for node in graph.node}
+        assert domains <= {"", "ai.onnx", "com.microsoft"}
+        assert not {"If", "Loop", "Scan"} & {node.op_type for node in graph.node}
+
+
+# What a bundle holds.
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_bundle_is_complete(format, exported, models):
+    folder, model = exported("t5-text2text-generation", format), models("t5-text2text-generation")
+    manifest = bundle.read(folder)
+    assert {"config.json", "generation_config.json", "tokenizer.json", "references.npz", "README.md"} <= set(
+        manifest.files
+    )
+    assert set(manifest.files) == {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    } - {"kerasformer.json"}
+    assert (manifest.capacity, manifest.encoder_capacity, manifest.info.max_length) == (CAPACITY, 64, 64)
+    assert manifest.info.decoder_start_token_id == 0 and manifest.info.eos_token_id == (1,)
+    assert {"kerasformer", "keras", "tensorflow"} <= set(manifest.versions)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == [model.architecture] and config["d_kv"] == 24
+
+
+@pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_card_names_what_is_there(name, format, exported):
+    folder = exported(name, format)
+    card, manifest = (folder / "README.md").read_text(), bundle.read(folder)
+    for signature_name, signature in manifest.signatures.items():
+        assert f"`{signature_name}` in `{signature.file}`" in card
+        for tensor, info in {**signature.inputs, **signature.outputs}.items():
+            layers = [part for part in tensor.replace(".", "_").split("_") if part.isdigit()]
+            if not layers or layers == ["0"]:
+                assert f"| `{tensor}` | {info.dtype} | `[{', '.join(map(str, info.shape))}]` |" in card
+    assert f'kf.pipeline("{manifest.info.task}"' in card
+    assert f"on {manifest.fidelity['answers']} answers" in card
+    code = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
+    exec(compile(code, "card", "exec"), {})
+
+
+def test_texts_of_the_users_own(models, tmp_path):
+    model = models("bert-feature-extraction")
+    own = ["A good dictionary.", "Rain, rain and wind from the sea, and then the end."]
+    folder = kf.export.export(model, tmp_path / "own", "onnx", texts=own)
+    references = bundle.read_references(folder)
+    rows = [
+        ids[mask > 0].tolist()
+        for ids, mask in zip(references["input.input_ids"], references["input.attention_mask"], strict=True)
+    ]
+    assert rows == [model.tokenizer.encode(text) for text in own]
+
+
+def test_a_checkpoint_becomes_a_summarizer(models, tmp_path):
+    model = models("t5-text2text-generation")
+    source = model.save_pretrained(tmp_path / "checkpoint")
+    stages: list[str] = []
+    folder = kf.export.export(
+        source, tmp_path / "out", "onnx", task="summarization", capacity=32, lengths=(24,),
+        progress=lambda stage, done, total: stages.append(stage),
+    )  # fmt: skip
+    assert list(dict.fromkeys(stages)) == ["trace and convert", "write weights", "answer with Keras", "verify"]
+    pipe = kf.pipeline(source=folder)
+    assert pipe.task == "summarization"
+    assert list(pipe(TEXTS[0], max_new_tokens=3)[0]) == ["summary_text"]
+
+
+def test_a_model_without_tokenizer(tmp_path):
+    model = ROWS["bert-text-classification"].model()
+    model.tokenizer = None
+    folder = kf.export.export(model, tmp_path / "bare", "onnx")
+    assert bundle.read(folder).fidelity["answers"] == len(texts.READING)
+    with pytest.raises(TokenizerError):
+        kf.pipeline(None, folder)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["bert-text-classification", "t5-text2text-generation"])
+def test_texts_longer_than_the_bundle(name, format, exported):
+    pipe = kf.pipeline(None, exported(name, format), num_threads=1)
+    long = " ".join(texts.READING[:6])
+    with pytest.raises(CapacityError, match="at most 64 tokens"):
+        pipe([TEXTS[0], long])
+    with pytest.warns(TruncationWarning):
+        assert len(pipe([TEXTS[0], long], truncation=True)) == 2
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp_path, monkeypatch):
+    """One matrix of the model is stored with a scale that is a quarter of the right one."""
+    corrupted = []
+
+    def wrong_blocks(value: np.ndarray, scale: Any) -> Any:
+        if scale is not None and value.shape == (288, 72) and not corrupted:
+            corrupted.append(value.shape)
+            scale = 4 * scale
+        return blocks(value, scale)
+
+    def wrong_quantize(matrix: np.ndarray, block: int) -> Any:
+        data, scales = quantize(matrix, block)
+        if matrix.shape == (288, 72) and not corrupted:
+            corrupted.append(matrix.shape)
+            data = ((data.astype("int32") - 128) // 4 + 128).astype("uint8")
+        return data, scales
+
+    blocks, quantize = flatbuffer._blocks, onnx_weights.quantize
+    monkeypatch.setattr(flatbuffer, "_blocks", wrong_blocks)
+    monkeypatch.setattr(onnx_weights, "quantize", wrong_quantize)
+    with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of 32 answers"):
+        kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8", lengths=LENGTHS)
+    assert corrupted == [(288, 72)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_destination(exported, models, tmp_path, monkeypatch):
+    model = models("bert-text-classification")
+    folder = shutil.copytree(exported("bert-text-classification", "onnx"), tmp_path / "out")
+    before = bundle.checksums(folder)
+    with pytest.raises(BundleError, match="overwrite"):
+        kf.export.export(model, folder, "onnx")
+    with monkeypatch.context() as broken, pytest.raises(ExportMismatchError):
+        broken.setattr(build, "verify", _refuse)
+        kf.export.export(model, folder, "onnx", overwrite=True)
+    assert bundle.checksums(folder) == before
+    kf.export.export(model, folder, "onnx", "int8", overwrite=True)
+    assert bundle.read(folder).recipe["name"] == "int8"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter.txt").write_text("Dear friend")
+    with pytest.raises(BundleError):
+        kf.export.export(model, other, "onnx", overwrite=True)
+    assert [path.name for path in other.iterdir()] == ["letter.txt"]
+
+
+def _refuse(*arguments: Any) -> None:
+    raise ExportMismatchError("refused")
+
+
+BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx. Received: 'coreml'"),
+    ("bert-text-classification", {"quantize": "int3"}, ExportError, "none, int8. Received: 'int3'"),
+    ("bert-text-classification", {"task": "fill-mask"}, InputError, "for text-classification. Received: task="),
+    ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),
+    ("bert-text-classification", {"lengths": ()}, InputError, "one or more"),
+    ("bert-text-classification", {"lengths": (0, 16)}, InputError, "at least 1"),
+    ("bert-text-classification", {"lengths": (16, 65)}, InputError, r"between 1 and 64. Received: \[16, 65\]"),
+    ("bert-text-classification", {"texts": "Rain."}, InputError, "list of one or more texts"),
+    ("bert-text-classification", {"texts": []}, InputError, "list of one or more texts"),
+    ("gpt2-text-generation", {"capacity": 97}, InputError, "between 2 and 96. Received: capacity=97"),
+    ("gpt2-text-generation", {"capacity": 1}, InputError, "between 2 and 96"),
+    ("gpt2-text-generation", {"task": "summarization"}, InputError, "for text-generation"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "error", "message"), BAD, ids=lambda value: str(value)[:40])
+def test_wishes_that_cannot_be(name, options, error, message, models, tmp_path):
+    with pytest.raises(error, match=message):
+        kf.export.export(models(name), tmp_path / "out", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sources_that_are_no_models(tmp_path):
+    for source in (keras.Sequential([keras.layers.Dense(2)]), 3):
+        with pytest.raises(ExportError, match=f"Received: {type(source).__name__}"):
+            kf.export.export(source, tmp_path / "out")
+    with pytest.raises(errors.SourceError):
+        kf.export.export(tmp_path / "nothing", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_changed_bundle_is_refused(format, exported, tmp_path):
+    folder = shutil.copytree(exported("gpt2-text-generation", format), tmp_path / "changed")
+    manifest = bundle.read(folder)
+    for name in ("tokenizer.json", manifest.signatures[next(iter(manifest.signatures))].file):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
+        with pytest.raises(BundleError, match=f"{name} must have sha256"):
+            kf.pipeline(None, folder)
+        (folder / name).write_bytes(content)
+    assert kf.pipeline(None, folder)(TEXTS[0], max_new_tokens=2)
+    (folder / "README.md").unlink()
+    with pytest.raises(BundleError, match=r"README\.md is missing"):
+        kf.pipeline(None, folder)
+
+
+def test_the_wrong_task_for_a_bundle(exported):
+    with pytest.raises(InputError, match="for text-generation"):
+        kf.pipeline("summarization", exported("gpt2-text-generation", "onnx"))
+    assert kf.pipeline("translation", exported("t5-text2text-generation", "onnx")).task == "translation"
+
+
+# Keras on another backend: the work is done by a child process.
+
+CHILD = """
+import sys
+import keras, kerasformer as kf
+from tests.export.text_models import ROWS
+assert keras.backend.backend() == "jax"
+model = ROWS["bert-text-classification"].model()
+lengths = (16, 32)
+folder = kf.export.export(model, sys.argv[1], "tflite", "int8", lengths=lengths, texts=["Rain.", "No\\nsea"])
+texts = ["The train to Vienna leaves.", "What a waste!"]
+ours, theirs = kf.pipeline(None, model)(texts, top_k=None), kf.pipeline(None, folder)(texts, top_k=None)
+assert [row[0]["label"] for row in ours] == [row[0]["label"] for row in theirs], (ours, theirs)
+"""
+
+
+def test_export_under_another_backend(tmp_path):
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path / "out")], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    manifest = bundle.read(tmp_path / "out")
+    assert set(manifest.signatures) == {"forward_16", "forward_32"}
+    assert (manifest.recipe["name"], manifest.fidelity["answers"]) == ("int8", 2)
+    assert manifest.info.max_length == 32
+
+
+def test_a_childs_error_keeps_its_type():
+    log = "Traceback …\n  raise\nkerasformer.errors.ExportMismatchError: The file differs. Received: 3\n"
+    error = build._error_of(log)
+    assert type(error) is ExportMismatchError and str(error) == "The file differs. Received: 3"
+    assert "Killed" in str(build._error_of("Killed\n")) and type(build._error_of("Killed")) is ExportError

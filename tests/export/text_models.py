@@ -1,0 +1,87 @@
+"""Small models of every architecture and head, with tokenizers, and the bundles made of them: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasformer import zoo
+from kerasformer.export.recipes import Recipe, recipe
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
+
+ENTITIES = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A small model.
+
+    Attributes:
+        model_type: The architecture.
+        task: Of the model.
+        settings: Of its configuration.
+        tokenizer: Makes its tokenizer.
+        min_agreement: Of int8; less than the recipe's where random scores lie so close together that 8 bits swap them.
+        spread: Of the weights' random values: large enough that texts have different answers, or that they differ
+            clearly.
+    """
+
+    model_type: str
+    task: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Callable[[], Tokenizer] = tiny_text.wordpiece
+    min_agreement: float = 0.98
+    spread: float = 0.7
+
+    def __str__(self) -> str:
+        return f"{self.model_type}-{self.task}"
+
+    def recipe(self, quantize: str) -> Recipe:
+        """The recipe of that name, with this row's agreement."""
+        found = recipe(quantize)
+        return found if quantize == "none" else replace(found, min_agreement=self.min_agreement)
+
+    def model(self) -> Any:
+        """The model, with weights of which the best answer stands out."""
+        tokenizer = self.tokenizer()
+        model = zoo.build(self.model_type, self.task, vocab_size=tokenizer.vocab_size, **self.settings)
+        model.tokenizer = tokenizer
+        random = np.random.default_rng(3)
+        for variable in model.trainable_variables:
+            value, wide = keras.ops.convert_to_numpy(variable.value), len(variable.shape) == 2
+            noise = random.normal(0, self.spread / np.sqrt(value.shape[-1]) if wide else 0.05, value.shape)
+            variable.assign(noise if wide else value + noise)
+        return model
+
+
+_ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "max_length": 64}
+_GPT2 = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "max_length": 96, "eos_token_id": 0, "bos_token_id": 0}
+# Heads that do not add up to the hidden size.
+_T5 = {"hidden_dim": 64, "head_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90}
+
+ROWS = {
+    str(row): row
+    for row in (
+        Row("bert", "text-classification", {**_ENCODER, "num_labels": 5}, min_agreement=0.85, spread=1.0),
+        Row("bert", "token-classification", {**_ENCODER, "id2label": ENTITIES}),
+        Row("bert", "question-answering", _ENCODER, min_agreement=0.95),
+        Row("bert", "fill-mask", _ENCODER, min_agreement=0.95),
+        Row("bert", "feature-extraction", _ENCODER),
+        Row(
+            "distilbert",
+            "text-classification",
+            {**_ENCODER, "num_labels": 5, "problem_type": "multi_label_classification"},
+            spread=1.4,
+        ),
+        Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
+        Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
+        Row("gpt2", "text-classification", {**_GPT2, "num_labels": 5, "pad_token_id": 0}, tiny_text.byte_pairs),
+        Row("t5", "text2text-generation", {**_T5, "decoder_start_token_id": 0}, tiny_text.pieces, min_agreement=0.95),
+        Row("t5", "feature-extraction", {**_T5, "feed_forward": "gated-gelu"}, tiny_text.pieces),
+    )
+}
