@@ -246,7 +246,7 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
         encoded = model.tokenizer([inputs] if single else list(inputs), padding_side=side)
         ids, mask = encoded.input_ids, encoded.attention_mask
     else:
-        ids = np.asarray(inputs, "int32")
+        ids = _ids(inputs)
         mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask, "int32")
     config = model.generation_config.replace(**settings)
     step = KerasStep(model, _capacity(model, ids.shape[1], config), jit_compile)
@@ -263,6 +263,19 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
         prompt = heads[row // copies][mask[row // copies] > 0] if heads.shape[1] else heads[row // copies]
         written.append(model.tokenizer.decode([*prompt.tolist(), *sequence.tolist()], skip_special_tokens=True))
     return written[0] if single and copies == 1 else written
+
+
+def _ids(inputs: Any) -> np.ndarray:
+    try:
+        ids = np.asarray(inputs, "int32")
+    except ValueError:
+        ids = np.zeros(0)
+    if ids.ndim != 2:
+        raise InputError(
+            "Prompts must be a text, a list of texts, or ids (batch, length); those of unequal length are padded, and "
+            f"attention_mask says where. Received: {str(inputs)[:80]}"
+        )
+    return ids
 
 
 def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:

@@ -14,7 +14,7 @@ from keras import ops
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import InputError, require
+from kerasformer.errors import CapacityError, InputError, require
 from kerasformer.layers.primitives import Tensor
 from kerasformer.swap import staging
 from kerasformer.zoo._config import Config
@@ -126,7 +126,8 @@ class PretrainedModel(keras.Model):
         """The inputs as int32 tensors.
 
         Raises:
-            InputError: no dictionary, an unknown name, or no `input_ids`.
+            InputError: no dictionary, an unknown name, no `input_ids`, or shapes that do not fit each other.
+            CapacityError: a text that is longer than the model.
         """
         if not isinstance(inputs, Mapping):
             raise InputError(
@@ -140,7 +141,9 @@ class PretrainedModel(keras.Model):
             raise InputError(
                 f"{type(self).__name__} takes {', '.join(self.input_names)}. Received: {', '.join(inputs) or 'nothing'}"
             )
-        return {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
+        arrays = {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
+        _check_shapes(arrays, self.max_length)
+        return arrays
 
     def named(self, output: Any) -> dict[str, Tensor]:
         """What `call` gave, under Hugging Face's names: what bundles give, and so what pipelines read."""
@@ -223,6 +226,23 @@ class PretrainedModel(keras.Model):
         """A model from `get_config`, with every variable created."""
         rest = {name: value for name, value in config.items() if name not in ("config", "dtype")}
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **rest)
+
+
+def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
+    """Refuses what TensorFlow would name by an operation, and JAX not at all; lengths that are not known yet pass."""
+    for name, array in arrays.items():
+        shape = tuple(array.shape)
+        if len(shape) != 2 or 0 in shape:
+            raise InputError(f"{name} must be (batch, length) with at least one token. Received: shape {shape}")
+        ids = arrays.get("decoder_input_ids" if name.startswith("decoder_") else "input_ids")
+        wanted = shape if ids is None else tuple(ids.shape)
+        if any(a not in (None, 1, b) and b is not None for a, b in zip(shape, wanted, strict=False)):
+            raise InputError(f"{name} must have the shape of its ids, {wanted}. Received: shape {shape}")
+        if max_length is not None and (shape[1] or 0) > max_length:
+            raise CapacityError(
+                f"A text is longer than the model. Expected at most {max_length} tokens. Received: {shape[1]}. "
+                "Truncate it, or read it in windows."
+            )
 
 
 def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:

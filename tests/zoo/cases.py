@@ -85,29 +85,42 @@ BERT = {
 GPT2 = {
     "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "layer_norm_epsilon": 1e-3,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+    "resid_pdrop": 0.11, "attn_pdrop": 0.12, "embd_pdrop": 0.13,
 }  # fmt: skip
 T5 = {
     "vocab_size": 97, "d_model": 36, "d_kv": 7, "d_ff": 44, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "layer_norm_epsilon": 1e-3,
-    "decoder_start_token_id": 0,
+    "decoder_start_token_id": 0, "dropout_rate": 0.11,
 }  # fmt: skip
 T5_DERIVED = frozenset({"is_gated_act", "dense_act_fn", "scale_decoder_outputs", "num_decoder_layers"})
 
 CASES = (
-    Case("bert", "bert", BERT, on_jax=True),
+    Case(
+        "bert",
+        "bert",
+        {
+            **BERT, "problem_type": "multi_label_classification", "hidden_dropout_prob": 0.11,
+            "attention_probs_dropout_prob": 0.12, "classifier_dropout": 0.13,
+        },
+        on_jax=True,
+    ),
     Case("bert-relu", "bert", {**BERT, "hidden_act": "relu", "layer_norm_eps": 1e-12}, only=("fill-mask",)),
     Case(
         "distilbert",
         "distilbert",
         {
             "vocab_size": 97, "dim": 36, "n_layers": 3, "n_heads": 3, "hidden_dim": 44, "activation": "relu",
-            "max_position_embeddings": 41, "sinusoidal_pos_embds": True,
+            "max_position_embeddings": 41, "sinusoidal_pos_embds": True, "dropout": 0.11, "attention_dropout": 0.12,
+            "seq_classif_dropout": 0.13, "qa_dropout": 0.14,
         },  # fmt: skip
     ),
     Case(
         "albert",
         "albert",
-        {**BERT, "embedding_size": 13, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+        {
+            **BERT, "embedding_size": 13, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2,
+            "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12, "classifier_dropout_prob": 0.13,
+        },
         std=0.15,
     ),
     Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),

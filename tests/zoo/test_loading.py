@@ -23,11 +23,21 @@ import transformers
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import CheckpointError, InputError, SourceError, TokenizerError, UnsupportedConfigError
+from kerasformer.errors import (
+    CapacityError,
+    CheckpointError,
+    InputError,
+    SourceError,
+    TokenizerError,
+    UnsupportedConfigError,
+)
 from kerasformer.zoo._config import ConfigWarning
 from tests import hub_server
 from tests.zoo.cases import CASES
 from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference
+
+# Of Keras itself, which asks a TensorFlow variable for a copy by a name that it does not know.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 BERT, GPT2 = (next(case for case in CASES if case.name == name) for name in ("bert", "gpt2"))
 SINGLE, TORCH = "model.safetensors", "pytorch_model.bin"
@@ -191,6 +201,19 @@ def test_buffers_and_tied_copies_of_older_files_are_left_over(gpt2, tmp_path):
 
     change(tmp_path, older)
     assert_same(gpt2, zoo.load(tmp_path))
+
+
+def test_a_checkpoint_without_pooler_gets_none(loaded, tmp_path):
+    it = loaded((BERT, "feature-extraction"))
+    folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
+    change(folder, lambda tensors: {name: tensor for name, tensor in tensors.items() if "pooler" not in name})
+    model = zoo.load(folder)
+    model.save_pretrained(tmp_path / "saved")
+    model.save(tmp_path / "model.keras")
+    inputs = make_inputs(it)
+    for again in (model, zoo.load(tmp_path / "saved"), keras.models.load_model(tmp_path / "model.keras")):
+        assert again.backbone.pooler is None and it.model.backbone.pooler is not None
+        assert_close(inputs, again(inputs), run(it, inputs)["last_hidden_state"])
 
 
 def test_a_backbone_is_read_from_any_of_its_checkpoints(bert, gpt2):
@@ -376,6 +399,22 @@ def test_what_a_model_cannot_read(bert, gpt2):
         bert.model({"input_ids": ids, "words": ids})
     with pytest.raises(InputError, match="takes a dictionary of int32 arrays"):
         bert.model(ids)
+    with pytest.raises(CapacityError, match="at most 41 tokens. Received: 42"):
+        bert.model({"input_ids": np.ones((1, 42), "int32")})
+    for wrong in (ids[:0], ids[:, :0], ids[0], ids[None]):
+        with pytest.raises(
+            InputError, match=r"input_ids must be \(batch, length\) with at least one token. Received: shape"
+        ):
+            bert.model({"input_ids": wrong})
+    with pytest.raises(
+        InputError, match=r"attention_mask must have the shape of its ids, \(1, 2\). Received: shape \(1, 3\)"
+    ):
+        gpt2.model({"input_ids": ids, "attention_mask": np.ones((1, 3), "int32")})
+    for wrong in ([[1, 2], [3]], [], [5, 6], np.ones((1, 2, 3))):
+        with pytest.raises(InputError, match=r"ids \(batch, length\).*Received: "):
+            gpt2.model.generate(wrong)
+    with pytest.raises(TokenizerError, match="no tokenizer"):
+        gpt2.model.generate("once upon")
     with pytest.raises(InputError, match="token_type_ids"):
         gpt2.model({"input_ids": ids, "token_type_ids": ids})
     with pytest.raises(InputError, match="kerasformer.export.export"):

@@ -17,7 +17,11 @@ from kerasformer.zoo._weights import variables_by_path
 from tests.zoo.cases import FIRST
 from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, rows, run, run_reference
 
+# Of Keras itself, which asks a TensorFlow variable for a copy by a name that it does not know.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 ROWS = rows(on_jax=False)
+FEW = rows(tasks=("feature-extraction", "pretraining", "text-generation", "text2text-generation"), on_jax=False)
 # Of no effect on numbers, or of the version that wrote the file.
 BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "architectures"}
 
@@ -54,7 +58,7 @@ def test_transformers_reads_what_we_write(loaded, row, tmp_path):
     assert theirs.config.architectures == it.reference.config.architectures
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", FEW)
 def test_we_read_what_we_write(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save_pretrained(tmp_path)
@@ -76,7 +80,7 @@ def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
         np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", FEW)
 def test_keras_files(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save(tmp_path / "model.keras")

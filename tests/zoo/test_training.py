@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 import pytest
@@ -90,3 +92,39 @@ def test_dropout_is_in_training_alone(loaded):
     moving = [np.asarray(it.model(inputs, training=True)) for _ in range(2)]
     np.testing.assert_array_equal(*still)
     assert np.abs(moving[0] - moving[1]).max() > 1e-3 and np.abs(moving[0] - still[0]).max() > 1e-3
+
+
+RATES = {
+    ("bert", "text-classification"): {"attention/dropout": 0.12, "head/dropout": 0.13, "feed_forward/dropout": 0.0},
+    ("bert", "question-answering"): {"attention/dropout": 0.12, "head/dropout": 0.0, "feed_forward/dropout": 0.0},
+    ("distilbert", "text-classification"): {
+        "attention/dropout": 0.12, "head/dropout": 0.13, "feed_forward/dropout": 0.0,
+    },
+    ("distilbert", "token-classification"): {"attention/dropout": 0.12, "feed_forward/dropout": 0.0},
+    ("distilbert", "question-answering"): {
+        "attention/dropout": 0.12, "head/dropout": 0.14, "feed_forward/dropout": 0.0,
+    },
+    ("albert", "text-classification"): {"attention/dropout": 0.12, "head/dropout": 0.13, "feed_forward/dropout": 0.0},
+    ("albert", "pretraining"): {"attention/dropout": 0.12, "relation/dropout": 0.13, "feed_forward/dropout": 0.0},
+    ("gpt2", "text-generation"): {"attention/dropout": 0.12, "backbone/dropout": 0.13, "feed_forward/dropout": 0.0},
+    ("t5", "text2text-generation"): {},
+}  # fmt: skip
+"""Dropouts whose rate is not 0.11, which no output shows; by the end of their path."""
+
+
+def dropouts(layer: keras.layers.Layer, path: str = "") -> Iterator[tuple[str, float]]:
+    """The path and rate of every dropout below a layer."""
+    for part in layer._layers:
+        if isinstance(part, keras.layers.Dropout):
+            yield f"{path}/{part.name}", part.rate
+        yield from dropouts(part, f"{path}/{part.name}")
+
+
+@pytest.mark.parametrize(("row", "others"), RATES.items(), ids=str)
+def test_dropouts_have_the_rates_of_the_configuration(loaded, row, others):
+    name, task = row
+    model = loaded((next(case for case in FIRST if case.name == name), task)).model
+    rates = dict(dropouts(model))
+    assert len(rates) >= 4 and all(any(path.endswith(end) for path in rates) for end in others)
+    for path, rate in rates.items():
+        assert rate == next((other for end, other in others.items() if path.endswith(end)), 0.11), path
