@@ -532,6 +532,7 @@ assert [row[0]["label"] for row in ours] == [row[0]["label"] for row in theirs],
 """
 
 
+@pytest.mark.slow
 def test_export_under_another_backend(tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run(
