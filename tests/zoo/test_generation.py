@@ -108,6 +108,7 @@ def test_a_full_cache_is_an_error(loaded):
         step.step(ids[:, :1], state)
 
 
+@pytest.mark.jax
 def test_compiled_with_xla_the_same(loaded):
     it = loaded(ROWS[0].values[0])
     ids, mask = prompts(it)
