@@ -74,7 +74,7 @@ def test_the_metadata_names_the_licence_the_command_and_the_extras(wheel):
     assert "License-Expression: Apache-2.0" in metadata and "licenses/LICENSE" in files
     assert f"\nVersion: {kf.__version__}\n" in metadata
     assert "kerasformer = kerasformer.cli:main" in entry_points
-    for extra in ("tensorflow", "jax", "litert", "onnx", "export", "sentencepiece", "all", "test"):
+    for extra in ("tensorflow", "jax", "litert", "onnx", "export", "keras-hub", "train", "all", "test"):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 

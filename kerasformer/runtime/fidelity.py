@@ -174,9 +174,7 @@ def _greedy(
     return np.stack(scores, axis=1), np.concatenate(chosen, axis=1)
 
 
-def _forced(
-    engine: Step, inputs: np.ndarray, mask: np.ndarray, first: np.ndarray, tokens: np.ndarray
-) -> np.ndarray:
+def _forced(engine: Step, inputs: np.ndarray, mask: np.ndarray, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """`(N, T, V)` logits along given tokens: an early difference does not lead everything after it astray."""
     state = engine.start(inputs, mask)
     scores = []
