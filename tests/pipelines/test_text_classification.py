@@ -58,6 +58,14 @@ def test_neighbours_in_a_batch_change_nothing(checkpoint, name):
         assert_same(pipe(TEXTS, top_k=None, batch_size=size), alone)
 
 
+@pytest.mark.parametrize("name", ["classes", "last-token"])
+def test_padding_does_not_depend_on_the_tokenizers_side(checkpoint, name):
+    pipe = pipeline("text-classification", checkpoint(name))
+    alone = [pipe(text, top_k=None) for text in TEXTS]
+    pipe.tokenizer.padding_side = "left"
+    assert_same(pipe(TEXTS, top_k=None), alone)
+
+
 def test_too_long(checkpoint):
     pipe = pipeline("text-classification", checkpoint("classes"))
     with pytest.raises(CapacityError, match="at most 48 tokens"):

@@ -99,6 +99,13 @@ class TestTextGeneration:
         short = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False, eos_token_id=ids[1]))[0]
         assert len(short) < len(whole)
 
+    @pytest.mark.parametrize("full", [True, False])
+    def test_special_tokens_are_no_text(self, story, full):
+        settings = {"max_new_tokens": 5, "forced_eos_token_id": 0}
+        text = text_of(story(PROMPTS[0], return_full_text=full, **settings))[0]
+        assert text.endswith(text_of(story(PROMPTS[0], max_new_tokens=4, return_full_text=False))[0])
+        assert "".join(story.stream(PROMPTS[0], **settings)) == text.removeprefix(PROMPTS[0])
+
     def test_arguments_are_checked_at_the_call(self, story):
         with pytest.raises(GenerationError, match="num_return_sequences=1"):
             story.stream(PROMPTS[0], num_return_sequences=2, do_sample=True)
