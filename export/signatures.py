@@ -22,6 +22,8 @@ Infos = dict[str, TensorInfo]
 
 ENCODER_LENGTHS = (32, 128, 512)
 PREFILL_LENGTHS = (8, 64)
+# A step over a cache of a thousand positions takes two or three times as long as one over its first 256.
+DECODE_WINDOWS = (256,)
 
 
 def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
@@ -48,11 +50,15 @@ def tflite_functions(
     if not model.is_encoder_decoder:
         prefills = [n for n in PREFILL_LENGTHS if n <= capacity]
         steps = [_static_step(model, f"prefill_{n}", n, capacity, logits=False) for n in prefills]
+        windows = [n for n in DECODE_WINDOWS if n < capacity]
+        steps += [_static_step(model, f"decode_{n}", 1, capacity, logits=True, window=n) for n in windows]
         return [*steps, _static_step(model, "decode", 1, capacity, logits=True)]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
-    return [*encoders, _static_step_with_memory(model, capacity, encoder_capacity)]
+    windows = [n for n in DECODE_WINDOWS if n < max(capacity, encoder_capacity)]
+    steps = [_static_step_with_memory(model, f"decode_{n}", capacity, encoder_capacity, n) for n in windows]
+    return [*encoders, *steps, _static_step_with_memory(model, "decode", capacity, encoder_capacity)]
 
 
 def onnx_functions(model: Any) -> list[Function]:
@@ -114,13 +120,14 @@ def _seen(input_pos: Any, count: int, capacity: int) -> Any:
     return places <= ops.reshape(input_pos, (1, 1, count, 1))
 
 
-def _static_step(model: Any, name: str, count: int, capacity: int, logits: bool) -> Function:
-    """Some tokens of a decoder; only the last step needs logits."""
+def _static_step(model: Any, name: str, count: int, capacity: int, logits: bool, window: int | None = None) -> Function:
+    """Some tokens of a decoder; only the last step needs logits. Only the first `window` positions are seen."""
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        caches = [StaticCache(k, v, input_pos[0]) for k, v in _taken(inputs, "kv_cache", model.num_cache_layers)]
+        taken = _taken(inputs, "kv_cache", model.num_cache_layers)
+        caches = [StaticCache(k, v, input_pos[0], window=window) for k, v in taken]
         positions = ops.reshape(input_pos, (1, count))
-        scores, new = model.decode(tokens, positions, _seen(input_pos, count, capacity), caches)
+        scores, new = model.decode(tokens, positions, _seen(input_pos, count, window or capacity), caches)
         outputs = _given("kv_cache", new)
         return {**outputs, "logits": scores} if logits else outputs
 
@@ -148,14 +155,18 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
     return Function(f"encode_{length}", inputs, _cross_caches(model, encoder_capacity), call)
 
 
-def _static_step_with_memory(model: Any, capacity: int, encoder_capacity: int) -> Function:
-    """One token of a decoder that attends to an encoded text."""
+def _static_step_with_memory(
+    model: Any, name: str, capacity: int, encoder_capacity: int, window: int | None = None
+) -> Function:
+    """One token of a decoder that attends to an encoded text; of both, only the first `window` positions are seen."""
+    own, other = min(window or capacity, capacity), min(window or encoder_capacity, encoder_capacity)
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
         count = model.num_cache_layers
-        caches = [StaticCache(k, v, input_pos[0]) for k, v in _taken(inputs, "kv_cache", count)]
-        cross = [FixedCache(k, v) for k, v in _taken(inputs, "cross", count)]
-        seen, memory_mask = _seen(input_pos, 1, capacity), padding_mask(encoder_mask)
+        window = own if own < capacity else None
+        caches = [StaticCache(k, v, input_pos[0], window=window) for k, v in _taken(inputs, "kv_cache", count)]
+        cross = [FixedCache(*(t[:, :, :other] for t in pair)) for pair in _taken(inputs, "cross", count)]
+        seen, memory_mask = _seen(input_pos, 1, own), padding_mask(encoder_mask[:, :other])
         scores, new, _ = model.decode(tokens, input_pos, seen, caches, memory_mask, cross)
         return {**_given("kv_cache", new), "logits": scores}
 
@@ -168,7 +179,7 @@ def _static_step_with_memory(model: Any, capacity: int, encoder_capacity: int) -
         **_cross_caches(model, encoder_capacity),
     }
     outputs = {**cached, "logits": TensorInfo((1, 1, model.config.vocab_size), "float32")}
-    return Function("decode", inputs, outputs, call)
+    return Function(name, inputs, outputs, call)
 
 
 # ONNX: caches that grow.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,12 @@ def verify(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: int | 
     Raises:
         ExportMismatchError: it is less faithful than its recipe promises; the message has the figures.
     """
-    engine = open_engine(folder, manifest, num_threads)
-    fidelity = compare(engine, bundle.read_references(folder))
+    fidelity = compare(open_engine(folder, manifest, num_threads), bundle.read_references(folder))
+    whole = {name: of for name, of in manifest.signatures.items() if not name.startswith("decode_")}
+    if len(whole) < len(manifest.signatures):
+        # Texts of a check are short, and steps over the whole cache would not be seen.
+        engine = open_engine(folder, replace(manifest, signatures=whole), num_threads)
+        fidelity = max(fidelity, compare(engine, bundle.read_references(folder)), key=lambda each: each.max_error)
     exact = recipe.weight_bits == 32 and fidelity.generated is not None
     if not fidelity.within(recipe.tolerance, recipe.min_agreement) or (exact and fidelity.generated != 1.0):
         expected = (

@@ -7,7 +7,7 @@ ONNX); `FixedCache` is complete and takes nothing more (cross attention to an en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from keras import ops
@@ -37,12 +37,16 @@ class LayerCache(Protocol):
 
 @dataclass(frozen=True)
 class StaticCache:
-    """Room for `S` positions; the next tokens are written from `position` (a scalar int32) on, for all rows alike."""
+    """Room for `S` positions; the next tokens are written from `position` (a scalar int32) on, for all rows alike.
+
+    With a `window`, only so many first positions are attended to: while the text is short, the rest costs time alone.
+    """
 
     key: Tensor
     value: Tensor
     position: Tensor
     complete: bool = False
+    window: int | None = None
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, LayerCache]:
         """Overwrites `T` positions. What lies behind them is old or zero and must be masked by the caller."""
@@ -50,7 +54,10 @@ class StaticCache:
         at = ops.stack([zero, zero, self.position, zero])
         new_key = ops.slice_update(self.key, at, ops.cast(key, self.key.dtype))
         new_value = ops.slice_update(self.value, at, ops.cast(value, self.value.dtype))
-        return new_key, new_value, StaticCache(new_key, new_value, self.position + ops.shape(key)[2])
+        new = replace(self, key=new_key, value=new_value, position=self.position + ops.shape(key)[2])
+        if self.window is None:
+            return new_key, new_value, new
+        return new_key[:, :, : self.window], new_value[:, :, : self.window], new
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,15 @@ import numpy as np
 from kerasformer.bundle import Manifest
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert_engine import Held
-from kerasformer.runtime.litert_signatures import by_length, open_file, per_token, prefill_plan, row_lengths, smallest
+from kerasformer.runtime.litert_signatures import (
+    by_length,
+    decode_windows,
+    open_file,
+    per_token,
+    prefill_plan,
+    row_lengths,
+    smallest,
+)
 
 _POOL_SIZE = 16
 """Sets of cache buffers kept for later rows."""
@@ -113,6 +121,7 @@ class _Row:
         caches: Keys and values of the self attention, updated in place.
         cross: Keys and values of the encoded text, shared by rows that continue the same one.
         encoder_mask: int32 `(1, S)`, for an encoder-decoder.
+        encoded: Tokens of the encoded text.
         position: Tokens in the caches.
         steps: How many of them came from `step`.
         release: Gives the caches back to the pool, once; also called when the row is forgotten.
@@ -121,6 +130,7 @@ class _Row:
     caches: dict[str, Held]
     cross: dict[str, Held]
     encoder_mask: np.ndarray | None
+    encoded: int = 0
     position: int = 0
     steps: int = 0
     release: Any = None
@@ -138,7 +148,8 @@ class LiteRTStep:
 
     Args:
         folder: The bundle.
-        manifest: Its manifest; the signatures `prefill_{length}` or `encode_{length}`, and `decode` are used.
+        manifest: Its manifest; the signatures `prefill_{length}` or `encode_{length}`, and `decode` are used, and
+            `decode_{window}` where there are some.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
     Raises:
@@ -164,6 +175,7 @@ class LiteRTStep:
         self.vocab_size = int(decode.outputs["logits"].shape[-1])
         kind, argument = ("encode", "input_ids") if self.is_encoder_decoder else ("prefill", "tokens")
         self._signatures = by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
+        self._windows = decode_windows(manifest)
         self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
         self._pad = manifest.info.pad_token_id or 0
         self._engine = open_file(folder, manifest, num_threads, cache_dir)
@@ -282,7 +294,7 @@ class LiteRTStep:
             self._engine.run(name, arrays, cross)
             encoder_mask = np.zeros((1, self._encoder_capacity), np.int32)
             encoder_mask[0, :length] = mask[index, :length]
-            rows.append(self._row(cross, encoder_mask))
+            rows.append(self._row(cross, encoder_mask, length))
         return rows
 
     def _prefill(self, prompt: np.ndarray) -> _Row:
@@ -304,21 +316,23 @@ class LiteRTStep:
         arrays = {"tokens": np.array([[token]], np.int32), "input_pos": np.array([row.position], np.int32)}
         if row.encoder_mask is not None:
             arrays["encoder_mask"] = row.encoder_mask
-        logits = self._engine.run("decode", arrays, {**row.caches, **row.cross})["logits"]
+        reach = max(row.position + 1, row.encoded)
+        name = next((name for window, name in self._windows.items() if reach <= window), "decode")
+        logits = self._engine.run(name, arrays, {**row.caches, **row.cross})["logits"]
         row.position += 1
         return logits.reshape(-1)
 
-    def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None) -> _Row:
+    def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
         """A row with caches from the pool. Old content is never read: the mask hides what a row has not written."""
         caches = self._free.pop() if self._free else None
         caches = caches or {name: self._engine.hold("decode", name) for name in self._cache_names}
-        row = _Row(caches, cross, encoder_mask)
+        row = _Row(caches, cross, encoder_mask, encoded)
         row.release = weakref.finalize(row, _give_back, self._free, caches)
         row.release.atexit = False
         return row
 
     def _copy(self, row: _Row) -> _Row:
-        new = self._row(row.cross, row.encoder_mask)
+        new = self._row(row.cross, row.encoder_mask, row.encoded)
         new.position, new.steps = row.position, row.steps
         for name, source in row.caches.items():
             self._engine.copy(source, new.caches[name])

@@ -78,6 +78,12 @@ def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: st
     raise CapacityError(f"The {what} has at most {max(signatures)} tokens here. Received: {length}. Shorten it")
 
 
+def decode_windows(manifest: Manifest) -> dict[int, str]:
+    """Signatures `decode_{window}`, ascending: steps that see only so many first positions, and take less time."""
+    names = [name for name in manifest.signatures if name.startswith("decode_")]
+    return {int(name.removeprefix("decode_")): name for name in sorted(names, key=lambda name: int(name[7:]))}
+
+
 def row_lengths(mask: np.ndarray) -> list[int]:
     """Tokens of each row up to the last one that is not padding; at least 1."""
     used = mask > 0
