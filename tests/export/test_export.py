@@ -30,7 +30,7 @@ from kerasformer.export import build, flatbuffer, onnx_weights, texts
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
-from tests.export.text_models import ROWS
+from tests.export.text_models import OTHERS, ROWS
 from tests.pipelines.agreement import assert_same
 
 LENGTHS, CAPACITY = (16, 64), 64
@@ -115,6 +115,19 @@ def test_f32_answers_are_those_of_keras(name, format, exported, answers):
     pipe = kf.pipeline(None, folder)
     assert (pipe.task, pipe.engine) == (ROWS[name].task, {"tflite": "litert", "onnx": "onnx"}[format])
     assert_same(CALLS[pipe.task](pipe), answers(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_head(name, tmp_path):
+    model = OTHERS[name].model()
+    expected = CALLS[model.task](kf.pipeline(None, model)) if model.task in CALLS else None
+    for format in FORMATS:
+        folder = kf.export.export(model, tmp_path / format, format, lengths=(64,))
+        assert bundle.read(folder).fidelity["max_error"] <= 1e-4
+        if expected is not None:
+            assert_same(CALLS[model.task](kf.pipeline(None, folder)), expected)
+    assert expected is not None or model.task == "pretraining"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -484,6 +497,14 @@ def test_wishes_that_cannot_be(name, options, error, message, models, tmp_path):
     with pytest.raises(error, match=message):
         kf.export.export(models(name), tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "expected"),
+    [(None, 1024, 1024), (None, 2048, 1024), (None, None, 1024), (None, 1000, 960), (None, 40, 40), (70, 96, 70)],
+)
+def test_the_cache_is_a_multiple_of_the_longest_prefill_by_default(wanted, limit, expected):
+    assert build._capacity(wanted, limit) == expected
 
 
 def test_sources_that_are_no_models(tmp_path):

@@ -85,3 +85,28 @@ ROWS = {
         Row("t5", "feature-extraction", {**_T5, "feed_forward": "gated-gelu"}, tiny_text.pieces),
     )
 }
+
+_SETTINGS = {
+    "bert": _ENCODER,
+    "distilbert": _ENCODER,
+    "albert": {**_ENCODER, "embedding_dim": 40, "num_groups": 2},
+    "gpt2": _GPT2,
+    "t5": _T5,
+}
+
+OTHERS = {
+    str(row): row
+    for row in (
+        Row(
+            model_type,
+            task,
+            _SETTINGS[model_type],
+            tiny_text.byte_pairs if model_type == "gpt2" else tiny_text.wordpiece,
+        )
+        for model_type, tasks in zoo.models().items()
+        for task in tasks
+        if model_type in _SETTINGS
+    )
+    if str(row) not in ROWS
+}
+"""The heads that have no row above."""
