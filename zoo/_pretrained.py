@@ -199,6 +199,7 @@ class PretrainedModel(keras.Model):
                 for name, value in hf_tensors(self, self.rows(self.bare))
             }
             safetensors_numpy.save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+            (aside / "model.safetensors").chmod(0o644)  # safetensors makes its files private
             content = {"architectures": [self.architecture], **self.config.to_hf()}
             content["dtype"] = dtype or next(iter(tensors.values())).dtype.name
             _write_json(aside / "config.json", content)
