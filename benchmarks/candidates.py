@@ -180,8 +180,8 @@ CANDIDATES: dict[str, tuple[type, str]] = {
 
 TITLES = {
     "transformers": "transformers, PyTorch f32",
-    "keras-hub": "KerasHub, XLA f32",
-    "keras": "kerasformer Keras, XLA f32",
+    "keras-hub": "KerasHub f32",
+    "keras": "kerasformer Keras f32",
     "tflite-none": "kerasformer LiteRT f32",
     "tflite-int8": "kerasformer LiteRT int8",
     "onnx-none": "kerasformer ONNX Runtime f32",

@@ -59,13 +59,24 @@ def _answers(candidates: dict[str, Any], index: int, case: Case) -> str:
         if case.write:
             row += [f"{case.write / times[key]:.1f}" for key in ("min_s", "median_s")]
         row += [f"{1000 * times[key]:.0f}" for key in ("min_s", "median_s")]
-        # As many rounds as candidates shared: the median of ratios forgives a busy moment.
-        row.append(f"{base['cases'][index]['median_s'] / times['median_s']:.2f}" if base else "–")
+        # Of the best times, too: on a busy machine PyTorch's threads wait for each other, and its median says little.
+        row += [f"{base['cases'][index][key] / times[key]:.2f}" if base else "–" for key in ("min_s", "median_s")]
         row += [f"{result['load_s']:.1f}", f"{result['first_s'][index]:.1f}"]
         row += [f"{result['peak_mb']:.0f}", f"{result['size_mb']:.0f}"]
         rows.append(row)
     speed = ["tokens/s, best", "median"] if case.write else []
-    head = ["", *speed, "ms, best", "median", "× transformers", "load s", "first answer s", "peak MB", "file MB"]
+    head = [
+        "",
+        *speed,
+        "ms, best",
+        "median",
+        "× transformers, best",
+        "median",
+        "load s",
+        "first answer s",
+        "peak MB",
+        "file MB",
+    ]
     return _table(head, rows)
 
 
