@@ -328,11 +328,18 @@ def demo(
             f"{example.preset}: {example.text}", ["engine", "answer"], [list(pair) for pair in example.answers.items()]
         )
     rows = [
-        [row.preset, row.engine, f"{row.megabytes:.2f} MB", row.speed, f"{row.agreement:.1%}" if row.agreement else "–"]
+        [row.preset, row.engine, f"{row.megabytes:.2f} MB", row.speed, _share(row.agreement), _share(row.same_words)]
         for row in report.rows
     ]
-    _table("Kerasformer on this machine", ["preset", "engine", "size", "speed", "same answers as Keras"], rows)
+    _table("Kerasformer on this machine", ["preset", "engine", "size", "speed", "agreement", "same words"], rows)
+    console.print(
+        "Agreement: labels, or next tokens of a given text, that are those of Keras. Same words: of the above."
+    )
     console.print(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder}/… TEXT")
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
 
 
 def main() -> None:

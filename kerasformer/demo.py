@@ -11,6 +11,7 @@ from typing import Any
 from kerasformer import bundle
 from kerasformer.errors import require
 
+KERAS = "Keras f32"
 FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
 Progress = Callable[[str, int, int], None]
 
@@ -67,7 +68,10 @@ class Row:
     Attributes:
         megabytes: Size of the model files in 10^6 bytes.
         speed: Words for the time that a text or token takes.
-        agreement: Share of labels, or of generated words, that are those of Keras; `None` for Keras itself.
+        agreement: Share of answers, a label or the next token of a given text, that are those of Keras; measured when
+            the bundle was made. `None` for Keras itself.
+        same_words: Share of the words of the demo's own answers that are the same and stand at the same place: where
+            one token differs, a generated text goes another way from there on. `None` for Keras itself.
         seconds: For all texts, the median of three runs.
     """
 
@@ -76,6 +80,7 @@ class Row:
     megabytes: float
     speed: str
     agreement: float | None
+    same_words: float | None
     seconds: float
 
 
@@ -125,7 +130,7 @@ def _work(work: Work, folder: Path, progress: Progress) -> Report:
 
     progress(f"{work.preset}: load", 0, 0)
     model = load(work.preset)
-    pipes = {"Keras f32": (pipeline(work.task, model), model.count_params() * 4 / 1e6)}
+    pipes = {KERAS: (pipeline(work.task, model), model.count_params() * 4 / 1e6, None)}
     for engine, format in FORMATS.items():
 
         def tell(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
@@ -133,15 +138,17 @@ def _work(work: Work, folder: Path, progress: Progress) -> Report:
 
         place = folder / f"{work.preset}-{format}"
         export(model, place, format, "int8", task=work.task, overwrite=True, progress=tell)
-        files = {signature.file for signature in bundle.read(place).signatures.values()}
-        pipes[engine] = (pipeline(work.task, place), sum((place / file).stat().st_size for file in files) / 1e6)
+        manifest = bundle.read(place)
+        files = {signature.file for signature in manifest.signatures.values()}
+        size = sum((place / file).stat().st_size for file in files) / 1e6
+        pipes[engine] = (pipeline(work.task, place), size, manifest.fidelity["agreement"])
     rows, answers = [], {}
-    for engine, (pipe, megabytes) in pipes.items():
+    for engine, (pipe, megabytes, agreement) in pipes.items():
         progress(f"{work.preset}: {engine}", 0, 0)
         answers[engine], seconds = _timed(pipe, work)
-        agreement = None if engine == "Keras f32" else _agreement(answers["Keras f32"], answers[engine])
+        same_words = None if engine == KERAS else _same_words(answers[KERAS], answers[engine])
         speed = _speed(pipe, work, answers[engine], seconds)
-        rows.append(Row(work.preset, engine, megabytes, speed, agreement, seconds))
+        rows.append(Row(work.preset, engine, megabytes, speed, agreement, same_words, seconds))
     examples = [
         Example(work.preset, text, {engine: given[index][0] for engine, given in answers.items()})
         for index, text in enumerate(work.texts[:2])
@@ -168,7 +175,7 @@ def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
     return text, text.split()
 
 
-def _agreement(expected: list[tuple[str, list[str]]], received: list[tuple[str, list[str]]]) -> float:
+def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str, list[str]]]) -> float:
     """Share of units that stand at the same place."""
     same = total = 0
     for (_, wanted), (_, given) in zip(expected, received, strict=True):
