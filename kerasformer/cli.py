@@ -328,10 +328,10 @@ def demo(
             f"{example.preset}: {example.text}", ["engine", "answer"], [list(pair) for pair in example.answers.items()]
         )
     rows = [
-        [row.preset, row.engine, f"{row.megabytes:.2f} MB", row.speed, _share(row.agreement), _share(row.same_words)]
+        [row.preset, row.engine, f"{row.megabytes:.2f}", row.speed, _share(row.agreement), _share(row.same_words)]
         for row in report.rows
     ]
-    _table("Kerasformer on this machine", ["preset", "engine", "size", "speed", "agreement", "same words"], rows)
+    _table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", "agreement", "same words"], rows)
     console.print(
         "Agreement: labels, or next tokens of a given text, that are those of Keras. Same words: of the above."
     )

@@ -186,8 +186,8 @@ def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str,
 
 def _speed(pipe: Any, work: Work, answers: list[tuple[str, list[str]]], seconds: float) -> str:
     if work.task == "text-classification":
-        return f"{seconds / len(work.texts) * 1e3:.1f} ms a text"
+        return f"{seconds / len(work.texts) * 1e3:.1f} ms/text"
     tokens = sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text, _ in answers)
     if work.task == "text-generation":
         tokens -= sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text in work.texts)
-    return f"{tokens / seconds:.0f} tokens/s"
+    return f"{tokens / seconds:.0f} token/s"
