@@ -1,7 +1,13 @@
-"""Tiny tokenizers of three kinds, trained on the sentences that the package itself carries."""
+"""Tiny tokenizers of three kinds, with vocabularies from the sentences that the package itself carries.
+
+Two of the vocabularies are counted here: the library's own training gives other ones in every process.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from functools import cache
 
 from tokenizers import Tokenizer as Backend
@@ -13,21 +19,32 @@ from kerasformer.tokenization import Tokenizer
 CORPUS = (*READING, *PROMPTS)
 
 
+def _commonest(parts: Counter[str], count: int) -> list[str]:
+    """So many parts, the commonest first; of equally common ones the longer, then by the alphabet."""
+    return sorted(parts, key=lambda part: (-parts[part], -len(part), part))[:count]
+
+
 @cache
 def wordpiece() -> Tokenizer:
     """As BERT has it: lower case, `[CLS] … [SEP] … [SEP]`, segments."""
-    backend = Backend(models.WordPiece(unk_token="[UNK]"))
+    words = Counter(re.findall(r"\w+", " ".join(CORPUS).lower()))
+    starts, ends = Counter[str](), Counter[str]()
+    for word, count in words.items():
+        starts.update(dict.fromkeys((word, word[:2], word[:3]), count))
+        ends.update(dict.fromkeys(("##" + word[-2:], "##" + word[-3:]), count))
+    letters = sorted({letter for letter in "".join(CORPUS).lower() if letter != " "})
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    whole = [*special, *letters, *(f"##{letter}" for letter in letters if letter.isalnum())]
+    rest = [part for part in _commonest(starts + ends, 300) if part not in whole]
+    vocabulary = {token: index for index, token in enumerate([*whole, *rest][:180])}
+    backend = Backend(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    names["mask_token"] = "[MASK]"
-    backend.train_from_iterator(
-        CORPUS, trainers.WordPieceTrainer(vocab_size=180, special_tokens=list(names.values()), show_progress=False)
-    )
-    ends = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    around = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
     )
     return Tokenizer(backend, special_tokens=names, model_inputs=("input_ids", "token_type_ids", "attention_mask"))
 
@@ -51,14 +68,16 @@ def byte_pairs() -> Tokenizer:
 @cache
 def pieces() -> Tokenizer:
     """As T5 has it: pieces that begin with their space, `… </s>`."""
-    backend = Backend(models.Unigram())
+    spelled = ["▁" + word for text in CORPUS for word in text.split()]
+    parts = Counter(word[i:j] for word in spelled for i in range(len(word)) for j in range(i + 1, len(word) + 1))
+    letters = [part for part in _commonest(parts, len(parts)) if len(part) == 1]
+    rest = [part for part in _commonest(parts, 400) if len(part) > 1]
+    chosen = [*letters, *rest][: 170 - 3]
+    scores = [(part, math.log(parts[part] / parts["▁"])) for part in chosen]
+    backend = Backend(models.Unigram([("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores], unk_id=2))
     backend.normalizer = normalizers.NFKC()
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
-    special = ["<pad>", "</s>", "<unk>"]
-    backend.train_from_iterator(
-        CORPUS, trainers.UnigramTrainer(vocab_size=170, special_tokens=special, unk_token="<unk>", show_progress=False)
-    )
     backend.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", backend.token_to_id("</s>"))]
     )

@@ -452,8 +452,8 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
 
 
 def test_the_destination(exported, models, tmp_path, monkeypatch):
-    model = models("bert-text-classification")
-    folder = shutil.copytree(exported("bert-text-classification", "onnx"), tmp_path / "out")
+    model = models("gpt2-text-classification")
+    folder = shutil.copytree(exported("gpt2-text-classification", "onnx"), tmp_path / "out")
     before = bundle.checksums(folder)
     with pytest.raises(BundleError, match="overwrite"):
         kf.export.export(model, folder, "onnx")
