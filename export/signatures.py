@@ -22,8 +22,8 @@ Infos = dict[str, TensorInfo]
 
 ENCODER_LENGTHS = (32, 128, 512)
 PREFILL_LENGTHS = (8, 64)
-# A step over a cache of a thousand positions takes two or three times as long as one over its first 256.
-DECODE_WINDOWS = (256,)
+# A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
+DECODE_WINDOWS = (128, 256)
 
 
 def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
