@@ -55,7 +55,7 @@ def main() -> None:
         current, last = stage, now
 
     wanted = recipe(quantize)
-    if wanted.weight_bits < 32:
+    if not wanted.exact:
         wanted = dataclasses.replace(wanted, min_agreement=LOOSE)
     export(model, destination, format, wanted, overwrite=True, progress=progress)
     seconds = time.perf_counter() - begin

@@ -19,11 +19,13 @@ import keras
 from kerasformer import __version__, bundle, errors
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.errors import ExportError, InputError, require
+from kerasformer.export.calibration import Calibration
 from kerasformer.export.card import write_card
 from kerasformer.export.functions import Function
+from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
-from kerasformer.export.signatures import PREFILL_LENGTHS, lengths_up_to, onnx_functions, tflite_functions
+from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to, tflite_functions
 from kerasformer.export.verify import record, verify
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._loading import TASK_ALIASES
@@ -32,7 +34,8 @@ FORMATS = ("tflite", "onnx")
 DEFAULT_CAPACITY = 1024
 DEFAULT_ENCODER_CAPACITY = 512
 # File names say the recipe, as runtimes that choose among files in one folder expect.
-_ONNX_SUFFIX = {"none": "", "int8": "_quantized"}
+_ONNX_SUFFIX = {"none": "", "int8": "_quantized", "int4": "_q4"}
+PROFILES = ("ort", "portable")
 
 Progress = Callable[[str, int, int], None]
 """Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows."""
@@ -49,6 +52,9 @@ class Job:
     capacity: int | None
     encoder_capacity: int | None
     lengths: tuple[int, ...]
+    profile: str | None
+    opset: int | None
+    calibration: Calibration | None = None
 
 
 def export(
@@ -61,6 +67,8 @@ def export(
     overwrite: bool = False,
     capacity: int | None = None,
     lengths: Sequence[int] | None = None,
+    profile: str | None = None,
+    opset: int | None = None,
     texts: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -75,6 +83,9 @@ def export(
         overwrite: Replaces a bundle that is there; the old one is kept until the new one is whole.
         capacity: Positions of the decoder's cache; the smaller of the model's limit and 1024 by default.
         lengths: Token lengths for which an encoder is compiled (TFLite); the smallest that fits a text is used.
+        profile: ONNX: `"ort"`, the default, takes the fused operators of ONNX Runtime (domain `com.microsoft`);
+            `"portable"` takes those of the standard, as far as the recipe allows.
+        opset: ONNX: version of the standard operators; 17 by default.
         texts: Of the model's own kind, on which the artifact is compared with Keras.
         progress: Is told each stage.
 
@@ -90,12 +101,12 @@ def export(
     """
     tell = progress or _silent
     recipe = find_recipe(quantize)
-    _check_arguments(model, format, lengths, texts)
+    _check_arguments(model, format, lengths, profile, opset, texts)
     bundle.check_destination(destination, overwrite)
     if keras.backend.backend() != "tensorflow":
-        options = {"task": task, "capacity": capacity, "lengths": lengths}
+        options = {"task": task, "capacity": capacity, "lengths": lengths, "profile": profile, "opset": opset}
         return _in_child(model, destination, format, recipe, overwrite, texts, options)
-    job = _checked(model, format, recipe, task, capacity, lengths)
+    job = _checked(model, format, recipe, task, capacity, lengths, profile, opset)
     with bundle.staging(destination) as folder:
         signatures = _write_graphs(job, folder, tell)
         _write_companions(job, folder)
@@ -114,7 +125,14 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Tells nobody."""
 
 
-def _check_arguments(model: Any, format: str, lengths: Sequence[int] | None, texts: Sequence[str] | None) -> None:
+def _check_arguments(
+    model: Any,
+    format: str,
+    lengths: Sequence[int] | None,
+    profile: str | None,
+    opset: int | None,
+    texts: Sequence[str] | None,
+) -> None:
     """All that can be said before a model is loaded."""
     if format not in FORMATS:
         raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
@@ -126,6 +144,10 @@ def _check_arguments(model: Any, format: str, lengths: Sequence[int] | None, tex
         )
     if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
         raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
+    if format != "onnx" and (profile is not None or opset is not None):
+        raise InputError(f"profile and opset are for format='onnx'. Received: profile={profile!r}, opset={opset}")
+    if profile is not None and profile not in PROFILES:
+        raise ExportError(f"Unknown profile. Expected one of {', '.join(PROFILES)}. Received: {profile!r}")
     if texts is not None and (isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts)):
         raise InputError(f"texts must be a list of one or more texts. Received: {texts!r:.80}")
 
@@ -137,6 +159,8 @@ def _checked(
     task: str | None,
     capacity: int | None,
     lengths: Sequence[int] | None,
+    profile: str | None,
+    opset: int | None,
 ) -> Job:
     if not isinstance(model, PretrainedModel):
         model = load(model, task)
@@ -156,7 +180,9 @@ def _checked(
         encoder_capacity = max(wanted)
     if model.is_encoder_decoder or (format == "tflite" and not model.generates):
         info = replace(info, max_length=max(wanted))
-    return Job(model, info, format, recipe, chosen, encoder_capacity, wanted)
+    if format == "onnx":
+        profile = profile or PROFILES[0]
+    return Job(model, info, format, recipe, chosen, encoder_capacity, wanted, profile, opset)
 
 
 def _capacity(wanted: int | None, limit: int | None) -> int:
@@ -180,18 +206,24 @@ def _write_graphs(job: Job, folder: Path, tell: Progress) -> dict[str, Signature
         from kerasformer.export.to_tflite import write_tflite
 
         functions = tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
-        write_tflite(functions, variables, job.recipe, folder / "model.tflite", written)
+        write_tflite(functions, variables, job.recipe, folder / "model.tflite", job.calibration, written)
         return {function.name: _signature(function, "model.tflite") for function in functions}
     from kerasformer.export.to_onnx import write_onnx
 
+    functions = onnx_functions(job.model)
     suffix = _ONNX_SUFFIX.get(job.recipe.name, f"_{job.recipe.name}")
+    files = {function.name: f"onnx/{function.name}{suffix}.onnx" for function in functions}
     (folder / "onnx").mkdir()
-    signatures = {}
-    for function in onnx_functions(job.model):
-        name = f"onnx/{function.name}{suffix}.onnx"
-        write_onnx(function, variables, job.recipe, folder / name, written)
-        signatures[function.name] = _signature(function, name)
-    return signatures
+    write_onnx(
+        {folder / files[function.name]: function for function in functions},
+        variables,
+        job.recipe,
+        profile=job.profile or PROFILES[0],
+        opset=job.opset,
+        calibration=job.calibration,
+        progress=written,
+    )
+    return {function.name: _signature(function, files[function.name]) for function in functions}
 
 
 def _signature(function: Function, file: str) -> Signature:
@@ -218,6 +250,7 @@ def _manifest(job: Job, signatures: dict[str, Signature]) -> Manifest:
         capacity=job.capacity,
         encoder_capacity=job.encoder_capacity,
         recipe=job.recipe.to_dict(),
+        profile=job.profile,
         versions=_versions(job.format),
     )
 

@@ -1,4 +1,4 @@
-"""One function to be exported: what a converter needs to know, and nothing about models."""
+"""One function to be exported: what a converter needs to know."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+
 from kerasformer.bundle import TensorInfo
+
+Infos = dict[str, TensorInfo]
 
 
 @dataclass(frozen=True)
@@ -26,3 +30,27 @@ class Function:
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]
     call: Callable[..., dict[str, Any]]
+
+
+def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
+    """An encoder with its head, which reads a text `(batch, length)` at once."""
+
+    def call(**inputs: Any) -> dict[str, Any]:
+        return model.named(model(inputs, training=False))
+
+    inputs = {key: TensorInfo((batch, length), dtype) for key in model.input_names}
+    return Function(name, inputs, _output_infos(call, inputs), call)
+
+
+def _output_infos(call: Callable[..., dict[str, Any]], inputs: Infos) -> Infos:
+    """Shapes of the results; what Keras does not know is the batch, then the length."""
+    free = list(dict.fromkeys(dim for info in inputs.values() for dim in info.shape if isinstance(dim, str)))
+    specs = {
+        key: keras.KerasTensor([None if isinstance(dim, str) else dim for dim in info.shape], dtype="int32")
+        for key, info in inputs.items()
+    }
+    outputs = call(**specs)
+    return {
+        key: TensorInfo(tuple(free[axis] if dim is None else dim for axis, dim in enumerate(spec.shape)), "float32")
+        for key, spec in outputs.items()
+    }

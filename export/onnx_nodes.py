@@ -36,7 +36,7 @@ class NodeWriter:
 
     def __init__(self, store: WeightStore, recipe: Recipe) -> None:
         self.store = store
-        self.quantized = recipe.weight_bits == 8
+        self.recipe = recipe
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, TensorProto] = {}
         self._output = ""
@@ -56,7 +56,7 @@ class NodeWriter:
         """`x @ kernel + bias`."""
         kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
         bias = None if bias is None else self.store.plain(bias)
-        if self.quantized:
+        if self._quantized(kernel):
             self._linear_in_8_bits(inputs["x"], kernel, bias, marker.settings["transposed"], output)
         elif marker.settings["transposed"]:
             self._linear_by_rows(inputs["x"], kernel, bias, marker.rank, output)
@@ -64,6 +64,10 @@ class NodeWriter:
             self.node("MatMul", [inputs["x"], self.store.plain(kernel)], output)
         else:
             self.node("Add", [self.node("MatMul", [inputs["x"], self.store.plain(kernel)]), bias], output)
+
+    def _quantized(self, weight: str) -> bool:
+        variable = self.store.variables[weight]
+        return self.recipe.storage(variable.path, variable.shape) == "int8"
 
     def _linear_in_8_bits(self, x: str, kernel: str, bias: str | None, output_first: bool, output: str) -> None:
         blocks = self.store.blocks(kernel, output_first)
@@ -88,7 +92,7 @@ class NodeWriter:
     def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Rows of a table."""
         ids, table = inputs["ids"], marker.weights["table"]
-        if not self.quantized:
+        if not self._quantized(table):
             self.node("Gather", [self.store.plain(table), ids], output, axis=0)
             return
         blocks = self.store.blocks(table, output_first=True)

@@ -15,9 +15,8 @@ import numpy as np
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, require
+from kerasformer.export.recipes import Recipe
 
-# Smaller matrices (a classifier's output, segment embeddings) cost nothing in float32 and keep their precision.
-_MIN_QUANTIZED = 4096
 _DYNAMIC_FULLY_CONNECTED = 9
 _PER_ROW_EMBEDDING_LOOKUP = 3
 _FORBIDDEN = {"CUSTOM", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"}
@@ -29,6 +28,11 @@ class StoredWeight(Protocol):
     @property
     def name(self) -> str:
         """Name of its tensor."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Path of the Keras variable."""
         ...
 
     @property
@@ -74,16 +78,13 @@ class Skeleton:
         self._versions: dict[int, int] = {id(op): self._opcode(op).version for _, op in self._operators()}
         self._codes: dict[int, int] = {id(op): self._opcode(op).builtinCode for _, op in self._operators()}
 
-    def absorb_weights(self, bits: int) -> None:
-        """Turns weight inputs into constants, int8 with one scale a row (`bits=8`) or float32 (`bits=32`)."""
-        if bits not in (8, 32):
-            raise ExportError(f"TFLite weights are stored with 8 or 32 bits. Received: {bits}")
+    def absorb_weights(self, recipe: Recipe) -> None:
+        """Turns weight inputs into constants, stored as the recipe says."""
         for signature in self.model.signatureDefs:
             self._take_inputs(signature)
         self._fold_biases()
         self._keep_dimensions()
-        if bits == 8:
-            self.quantized = {name for name in self._tensors if self._quantizable(name)}
+        self.quantized = {name for name in self._tensors if self._quantizable(name, recipe)}
         self._point_at_buffers()
         for graph in self.model.subgraphs:
             self._drop_unused_tensors(graph)
@@ -211,10 +212,10 @@ class Skeleton:
             if not self._is(op, "RESHAPE") or readers[int(op.outputs[0])] or int(op.outputs[0]) in outputs
         ]
 
-    def _quantizable(self, name: str) -> bool:
+    def _quantizable(self, name: str, recipe: Recipe) -> bool:
         """A matrix that is only multiplied with and looked up in: those operators read int8."""
-        shape = self.weights[name].shape
-        if len(shape) != 2 or shape[0] * shape[1] < _MIN_QUANTIZED:
+        weight = self.weights[name]
+        if recipe.storage(weight.path, weight.shape) != "int8":
             return False
         for graph, index in self._tensors[name]:
             for op in graph.operators:

@@ -1,6 +1,6 @@
-"""A Keras function to an ONNX file, without a weight passing through the converter.
+"""Keras functions to ONNX files, without a weight passing through the converter.
 
-The function is traced with every variable as an argument, tf2onnx converts this skeleton (it copies constants again and
+A function is traced with every variable as an argument, tf2onnx converts this skeleton (it copies constants again and
 again, so a model with weights would take minutes and tens of gigabytes), and the weights are written into the finished
 graph straight from Keras, quantized on the way.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from onnx import helper
 from kerasformer import __version__
 from kerasformer.errors import ExportError, require
 from kerasformer.export import onnx_graph
+from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
 from kerasformer.export.onnx_markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
 from kerasformer.export.onnx_nodes import CONTRIB_DOMAIN, NodeWriter
@@ -35,24 +36,36 @@ _converter = threading.Lock()  # tf2onnx's list of optimizers is global
 
 
 def write_onnx(
-    function: Function,
+    files: Mapping[Path, Function],
     variables: Sequence[keras.Variable],
     recipe: Recipe,
-    path: Path,
+    *,
+    profile: str = "ort",
+    opset: int | None = None,
+    calibration: Calibration | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Writes a function and its weights as an ONNX file.
+    """Writes functions and their weights as ONNX files.
 
     Args:
-        function: What the file computes; its names, their order and symbolic dimensions become the graph's.
-        variables: All that the function reads. Those that it does not read do not enter the file.
-        recipe: How weights are stored; 8 bits for the matrices of `linear` and the tables of `embedding`.
-        path: The file, overwritten; above 2 GB of weights these go to `<path>_data`.
+        files: What each file computes; a function's names, their order and symbolic dimensions become the graph's.
+        variables: All that the functions read. Those that none of them reads do not enter the files.
+        recipe: How the matrices of `linear` and the tables of `embedding` are stored.
+        profile: `"ort"` or `"portable"`; see `kerasformer.export.export`.
+        opset: Version of the standard operators.
+        calibration: For a recipe with static activations.
         progress: Told how far the writing of the weights is.
     Raises:
-        ExportError: an operation has no ONNX operator; the function gives other outputs than it says, reads a
+        ExportError: an operation has no ONNX operator; a function gives other outputs than it says, reads a
             variable that was not given, or does not compute in float32.
     """
+    for path, function in files.items():
+        _write(function, variables, recipe, path, progress)
+
+
+def _write(
+    function: Function, variables: Sequence[keras.Variable], recipe: Recipe, path: Path, progress: Progress | None
+) -> None:
     named = _names(variables)
     markers, names, model = _convert(function, named)
     store = WeightStore(named)

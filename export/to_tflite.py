@@ -18,9 +18,10 @@ import numpy as np
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, require
+from kerasformer.export.calibration import Calibration
 from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.functions import Function
-from kerasformer.export.recipes import Recipe
+from kerasformer.export.recipes import BITS, Recipe
 from kerasformer.export.tflite_graph import Skeleton
 from kerasformer.layers.primitives import Primitives, Tensor, lowering
 
@@ -39,6 +40,11 @@ class Weight:
     name: str
     variable: keras.Variable
     transposed: bool = False
+
+    @property
+    def path(self) -> str:
+        """Path of the Keras variable, which recipes know it by."""
+        return str(self.variable.path)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,6 +106,7 @@ def write_tflite(
     variables: Sequence[keras.Variable],
     recipe: Recipe,
     path: Path,
+    calibration: Calibration | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Writes functions and weights as one TFLite file.
@@ -109,6 +116,7 @@ def write_tflite(
         variables: All that the functions read. Variables that none of them reads do not enter the file.
         recipe: How weights are stored.
         path: The file, overwritten.
+        calibration: For a recipe with static activations.
         progress: Told how far the writing of the weights is.
     Raises:
         ExportError: the file would exceed 2 GB; a tensor has a symbolic dimension or another dtype; an operation has
@@ -118,7 +126,7 @@ def write_tflite(
     _check_size(variables, recipe)
     weights = _weights(variables)
     skeleton = Skeleton(_convert(functions, weights), {weight.argument: weight for weight in weights})
-    skeleton.absorb_weights(recipe.weight_bits)
+    skeleton.absorb_weights(recipe)
     skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
     write(skeleton, path, progress)
 
@@ -137,7 +145,7 @@ def _check_interface(functions: Sequence[Function]) -> None:
 
 def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
     """Refuses before the work starts what a flatbuffer, with its 32-bit offsets, cannot hold."""
-    size = sum(int(np.prod(v.shape)) * (recipe.weight_bits if len(v.shape) == 2 else 32) // 8 for v in variables)
+    size = sum(int(np.prod(v.shape)) * BITS[recipe.storage(v.path, v.shape)] // 8 for v in variables)
     if size > MAX_BYTES:
         raise ExportError(
             f"A TFLite file holds less than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "

@@ -92,7 +92,7 @@ def verify(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: int | 
 
 
 def _check(fidelity: Fidelity, manifest: Manifest, recipe: Recipe) -> None:
-    exact = recipe.weight_bits == 32 and fidelity.generated is not None
+    exact = recipe.exact and fidelity.generated is not None
     if not fidelity.within(recipe.tolerance, recipe.min_agreement) or (exact and fidelity.generated != 1.0):
         expected = (
             f"a largest error of at most {recipe.tolerance:g} of the scale, agreement of {recipe.min_agreement:g}"

@@ -99,6 +99,7 @@ class Manifest:
         capacity: Positions of the decoder's cache, in tokens; `None` for an encoder.
         encoder_capacity: Longest input of an encoder-decoder, in tokens.
         recipe: The quantization recipe with its tolerance.
+        profile: `"ort"` or `"portable"`, for ONNX.
         files: sha256 of every other file of the bundle, by its path relative to the folder.
         fidelity: Figures of the comparison with the Keras model.
         versions: Versions of the packages that made the bundle.
@@ -110,6 +111,7 @@ class Manifest:
     capacity: int | None = None
     encoder_capacity: int | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
+    profile: str | None = None
     files: dict[str, str] = field(default_factory=dict)
     fidelity: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

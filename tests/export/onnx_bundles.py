@@ -11,8 +11,8 @@ import onnx
 
 from kerasformer import zoo
 from kerasformer.bundle import Manifest, Signature
+from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import recipe
-from kerasformer.export.signatures import onnx_functions
 from kerasformer.export.to_onnx import write_onnx
 
 TINY = {
@@ -38,12 +38,10 @@ def tiny(model_type: str, task: str | None = None, **settings: Any) -> Any:
 def write(folder: Path, model: Any, quantize: str = "none") -> Manifest:
     """Writes all files of a model into `folder/onnx`."""
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
-    signatures, files = {}, {}
-    for function in onnx_functions(model):
-        name = f"onnx/{function.name}.onnx"
-        write_onnx(function, model.variables, recipe(quantize), folder / name)
-        signatures[function.name] = Signature(name, function.inputs, function.outputs)
-        files[name] = "0" * 64
+    functions = {f"onnx/{function.name}.onnx": function for function in onnx_functions(model)}
+    write_onnx({folder / name: f for name, f in functions.items()}, model.variables, recipe(quantize))
+    signatures = {f.name: Signature(name, f.inputs, f.outputs) for name, f in functions.items()}
+    files = dict.fromkeys(functions, "0" * 64)
     capacity = 40 if model.generates else None
     encoder_capacity = 48 if model.is_encoder_decoder else None
     return Manifest("onnx", model.info(), signatures, capacity, encoder_capacity, files=files)

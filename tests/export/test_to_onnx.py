@@ -13,11 +13,11 @@ from onnx import numpy_helper
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export import onnx_weights
+from kerasformer.export import onnx_weights, recipes
 from kerasformer.export.functions import Function
+from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.onnx_weights import quantize as to_blocks
 from kerasformer.export.recipes import recipe
-from kerasformer.export.signatures import onnx_functions
 from kerasformer.export.to_onnx import write_onnx
 from kerasformer.layers import primitives
 from tests.export.onnx_bundles import load, padded, tiny, write
@@ -25,6 +25,14 @@ from tests.export.onnx_bundles import load, padded, tiny, write
 CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2", None), ("t5", None)]
 # Of the largest logit: the order of sums alone, and what 8 bits cost a model of random weights.
 TOLERANCE = {"none": 1e-5, "int8": recipe("int8").tolerance}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_matrices_too():
+    """The models of these tests are smaller than what is worth quantizing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipes, "MIN_QUANTIZED", 0)
+        yield
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(filter(None, case)))
@@ -203,7 +211,9 @@ def test_more_than_a_protobuf_holds_goes_to_a_second_file(tmp_path, monkeypatch)
 def test_progress_ends_with_all_bytes(tmp_path):
     model, seen = tiny("bert", "text-classification"), []
     (function,) = onnx_functions(model)
-    write_onnx(function, model.variables, recipe("none"), tmp_path / "m.onnx", lambda *told: seen.append(told))
+    write_onnx(
+        {tmp_path / "m.onnx": function}, model.variables, recipe("none"), progress=lambda *told: seen.append(told)
+    )
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] == sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables)
 
@@ -223,7 +233,7 @@ def test_a_flattened_product_before_a_split_of_heads(tmp_path):
 
     before = dict(tf2onnx.optimizer._optimizers)
     out = ("batch_size", "length", 2, 32)
-    write_onnx(function_of(call, out=out), [], recipe("none"), tmp_path / "m.onnx")
+    write_onnx({tmp_path / "m.onnx": function_of(call, out=out)}, [], recipe("none"))
     assert tf2onnx.optimizer._optimizers == before
     x = np.random.default_rng(0).normal(size=(2, 8, 64)).astype("float32")
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-4)
@@ -249,7 +259,7 @@ def test_int8_answers_are_those_of_the_stored_values(tmp_path, width):
     outputs = {name: TensorInfo(shape, "float32") for name, shape in sizes.items()}
     feeds = {"x": np.eye(width, dtype="float32")[None], "ids": np.arange(9)[None]}
     for quantize, (rows, columns) in {"none": (table, kernel), "int8": (restored(table), restored(kernel.T).T)}.items():
-        write_onnx(Function("model", inputs, outputs, call), variables, recipe(quantize), tmp_path / "m.onnx")
+        write_onnx({tmp_path / "m.onnx": Function("model", inputs, outputs, call)}, variables, recipe(quantize))
         got = run(tmp_path / "m.onnx", feeds)
         np.testing.assert_allclose(got["rows"][0], rows, atol=1e-5)
         np.testing.assert_allclose(got["scores"][0], rows.T, atol=1e-5)
@@ -272,7 +282,7 @@ def test_a_weight_that_no_primitive_reads_is_a_weight_too(tmp_path):
         return {"y": ops.matmul(x, ops.transpose(weight))}
 
     out = ("batch_size", "length", 5)
-    write_onnx(function_of(call, out=out), [weight, unused], recipe("none"), tmp_path / "m.onnx")
+    write_onnx({tmp_path / "m.onnx": function_of(call, out=out)}, [weight, unused], recipe("none"))
     tensors = stored(onnx.load(str(tmp_path / "m.onnx")).graph)
     assert [list(t.dims) for name, t in tensors.items() if "weight" in name] == [[64, 5]]
     assert "unused" not in tensors
@@ -282,7 +292,9 @@ def test_a_weight_that_no_primitive_reads_is_a_weight_too(tmp_path):
 
 def test_variables_of_one_name_stay_apart(tmp_path):
     weights = [keras.Variable(np.full((64,), value), dtype="float32", name="w") for value in (1.0, 2.0)]
-    write_onnx(function_of(lambda x: {"y": x * weights[0] + weights[1]}), weights, recipe("none"), tmp_path / "m.onnx")
+    write_onnx(
+        {tmp_path / "m.onnx": function_of(lambda x: {"y": x * weights[0] + weights[1]})}, weights, recipe("none")
+    )
     x = np.ones((1, 1, 64), "float32")
     assert (run(tmp_path / "m.onnx", {"x": x})["y"] == 3).all()
 
@@ -290,7 +302,7 @@ def test_variables_of_one_name_stay_apart(tmp_path):
 def test_an_input_that_is_not_used_is_still_declared(tmp_path):
     inputs = {name: TensorInfo(("batch_size", 4), "float32") for name in ("a", "b")}
     function = Function("model", inputs, {"y": TensorInfo(("batch_size", 4), "float32")}, lambda a, b: {"y": a + 1.0})
-    write_onnx(function, [], recipe("none"), tmp_path / "m.onnx")
+    write_onnx({tmp_path / "m.onnx": function}, [], recipe("none"))
     assert [value.name for value in session(tmp_path / "m.onnx").get_inputs()] == ["a", "b"]
 
 
@@ -299,27 +311,27 @@ def test_an_operation_without_operator_is_named(tmp_path):
 
     function = function_of(lambda x: {"y": tf.math.erfc(x)})
     with pytest.raises(ExportError, match="Erfc"):
-        write_onnx(function, [], recipe("none"), tmp_path / "m.onnx")
+        write_onnx({tmp_path / "m.onnx": function}, [], recipe("none"))
     assert not list(tmp_path.iterdir())
 
 
 def test_other_outputs_than_declared_are_refused(tmp_path):
     with pytest.raises(ExportError, match=r"must give \['y'\]. Received: \['z'\]"):
-        write_onnx(function_of(lambda x: {"z": x}), [], recipe("none"), tmp_path / "m.onnx")
+        write_onnx({tmp_path / "m.onnx": function_of(lambda x: {"z": x})}, [], recipe("none"))
 
 
 def test_a_variable_that_was_not_given_is_refused(tmp_path):
     model = tiny("bert", "text-classification")
     (function,) = onnx_functions(model)
     with pytest.raises(ExportError, match="reads a variable that was not given"):
-        write_onnx(function, model.variables[:-1], recipe("none"), tmp_path / "m.onnx")
+        write_onnx({tmp_path / "m.onnx": function}, model.variables[:-1], recipe("none"))
 
 
 def test_a_model_in_half_precision_is_refused(tmp_path):
     model = tiny("bert", "text-classification", dtype="float16")
     (function,) = onnx_functions(model)
     with pytest.raises(ExportError, match="computed in float32.*float16.*dtype='float32'"):
-        write_onnx(function, model.variables, recipe("none"), tmp_path / "m.onnx")
+        write_onnx({tmp_path / "m.onnx": function}, model.variables, recipe("none"))
 
 
 @pytest.mark.parametrize("columns", [5, 48, 64, 100])

@@ -180,7 +180,7 @@ def test_what_a_signature_does_not_read_is_absent_from_it(written: tuple[Path, s
 def test_progress_ends_at_the_whole(tmp_path: Path, encoder: TinyEncoder) -> None:
     calls: list[tuple[int, int]] = []
     path = tmp_path / "model.tflite"
-    write_tflite([encoder.function(8)], encoder.variables, RECIPES["int8"], path, lambda *c: calls.append(c))
+    write_tflite([encoder.function(8)], encoder.variables, RECIPES["int8"], path, progress=lambda *c: calls.append(c))
     assert calls[-1][0] == calls[-1][1] == sum(b - a for (a, _), (b, _) in zip([(0, 0), *calls], calls, strict=False))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle, zoo
-from kerasformer.export import export, signatures, verify
+from kerasformer.export import export, tflite_signatures, verify
 from kerasformer.export.recipes import RECIPES
 from kerasformer.runtime import open_engine
 from kerasformer.zoo._engine import KerasStep
@@ -35,7 +35,7 @@ def exported(request: Any, tmp_path_factory: Any) -> Any:
     model = zoo.build(request.param, **SIZES[request.param])
     lengths = [4, READ] if model.is_encoder_decoder else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signatures, "DECODE_WINDOWS", (WINDOW,))
+        patch.setattr(tflite_signatures, "DECODE_WINDOWS", (WINDOW,))
         folder = tmp_path_factory.mktemp("windows") / request.param
         return model, export(model, folder, "tflite", capacity=CAPACITY, lengths=lengths)
 
@@ -88,5 +88,5 @@ def test_both_kinds_of_steps_are_verified(exported: Any, monkeypatch: Any) -> No
 
 def test_no_window_is_as_large_as_the_cache() -> None:
     model = zoo.build("gpt2", **SIZES["gpt2"])
-    names = [function.name for function in signatures.tflite_functions(model, CAPACITY, None, ())]
+    names = [function.name for function in tflite_signatures.tflite_functions(model, CAPACITY, None, ())]
     assert names == ["prefill_8", "decode"]
