@@ -478,7 +478,7 @@ def _refuse(*arguments: Any) -> None:
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx. Received: 'coreml'"),
-    ("bert-text-classification", {"quantize": "int3"}, ExportError, "none, fp16, int8, int8_weights, int8_static, int4, auto. Received: 'int3'"),
+    ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4, auto. Received: 'int3'"),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "for text-classification. Received: task="),
     ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),
     ("bert-text-classification", {"lengths": ()}, InputError, "one or more"),
