@@ -37,37 +37,38 @@ class Opened:
     task: str
 
 
-def open_source(task: str | None, source: str | Path | PretrainedModel, num_threads: int | None = None) -> Opened:
+def open_source(task: str | None, source: str | Path | PretrainedModel, **options: Any) -> Opened:
     """Opens a model, checkpoint, preset, hub id or bundle.
 
     Args:
         task: Hugging Face's name; the source's own if `None`.
         source: What to open.
-        num_threads: Threads of a bundle's runtime; all cores by default. Keras has its own setting.
+        options: Of `runtime.open_engine`, for bundles alone: `num_threads`, `cache_dir`, `accelerator`, `providers`.
 
     Raises:
         SourceError: nothing was found there.
-        InputError: the source is for another task, or `num_threads` with Keras.
+        InputError: the source is for another task, or an option of a bundle's runtime is given with Keras.
         TokenizerError: the source has no tokenizer.
     """
     if not isinstance(source, str | Path):
-        return _open_model(task, source, num_threads)
+        return _open_model(task, source, options)
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":
-        _check_threads(num_threads)
+        _check_no_options(options)
         require("keras", "tensorflow")
         from kerasformer.zoo import load
 
-        return _open_model(task, load(folder, task), num_threads)
+        return _open_model(task, load(folder, task), options)
     from kerasformer.runtime import open_engine
 
     manifest = bundle.read(folder)
     wanted = _checked_task(task, manifest.info.task)
     engine = {"tflite": "litert", "onnx": "onnx"}[manifest.format]
-    return Opened(engine, open_engine(folder, manifest, num_threads), load_tokenizer(folder), manifest.info, wanted)
+    model = open_engine(folder, manifest, **options)
+    return Opened(engine, model, load_tokenizer(folder), manifest.info, wanted)
 
 
-def _open_model(task: str | None, model: Any, num_threads: int | None) -> Opened:
+def _open_model(task: str | None, model: Any, options: dict[str, Any]) -> Opened:
     from kerasformer.zoo import PretrainedModel
     from kerasformer.zoo._engine import KerasForward, KerasStep
 
@@ -75,18 +76,18 @@ def _open_model(task: str | None, model: Any, num_threads: int | None) -> Opened
         raise InputError(
             f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
         )
-    _check_threads(num_threads)
+    _check_no_options(options)
     if model.tokenizer is None:
         raise TokenizerError("This model has no tokenizer. Set model.tokenizer = kerasformer.tokenizer(folder).")
     engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
     return Opened("keras", engine, model.tokenizer, model.info(), _checked_task(task, model.task))
 
 
-def _check_threads(num_threads: int | None) -> None:
-    if num_threads is not None:
+def _check_no_options(options: dict[str, Any]) -> None:
+    """A Keras model runs on its backend, which has settings of its own."""
+    if given := ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None):
         raise InputError(
-            "num_threads is for bundles; a Keras model runs on the threads of its backend. "
-            f"Received: num_threads={num_threads}"
+            f"Options of a runtime are for bundles; a Keras model has those of its backend. Received: {given}"
         )
 
 

@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import Forward, Step
+from kerasformer.errors import InputError
 
 __all__ = ["open_engine"]
 
 
-def open_engine(folder: Path, manifest: Manifest | None = None, num_threads: int | None = None) -> Forward | Step:
+def open_engine(
+    folder: Path,
+    manifest: Manifest | None = None,
+    num_threads: int | None = None,
+    *,
+    cache_dir: str | Path | bool | None = None,
+    accelerator: str | None = None,
+    providers: Sequence[str] | None = None,
+) -> Forward | Step:
     """The engine for a bundle.
 
     Args:
         folder: The bundle.
         manifest: Its manifest, if it has been read already.
         num_threads: Threads of the runtime; all cores by default.
+        cache_dir: Folder for what the runtime prepares at a first load and finds at the next ones; `True` for that of
+            the user. Nothing is kept by default.
+        accelerator: For LiteRT: `"gpu"` or `"npu"`, where the device has one.
+        providers: For ONNX Runtime: its execution providers, the preferred one first.
 
     Raises:
         BundleError: the folder is no whole bundle.
+        InputError: an option that the runtime of the bundle does not have.
         MissingExtraError: its runtime is not installed.
     """
+    if num_threads is not None and num_threads < 1:
+        raise InputError(f"num_threads must be at least 1, or None for all cores. Received: num_threads={num_threads}")
     manifest = manifest or bundle.read(folder)
     writes = any("logits" in signature.outputs and _has_cache(signature) for signature in manifest.signatures.values())
     if manifest.format == "tflite":
+        _check_absent(manifest, "ONNX", providers=providers)
         from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
 
-        return (LiteRTStep if writes else LiteRTForward)(folder, manifest, num_threads)
+        litert = LiteRTStep if writes else LiteRTForward
+        return litert(folder, manifest, num_threads, cache_dir=cache_dir, accelerator=accelerator)
+    _check_absent(manifest, "TFLite", accelerator=accelerator)
     from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
 
-    return (OnnxStep if writes else OnnxForward)(folder, manifest, num_threads)
+    onnx = OnnxStep if writes else OnnxForward
+    return onnx(folder, manifest, num_threads, providers=providers, cache_dir=cache_dir)
 
 
 def _has_cache(signature: bundle.Signature) -> bool:
     return any(name.startswith(("kv_cache", "past_key_values")) for name in signature.inputs)
+
+
+def _check_absent(manifest: Manifest, owner: str, **options: object) -> None:
+    """Refuses options that only bundles of another format have."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is for {owner} bundles. Expected: {name}=None for the format {manifest.format!r}. "
+                f"Received: {name}={value!r}"
+            )

@@ -39,17 +39,24 @@ class LiteRTForward:
         manifest: Its manifest; the signatures `forward_{length}` are used.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
+        accelerator: `"gpu"` or `"npu"`.
     Raises:
         BundleError: no such signature, or a file that LiteRT cannot load.
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, num_threads: int | None = None, cache_dir: Path | None = None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        num_threads: int | None = None,
+        *,
+        cache_dir: str | Path | bool | None = None,
+        accelerator: str | None = None,
     ) -> None:
         self._signatures = by_length(manifest, "forward", "input_ids")
         self._per_token = per_token(self._signatures)
         self._pad = manifest.info.pad_token_id or 0
-        self._engine = open_file(folder, manifest, num_threads, cache_dir)
+        self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._lock = RLock()
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -152,6 +159,7 @@ class LiteRTStep:
             `decode_{window}` where there are some.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
+        accelerator: `"gpu"` or `"npu"`.
     Raises:
         BundleError: no such signature, or a file that LiteRT cannot load.
     """
@@ -159,7 +167,13 @@ class LiteRTStep:
     step_lengths: tuple[int, ...] = (1,)
 
     def __init__(
-        self, folder: Path, manifest: Manifest, num_threads: int | None = None, cache_dir: Path | None = None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        num_threads: int | None = None,
+        *,
+        cache_dir: str | Path | bool | None = None,
+        accelerator: str | None = None,
     ) -> None:
         decode = manifest.signatures.get("decode")
         if decode is None or "logits" not in decode.outputs:
@@ -178,7 +192,7 @@ class LiteRTStep:
         self._windows = decode_windows(manifest)
         self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
         self._pad = manifest.info.pad_token_id or 0
-        self._engine = open_file(folder, manifest, num_threads, cache_dir)
+        self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._free: list[dict[str, Held]] = []
         self._lock = RLock()
 

@@ -36,7 +36,13 @@ def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]
     return plan
 
 
-def open_file(folder: Path, manifest: Manifest, num_threads: int | None, cache_dir: Path | None) -> Engine:
+def open_file(
+    folder: Path,
+    manifest: Manifest,
+    num_threads: int | None,
+    cache_dir: str | Path | bool | None,
+    accelerator: str | None,
+) -> Engine:
     """Loads the one file of a TFLite bundle.
 
     Raises:
@@ -46,7 +52,7 @@ def open_file(folder: Path, manifest: Manifest, num_threads: int | None, cache_d
     if len(files) != 1:
         raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
     cache_file = None
-    if cache_dir is not None:
+    if isinstance(cache_dir, str | Path):
         Path(cache_dir).mkdir(parents=True, exist_ok=True)
         cache_file = Path(cache_dir) / f"{manifest.files[files[0]][:32]}-{runtime_version()}.xnnpack"
     return open_engine(Path(folder) / files[0], num_threads, cache_file)

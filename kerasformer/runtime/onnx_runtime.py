@@ -38,6 +38,7 @@ class OnnxForward:
         manifest: Manifest,
         num_threads: int | None = None,
         providers: Sequence[str] | None = None,
+        cache_dir: str | Path | bool | None = None,
     ) -> None:
         self._max_length = manifest.info.max_length
         self._graph = _Graph(folder, manifest, DECODER, num_threads, providers)
@@ -111,6 +112,7 @@ class OnnxStep:
         manifest: Manifest,
         num_threads: int | None = None,
         providers: Sequence[str] | None = None,
+        cache_dir: str | Path | bool | None = None,
     ) -> None:
         self.is_encoder_decoder = ENCODER in manifest.signatures
         name = DECODER_WITH_MEMORY if self.is_encoder_decoder else DECODER
