@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from kerasformer.export.onnx_markers import Marker
 from kerasformer.export.onnx_weights import WeightStore
-from kerasformer.export.recipes import Recipe
+from kerasformer.export.recipes import Recipe, Storage
 
 CONTRIB_DOMAIN = "com.microsoft"
 
@@ -55,47 +55,78 @@ class NodeWriter:
     def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """`x @ kernel + bias`."""
         kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
-        bias = None if bias is None else self.store.plain(bias)
-        if self._quantized(kernel):
-            self._linear_in_8_bits(inputs["x"], kernel, bias, marker.settings["transposed"], output)
-        elif marker.settings["transposed"]:
-            self._linear_by_rows(inputs["x"], kernel, bias, marker.rank, output)
-        elif bias is None:
-            self.node("MatMul", [inputs["x"], self.store.plain(kernel)], output)
-        else:
-            self.node("Add", [self.node("MatMul", [inputs["x"], self.store.plain(kernel)]), bias], output)
+        biases = [] if bias is None else [bias]
+        self.product(inputs["x"], [kernel], biases, marker.rank, marker.settings["transposed"], output)
 
-    def _quantized(self, weight: str) -> bool:
+    def product(
+        self,
+        x: str,
+        kernels: Sequence[str],
+        biases: Sequence[str],
+        rank: int,
+        output_first: bool = False,
+        output: str | None = None,
+    ) -> str:
+        """`x @ kernel + bias` in the storage of the recipe, for one kernel or for several side by side.
+
+        Args:
+            x: `(..., K)`.
+            kernels: Variables `(K, N)`, or `(N, K)` if `output_first`, whose outputs follow each other in the result.
+            biases: A variable `(N,)` for each kernel, or none at all.
+            rank: Axes of `x`.
+            output_first: How the kernels lie in Keras.
+            output: Name that the result must have.
+
+        Returns:
+            The name of the result, `(..., sum of N)`.
+        """
+        storages = {self._storage(kernel) for kernel in kernels}
+        if len(storages) > 1:  # a recipe with exceptions
+            pairs = zip(kernels, biases or [None] * len(kernels), strict=True)
+            parts = [self.product(x, [k], [] if b is None else [b], rank, output_first) for k, b in pairs]
+            return self.node("Concat", parts, output, axis=-1)
+        bias = self.store.joined(biases) if biases else None
+        if storages == {"int8"}:
+            return self._product_in_8_bits(x, kernels, bias, output_first, output)
+        if output_first:
+            return self._product_by_rows(x, kernels, bias, rank, output)
+        kernel = self.store.joined(kernels)
+        if bias is None:
+            return self.node("MatMul", [x, kernel], output)
+        return self.node("Add", [self.node("MatMul", [x, kernel]), bias], output)
+
+    def _storage(self, weight: str, table: bool = False) -> Storage:
         variable = self.store.variables[weight]
-        return self.recipe.storage(variable.path, variable.shape) == "int8"
+        return self.recipe.storage(variable.path, variable.shape, table)
 
-    def _linear_in_8_bits(self, x: str, kernel: str, bias: str | None, output_first: bool, output: str) -> None:
-        blocks = self.store.blocks(kernel, output_first)
+    def _product_in_8_bits(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        blocks = self.store.blocks(kernels, output_first)
         rows, columns = blocks.size
         inputs = [x, blocks.data, blocks.scale] + ([] if bias is None else ["", "", bias])
         # accuracy_level 4: activations in 8 bits too, a scale per block.
         settings = {"N": rows, "K": columns, "bits": 8, "block_size": blocks.block, "accuracy_level": 4}
-        self.node("MatMulNBits", inputs, output, domain=CONTRIB_DOMAIN, **settings)
+        return self.node("MatMulNBits", inputs, output, domain=CONTRIB_DOMAIN, **settings)
 
-    def _linear_by_rows(self, x: str, table: str, bias: str | None, rank: int, output: str) -> None:
+    def _product_by_rows(self, x: str, kernels: Sequence[str], bias: str | None, rank: int, output: str | None) -> str:
         """With an output-first matrix, which an embedding may share. Gemm reads it as it lies; MatMul would not."""
-        size, width = self.store.variables[table].shape
+        size, width = self.store.size(kernels, output_first=True)
         flat = x if rank == 2 else self.node("Reshape", [x, self.integers(-1, width)])
-        inputs = [flat, self.store.plain(table)] + ([] if bias is None else [bias])
+        inputs = [flat, self.store.joined(kernels, axis=0)] + ([] if bias is None else [bias])
         if rank == 2:
-            self.node("Gemm", inputs, output, transB=1)
-            return
+            return self.node("Gemm", inputs, output, transB=1)
         y = self.node("Gemm", inputs, transB=1)
         shape = self.node("Concat", [self.node("Shape", [x], end=-1), self.integers(size)], axis=0)
-        self.node("Reshape", [y, shape], output)
+        return self.node("Reshape", [y, shape], output)
 
     def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Rows of a table."""
         ids, table = inputs["ids"], marker.weights["table"]
-        if not self._quantized(table):
+        if self._storage(table, table=True) != "int8":
             self.node("Gather", [self.store.plain(table), ids], output, axis=0)
             return
-        blocks = self.store.blocks(table, output_first=True)
+        blocks = self.store.blocks([table], output_first=True)
         padded = -(-blocks.size[1] // blocks.block) * blocks.block
         values = self.node("Cast", [self.node("Gather", [blocks.data, ids], axis=0)], to=TensorProto.FLOAT)
         values = self.node("Sub", [values, self.number(_ZERO_POINT)])

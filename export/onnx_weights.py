@@ -91,25 +91,48 @@ class WeightStore:
         self._store(stored, [variable.shape[a] for a in axes], dtype, lambda: _value(variable).transpose(axes))
         return stored
 
-    def blocks(self, name: str, output_first: bool) -> Blocks:
-        """Stores a matrix in 8 bits: `(N, K)` if `output_first`, else `(K, N)` in Keras.
+    def joined(self, names: Sequence[str], axis: int = -1) -> str:
+        """Stores variables one after the other along an axis; returns the initializer's name."""
+        if len(names) == 1:
+            return self.plain(names[0])
+        shapes = [list(self.variables[name].shape) for name in names]
+        shape = shapes[0]
+        shape[axis] = sum(each[axis] for each in shapes[1:]) + shape[axis]
+        stored = "+".join(names)
+        self._store(stored, shape, "float32", lambda: self._values(names, axis))
+        return stored
+
+    def size(self, names: Sequence[str], output_first: bool) -> tuple[int, int]:
+        """Outputs `N` and inputs `K` of matrices whose outputs follow each other."""
+        shapes = [shape if output_first else shape[::-1] for shape in (self.variables[n].shape for n in names)]
+        return sum(shape[0] for shape in shapes), shapes[0][1]
+
+    def blocks(self, names: Sequence[str], output_first: bool) -> Blocks:
+        """Stores matrices whose outputs follow each other in 8 bits.
 
         Blocks rather than whole rows share a scale, because MatMulNBits quantizes the activations in the same blocks:
         one large value then harms its block alone.
+
+        Args:
+            names: Variables `(N, K)` if `output_first`, else `(K, N)`.
+            output_first: How they lie in Keras.
         """
-        variable = self.variables[name]
-        rows, columns = variable.shape if output_first else variable.shape[::-1]
+        rows, columns = self.size(names, output_first)
         block = _block_size(columns)
         count = -(-columns // block)
-        stored = name if output_first else f"{name}.transposed"
+        stored = "+".join(names) if output_first else f"{'+'.join(names)}.transposed"
         blocks = Blocks(f"{stored}.uint8", f"{stored}.scale", (rows, columns), block)
 
         def matrix() -> np.ndarray:
-            return _value(variable) if output_first else _value(variable).T
+            return self._values(names, axis=0) if output_first else self._values(names, axis=1).T
 
         self._store(blocks.data, (rows, count, block), "uint8", lambda: quantize(matrix(), block)[0])
         self._store(blocks.scale, (rows, count), "float32", lambda: block_scales(matrix(), block))
         return blocks
+
+    def _values(self, names: Sequence[str], axis: int) -> np.ndarray:
+        values = [_value(self.variables[name]) for name in names]
+        return values[0] if len(values) == 1 else np.concatenate(values, axis=axis)
 
     def _store(self, name: str, shape: Sequence[int], dtype: str, produce: Callable[[], np.ndarray]) -> None:
         self.stored[name] = StoredWeight(name, tuple(shape), dtype, produce)

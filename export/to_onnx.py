@@ -23,6 +23,7 @@ from kerasformer.errors import ExportError, require
 from kerasformer.export import onnx_graph
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
+from kerasformer.export.onnx_fused import FusedWriter
 from kerasformer.export.onnx_markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
 from kerasformer.export.onnx_nodes import CONTRIB_DOMAIN, NodeWriter
 from kerasformer.export.onnx_weights import Progress, WeightStore, write_model
@@ -31,6 +32,8 @@ from kerasformer.layers.primitives import lowering
 
 OPSET = 17
 IR_VERSION = 8
+
+WRITERS = {"portable": NodeWriter, "ort": FusedWriter}
 
 _converter = threading.Lock()  # tf2onnx's list of optimizers is global
 
@@ -60,11 +63,16 @@ def write_onnx(
             variable that was not given, or does not compute in float32.
     """
     for path, function in files.items():
-        _write(function, variables, recipe, path, progress)
+        _write(function, variables, recipe, path, WRITERS[profile], progress)
 
 
 def _write(
-    function: Function, variables: Sequence[keras.Variable], recipe: Recipe, path: Path, progress: Progress | None
+    function: Function,
+    variables: Sequence[keras.Variable],
+    recipe: Recipe,
+    path: Path,
+    writer: type[NodeWriter],
+    progress: Progress | None,
 ) -> None:
     named = _names(variables)
     markers, names, model = _convert(function, named)
@@ -78,7 +86,7 @@ def _write(
     graph.output.extend(onnx_graph.declare(function.outputs))
     onnx_graph.simplify_reshapes(graph)
     onnx_graph.attach_weights(graph, {f"weight_{i}": name for i, name in enumerate(named)}, store)
-    onnx_graph.expand_markers(graph, markers, NodeWriter(store, recipe))
+    onnx_graph.expand_markers(graph, markers, writer(store, recipe))
     _set_versions(model)
     weights = list(store.stored.values())
     onnx_graph.check(model, weights)
