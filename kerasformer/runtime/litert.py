@@ -6,7 +6,9 @@ that it fits, and each generated row has buffers of its own: its answer does not
 
 from __future__ import annotations
 
+import copy
 import weakref
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -195,6 +197,13 @@ class LiteRTStep:
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._free: list[dict[str, Held]] = []
         self._lock = RLock()
+
+    def limited_to(self, names: Container[str]) -> LiteRTStep:
+        """The same loaded file, of which only these signatures are run, and `decode` where no other step fits."""
+        other = copy.copy(self)
+        other._signatures = {size: chosen for size, chosen in self._signatures.items() if chosen[0] in names}
+        other._windows = {window: name for window, name in self._windows.items() if name in names}
+        return other
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
         """Reads the prompts; see `Step.start`. The padding of a row is left out, on whichever side it is.
