@@ -8,7 +8,7 @@ from kerasformer.layers.attention import (
     padding_mask,
     scaled_dot_product_attention,
 )
-from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, StaticCache
+from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RowCaches, StaticCache
 from kerasformer.layers.core import Dense, Embedding, LayerNormalization, RMSNormalization
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward, normalization
@@ -43,6 +43,7 @@ __all__ = [
     "RMSNormalization",
     "RelativePositionBias",
     "RotaryEmbedding",
+    "RowCaches",
     "SinusoidalPositions",
     "StackOutput",
     "StaticCache",

@@ -13,7 +13,7 @@ from kerasformer.layers import primitives
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Dense, build_once
 from kerasformer.layers.positions import RotaryAngles
-from kerasformer.layers.primitives import Tensor, mask_to_bias
+from kerasformer.layers.primitives import Tensor, mask_to_bias, split_heads
 
 
 def causal_mask(query_length: Any, key_length: Any = None) -> Tensor:
@@ -194,43 +194,29 @@ class MultiHeadAttention(keras.layers.Layer):
         if attention_mask is not None:
             masked = mask_to_bias(attention_mask, backend.standardize_dtype(query.dtype))
             bias = masked if bias is None else ops.cast(bias, query.dtype) + masked
-        queries = self._split(self.query(query), self.num_heads)
-        if rotary is not None:
-            queries = primitives.rotary(queries, *rotary)
-        if cache is not None and cache.complete:
-            keys, values = cache.key, cache.value
-        else:
-            keys, values = self.project(query if key_value is None else key_value, rotary)
-            if cache is not None:
-                keys, values, cache = cache.update(keys, values)
-        keys, values = self._repeat(keys), self._repeat(values)
-        dropout = self._drop if training and self.dropout else None
-        context, weights = primitives.attention(queries, keys, values, bias, self.scale, dropout)
-        return self.output_dense(self._merge(context)), weights, cache
+        keys, values = None, None
+        if cache is None or not cache.complete:
+            memory = query if key_value is None else key_value
+            keys, values = self.key(memory), self.value(memory)
+        context, weights, cache = primitives.multi_head_attention(
+            self.query(query),
+            keys,
+            values,
+            bias,
+            self.scale,
+            self.num_heads,
+            cache,
+            rotary,
+            self._drop if training and self.dropout else None,
+        )
+        return self.output_dense(context), weights, cache
 
-    def project(self, x: Tensor, rotary: RotaryAngles | None = None) -> tuple[Tensor, Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `(B, H, S, D)` of `(B, S, E')`: what a cache holds."""
-        keys = self._split(self.key(x), self.num_key_value_heads)
-        values = self._split(self.value(x), self.num_key_value_heads)
-        return (keys if rotary is None else primitives.rotary(keys, *rotary)), values
+        return split_heads(self.key(x), self.head_dim), split_heads(self.value(x), self.head_dim)
 
     def _drop(self, weights: Tensor) -> Tensor:
         return self.weights_dropout(weights, training=True)
-
-    def _split(self, x: Tensor, heads: int) -> Tensor:
-        """`(B, T, H * D)` to `(B, H, T, D)`."""
-        batch, length = ops.shape(x)[:2]
-        return ops.transpose(ops.reshape(x, (batch, length, heads, self.head_dim)), (0, 2, 1, 3))
-
-    def _merge(self, x: Tensor) -> Tensor:
-        """`(B, H, T, D)` to `(B, T, H * D)`."""
-        batch, _, length = ops.shape(x)[:3]
-        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, self.num_heads * self.head_dim))
-
-    def _repeat(self, x: Tensor) -> Tensor:
-        """Gives every query head the keys or values of its group."""
-        times = self.num_heads // self.num_key_value_heads
-        return x if times == 1 else ops.repeat(x, times, axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

@@ -1,42 +1,67 @@
 """Keys and values of earlier tokens, as explicit tensors `(B, H, S, D)`: pure functions, nothing is changed in place.
 
-Attention calls `update` and never asks which form it holds. `StaticCache` has room for a fixed number of positions
-and is overwritten from one index on (LiteRT and XLA reuse its buffer); `GrowingCache` is concatenated (portable
-ONNX); `FixedCache` is complete and takes nothing more (cross attention to an encoded text).
+Attention hands its tensors to `attend` and never asks which form it holds. `StaticCache` has room for a fixed number
+of positions and is overwritten from one index on (LiteRT and XLA reuse its buffer); `GrowingCache` is concatenated
+(portable ONNX); `FixedCache` is complete and takes nothing more (cross attention to an encoded text); `RowCaches` has
+one of those for every row of a batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from keras import ops
 
 from kerasformer.layers.primitives import Tensor
+
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
+"""Attention itself: query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
 
 
 class LayerCache(Protocol):
     """The cache of one attention layer."""
 
     @property
-    def key(self) -> Tensor:
-        """`(B, H, S, D)`."""
-
-    @property
-    def value(self) -> Tensor:
-        """`(B, H, S, D)`."""
-
-    @property
     def complete(self) -> bool:
         """Nothing is to be added: attention need not project keys and values."""
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, LayerCache]:
-        """Adds `(B, H, T, D)` keys and values; returns those to attend to, and the cache for the next call."""
+    def attend(
+        self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, LayerCache]:
+        """Adds the new keys and values, and lets each query look at all that is there.
+
+        Args:
+            attention: Does the looking.
+            query: `(B, H, T, D)`.
+            key: `(B, H, T, D)` of the new tokens; not looked at by a cache that is complete.
+            value: Likewise.
+            bias: Added to the scores, broadcastable to `(B, H, T, S)`.
+
+        Returns:
+            What `attention` gives, and the cache for the next call.
+        """
         ...
 
 
+class _BatchCache:
+    """A cache of two tensors for the whole batch."""
+
+    def update(self, key: Any, value: Any) -> tuple[Tensor, Tensor, Any]:
+        """Adds `(B, H, T, D)` keys and values; returns those to attend to, and the cache for the next call."""
+        raise NotImplementedError
+
+    def attend(
+        self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        """See `LayerCache.attend`."""
+        keys, values, cache = self.update(key, value)
+        return (*attention(query, keys, values, bias), cache)
+
+
 @dataclass(frozen=True)
-class StaticCache:
+class StaticCache(_BatchCache):
     """Room for `S` positions; the next tokens are written from `position` (a scalar int32) on, for all rows alike.
 
     With a `window`, only so many first positions are attended to: while the text is short, the rest costs time alone.
@@ -48,7 +73,7 @@ class StaticCache:
     complete: bool = False
     window: int | None = None
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, LayerCache]:
+    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, StaticCache]:
         """Overwrites `T` positions. What lies behind them is old or zero and must be masked by the caller."""
         zero = ops.zeros_like(self.position)
         at = ops.stack([zero, zero, self.position, zero])
@@ -61,28 +86,67 @@ class StaticCache:
 
 
 @dataclass(frozen=True)
-class GrowingCache:
-    """The past alone; every update makes it longer."""
+class GrowingCache(_BatchCache):
+    """The past alone; every update makes it longer.
+
+    `causal` says that the caller's mask lets a token see none after its own, the last being level with the last key, so
+    that a lowering may take an operator that is so by itself.
+    """
 
     key: Tensor
     value: Tensor
     complete: bool = False
+    causal: bool = False
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, LayerCache]:
+    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, GrowingCache]:
         """Appends along the sequence axis."""
         new_key = ops.concatenate([self.key, key], axis=2)
         new_value = ops.concatenate([self.value, value], axis=2)
-        return new_key, new_value, GrowingCache(new_key, new_value)
+        return new_key, new_value, replace(self, key=new_key, value=new_value)
 
 
 @dataclass(frozen=True)
-class FixedCache:
+class FixedCache(_BatchCache):
     """All there is to attend to, projected once."""
 
     key: Tensor
     value: Tensor
     complete: bool = True
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, LayerCache]:
+    def update(self, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, FixedCache]:
         """Takes nothing: the new keys and values are already part of it."""
         return self.key, self.value, self
+
+
+@dataclass(frozen=True)
+class RowCaches:
+    """A cache of batch 1 for each row, so that every row stands at a position of its own.
+
+    Only the attention, which reads no weight, is done row by row; the products around it see the whole batch.
+    """
+
+    rows: tuple[LayerCache, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be added to any row."""
+        return all(row.complete for row in self.rows)
+
+    def attend(
+        self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, RowCaches]:
+        """See `LayerCache.attend`."""
+        contexts, weights, caches = zip(
+            *(
+                cache.attend(attention, *(_row(tensor, index) for tensor in (query, key, value, bias)))
+                for index, cache in enumerate(self.rows)
+            ),
+            strict=True,
+        )
+        all_weights = None if weights[0] is None else ops.concatenate(weights, axis=0)
+        return ops.concatenate(contexts, axis=0), all_weights, RowCaches(caches)
+
+
+def _row(tensor: Tensor | None, index: int) -> Tensor | None:
+    """One row `(1, …)`; what all rows share is left as it is."""
+    return tensor if tensor is None or tensor.shape[0] == 1 else tensor[index : index + 1]

@@ -13,9 +13,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras import backend, ops
+
+if TYPE_CHECKING:
+    from kerasformer.layers.cache import LayerCache
 
 Tensor = Any
 """A tensor of the active Keras backend."""
@@ -42,6 +45,10 @@ class Primitives:
         """Rows `ids` `(...)` of the variable `table` `(V, E)`: `(..., E)`."""
         return ops.take(table, ids, axis=0)
 
+    def residual(self, x: Tensor, y: Tensor) -> Tensor:
+        """`x + y`: what a part of a layer gives, `y`, on top of what went into it, both `(..., E)`."""
+        return x + y
+
     def layer_norm(self, x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
         """Normalizes the last axis to mean 0 and variance 1, computed in float32 (Ba et al. 2016, arXiv:1607.06450)."""
         wide = ops.cast(x, "float32")
@@ -62,6 +69,56 @@ class Primitives:
             return ops.gelu(x, approximate=True)
         # Not keras' own exact form: that becomes Erfc in TensorFlow, which converters do not know.
         return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+    def multi_head_attention(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        bias: Tensor | None,
+        scale: float,
+        num_heads: int,
+        cache: LayerCache | None = None,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        dropout: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+        """Attention of several heads that lie side by side: splits them, attends with each, joins what they give.
+
+        Args:
+            query: `(B, T, H * D)`.
+            key: `(B, T', G * D)`; a group of `H / G` query heads shares one. `None` if the cache is complete.
+            value: Likewise.
+            bias: Added to the scores, broadcastable to `(B, H, T, S)`.
+            scale: Factor of the scores.
+            num_heads: `H`.
+            cache: Earlier keys and values `(B, G, S', D)`, to which these are added, or `None`.
+            rotary: `(cos, sin)` for the places of query and key, `(B, 1, T, D)` each, or `None`.
+            dropout: Applied to the weights; given in training only.
+
+        Returns:
+            `(context (B, T, H * D), weights (B, H, T, S) or None, updated cache or None)`.
+
+        Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
+        """
+        head_dim = query.shape[-1] // num_heads
+        queries = split_heads(query, head_dim)
+        if rotary is not None:
+            queries = self.rotary(queries, *rotary)
+        keys, values = (None if x is None else split_heads(x, head_dim) for x in (key, value))
+        if keys is not None and rotary is not None:
+            keys = self.rotary(keys, *rotary)
+
+        def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            times = num_heads // key.shape[1]
+            if times > 1:  # gives every query head the keys and values of its group
+                key, value = ops.repeat(key, times, axis=1), ops.repeat(value, times, axis=1)
+            return self.attention(query, key, value, bias, scale, dropout)
+
+        if cache is None:
+            context, weights = attend(queries, keys, values, bias)
+        else:
+            context, weights, cache = cache.attend(attend, queries, keys, values, bias)
+        return merge_heads(context), weights, cache
 
     def attention(
         self,
@@ -132,6 +189,11 @@ def embedding(table: Any, ids: Tensor) -> Tensor:
     return _active.get().embedding(table, ids)
 
 
+def residual(x: Tensor, y: Tensor) -> Tensor:
+    """See `Primitives.residual`."""
+    return _active.get().residual(x, y)
+
+
 def layer_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
     """See `Primitives.layer_norm`."""
     return _active.get().layer_norm(x, scale, bias, epsilon)
@@ -145,6 +207,21 @@ def rms_norm(x: Tensor, scale: Any, epsilon: float) -> Tensor:
 def gelu(x: Tensor, *, approximate: bool = False) -> Tensor:
     """See `Primitives.gelu`."""
     return _active.get().gelu(x, approximate=approximate)
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    num_heads: int,
+    cache: LayerCache | None = None,
+    rotary: tuple[Tensor, Tensor] | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+    """See `Primitives.multi_head_attention`."""
+    return _active.get().multi_head_attention(query, key, value, bias, scale, num_heads, cache, rotary, dropout)
 
 
 def attention(
@@ -162,6 +239,18 @@ def attention(
 def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """See `Primitives.rotary`."""
     return _active.get().rotary(x, cos, sin)
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """`(B, T, H * D)` to `(B, H, T, D)`."""
+    batch, length = ops.shape(x)[:2]
+    return ops.transpose(ops.reshape(x, (batch, length, x.shape[-1] // head_dim, head_dim)), (0, 2, 1, 3))
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """`(B, H, T, D)` to `(B, T, H * D)`."""
+    batch, heads, length, head_dim = ops.shape(x)
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, heads * head_dim))
 
 
 def mask_to_bias(mask: Tensor, dtype: str | None = None) -> Tensor:

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from kerasformer.errors import InputError
+from kerasformer.layers import primitives
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, build_once, serialize_part
@@ -110,7 +111,7 @@ class EncoderLayer(keras.layers.Layer):
         return self._add(x, y, self.feed_forward_norm, training)
 
     def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer, training: bool) -> Tensor:
-        total = x + self.residual_dropout(y, training=training)
+        total = primitives.residual(x, self.residual_dropout(y, training=training))
         return total if self.norm_first else norm(total)
 
     def get_config(self) -> dict[str, Any]:

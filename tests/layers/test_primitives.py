@@ -12,7 +12,9 @@ from kerasformer.layers.primitives import Primitives, lowering
 from tests.layers.composites import LlamaLayer, TiedLM
 from tests.layers.parity import as_numpy, assert_close, integers, numbers
 
-NAMES = ["linear", "embedding", "layer_norm", "rms_norm", "gelu", "attention", "rotary"]
+TUPLES = {"attention": (None,), "multi_head_attention": (None, None)}
+"""Primitives that give more than one tensor, and what they may give beside it."""
+NAMES = ["linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", *TUPLES]
 """All that an exporter may lower its own way."""
 
 
@@ -43,12 +45,16 @@ def encoder_of_bert(ids: Any) -> Any:
 
 IDS = integers(11, 2, 5)
 PLACES = np.tile(np.arange(5, dtype="int32"), (2, 1))
+ATTENTION = {"multi_head_attention": 1, "attention": 1}
 MODELS = {
-    "BERT": (lambda: encoder_of_bert(IDS), {"linear": 6, "embedding": 3, "layer_norm": 3, "gelu": 1, "attention": 1}),
+    "BERT": (
+        lambda: encoder_of_bert(IDS),
+        {"linear": 6, "embedding": 3, "layer_norm": 3, "gelu": 1, "residual": 2, **ATTENTION},
+    ),
     "tied": (lambda: TiedLM()(IDS), {"linear": 2, "embedding": 1, "layer_norm": 1, "gelu": 1}),
     "LLaMA": (
         lambda: LlamaLayer()(numbers(2, 5, 18), PLACES),
-        {"linear": 7, "rms_norm": 2, "attention": 1, "rotary": 2},
+        {"linear": 7, "rms_norm": 2, "rotary": 2, "residual": 2, **ATTENTION},
     ),
 }
 
@@ -89,6 +95,8 @@ CALLS: dict[str, Any] = {
     "layer_norm": lambda: layers.LayerNormalization()(numbers(2, 4)),
     "rms_norm": lambda: layers.RMSNormalization()(numbers(2, 4)),
     "gelu": lambda: layers.activation("gelu")(ops.convert_to_tensor(numbers(2, 4))),
+    "residual": lambda: primitives.residual(numbers(2, 4), numbers(2, 4)),
+    "multi_head_attention": lambda: primitives.multi_head_attention(*numbers(3, 2, 4, 8), None, 1.0, 2)[0],
     "attention": lambda: layers.scaled_dot_product_attention(*numbers(3, 2, 1, 4, 4))[0],
     "rotary": lambda: primitives.rotary(numbers(2, 1, 3, 4), numbers(2, 1, 3, 4), numbers(2, 1, 3, 4)),
 }
@@ -98,7 +106,7 @@ CALLS: dict[str, Any] = {
 def test_the_answer_of_a_lowering_is_taken(name) -> None:
     shape = CALLS[name]().shape
     answer = ops.full(shape, 42.0)
-    own = type("Own", (Primitives,), {name: lambda *_, **__: (answer, None) if name == "attention" else answer})
+    own = type("Own", (Primitives,), {name: lambda *_, **__: (answer, *TUPLES[name]) if name in TUPLES else answer})
     with lowering(own()):
         assert as_numpy(CALLS[name]()).tolist() == np.full(shape, 42.0).tolist()
     assert (as_numpy(CALLS[name]()) != 42.0).all()
