@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
+from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo._model import CausalLM, EncoderModel, packed
@@ -39,9 +41,21 @@ class PooledFeatures(FeatureExtraction):
 
 
 class FillMask(EncoderModel):
-    """Scores of the vocabulary at every place, `(B, T, V)`."""
+    """Scores of the vocabulary at every place, `(B, T, V)`.
+
+    Args:
+        config: Of the architecture.
+        activation: Of the head; the configuration's by default, as in Hugging Face's format.
+        epsilon: Of the head's norm, likewise.
+        kwargs: Of `PretrainedModel`.
+    """
 
     task = "fill-mask"
+
+    def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
+        self.activation = activation or config.hidden_act
+        self.epsilon = config.epsilon if epsilon is None else epsilon
+        super().__init__(config, **kwargs)
 
     def make_head(self) -> keras.layers.Layer:
         """Dense, norm and the tied embedding table."""
@@ -50,14 +64,32 @@ class FillMask(EncoderModel):
         return MaskedLMHead(
             config.vocab_size,
             size,
-            config.hidden_act,
-            config.epsilon,
+            self.activation,
+            self.epsilon,
             name="predictions" if self.task == "pretraining" else "head",
         )
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Scores."""
         return self.head(states.output, embedding=self.backbone.embeddings.tokens)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "activation": self.activation, "epsilon": self.epsilon}
+
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+        """Writes the model in Hugging Face's format, see `PretrainedModel.save_pretrained`.
+
+        Raises:
+            UnsupportedConfigError: the head is of another activation or epsilon than the backbone, as in KerasHub.
+        """
+        own, usual = (self.activation, self.epsilon), (self.config.hidden_act, self.config.epsilon)
+        if own != usual:
+            raise UnsupportedConfigError(
+                "Hugging Face's format has one activation and one epsilon for the layers and the head. "
+                f"Received: {own[0]} and {own[1]} in the head, {usual[0]} and {usual[1]} in the layers"
+            )
+        return super().save_pretrained(folder, dtype=dtype)
 
 
 class Pretraining(FillMask):

@@ -15,6 +15,7 @@ from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, SourceError, TokenizerError, UnsupportedConfigError
 from kerasformer.zoo._config import generation_settings
+from kerasformer.zoo._keras_hub import is_keras_hub, is_preset
 from kerasformer.zoo._pretrained import HEAD, PretrainedModel, create
 from kerasformer.zoo._tensors import open_tensors
 from kerasformer.zoo._weights import load_weights
@@ -75,7 +76,7 @@ def build(model_type: str, task: str | None = None, *, dtype: Any = None, **sett
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Any,
     task: str | None = None,
     *,
     num_labels: int | None = None,
@@ -87,7 +88,8 @@ def load(
     """A model with the weights, tokenizer and generation settings of a checkpoint.
 
     Args:
-        source: A preset, a folder in Hugging Face's format, or a hub id.
+        source: A preset, a folder in Hugging Face's format, or a hub id; or a task or backbone of KerasHub, or the
+            folder of a preset of KerasHub.
         task: Hugging Face's name of a task; the one that the checkpoint was saved for by default.
         num_labels: Asks for a new, untrained head with so many classes.
         id2label: Names of the classes; asks for a new head too.
@@ -103,10 +105,18 @@ def load(
         UnsupportedConfigError: an architecture, or a value of its configuration, that is not implemented.
         CheckpointError: weights that do not fit; one error lists all problems.
     """
+    if is_keras_hub(source):
+        from kerasformer.zoo._keras_hub_loading import from_keras_hub
+
+        return from_keras_hub(source, task, num_labels=num_labels, id2label=id2label, dtype=dtype)
     folder = sources.resolve(source, revision=revision, token=token)
     if sources.kind(folder) == "bundle":
         raise SourceError(f"A checkpoint was expected. Received a bundle: {folder}. Open it with kerasformer.pipeline.")
     content = sources.read_json(folder / "config.json")
+    if is_preset(content):
+        from kerasformer.zoo._keras_hub_loading import load_preset
+
+        return load_preset(folder, task, num_labels=num_labels, id2label=id2label, dtype=dtype)
     if "model_type" not in content:
         raise UnsupportedConfigError(f"config.json has no model_type. Received: {folder / 'config.json'}")
     kinds = architecture(str(content["model_type"])).MODELS

@@ -144,6 +144,7 @@ def load_weights(
     names: Names,
     heads: Collection[str] = (),
     new: str | None = None,
+    rows: Sequence[Row] | None = None,
 ) -> list[str]:
     """Builds the model, each variable with the checkpoint's numbers from its beginning.
 
@@ -155,6 +156,7 @@ def load_weights(
         names: How the checkpoint may spell them.
         heads: Tensors of the heads that this architecture may have; those of other tasks may be left over.
         new: Path prefix of variables that begin as in a new model: a head that the caller asked to be new.
+        rows: Another weight table than the model's own, for a file that is not in Hugging Face's format.
 
     Returns:
         The paths of the new variables.
@@ -170,7 +172,7 @@ def load_weights(
             if names.prefix + copy in actual:
                 actual.setdefault(names.prefix + original, actual[names.prefix + copy])
         fresh = [path for path in variables if new is not None and path.startswith(new)]
-        rows = model.rows()
+        rows = model.rows() if rows is None else rows
         wanted = [row for row in rows if not set(row.variables) & set(fresh)]
         problems = [*_table_problems(variables, [*(path for row in wanted for path in row.variables), *fresh])]
         problems += _tensor_problems(variables, wanted, actual, file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kerasformer.zoo import _keras_hub as keras_hub
 from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._encoder import BidirectionalEncoder
 from kerasformer.zoo._heads import (
@@ -111,4 +112,45 @@ MODELS = by_task(
     TextClassification.of(Bert, "BertForSequenceClassification", CLASSIFIER, pooled=True),
     TokenClassification.of(Bert, "BertForTokenClassification", CLASSIFIER),
     QuestionAnswering.of(Bert, "BertForQuestionAnswering", dense("output", "qa_outputs")),
+)
+
+
+def _keras_hub_rows(config: BertConfig) -> list[Row]:
+    """KerasHub's names."""
+    layer = nested(keras_hub.transformer_layer(), "encoder/layer_{i}/", "transformer_layers.{i}.")
+    return [
+        keras_hub.table("embeddings/tokens", "token_embedding.embeddings"),
+        keras_hub.table("embeddings/positions", "position_embedding.position_embeddings"),
+        keras_hub.table("embeddings/segments", "segment_embedding.embeddings"),
+        *keras_hub.norm("embeddings/norm", "embeddings_layer_norm"),
+        *repeat(config.num_layers, layer),
+        *keras_hub.dense("pooler", "pooled_dense"),
+    ]
+
+
+KERAS_HUB = keras_hub.KerasHub(
+    backbone="BertBackbone",
+    default_task="feature-extraction",
+    settings={
+        **keras_hub.SIZES,
+        "intermediate_dim": "intermediate_dim",
+        "max_length": "max_sequence_length",
+        "num_segments": "num_segments",
+        "hidden_dropout": "dropout",
+        "attention_dropout": "dropout",
+    },
+    fixed={"hidden_act": "gelu_new", "epsilon": 1e-12},
+    tokens={"pad_token_id": "pad_token_id"},
+    rows=_keras_hub_rows,
+    tasks=(
+        keras_hub.HubTask(
+            "text-classification",
+            "BertTextClassifier",
+            keras_hub.dense("output", "output_dense"),
+            dropout="classifier_dropout",
+        ),
+        keras_hub.HubTask(
+            "fill-mask", "BertMaskedLM", keras_hub.masked_lm_head(), {"activation": "gelu", "epsilon": 1e-5}
+        ),
+    ),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kerasformer.layers import ClassificationHead
+from kerasformer.zoo import _keras_hub as keras_hub
 from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._encoder import BidirectionalEncoder
 from kerasformer.zoo._heads import (
@@ -120,4 +121,40 @@ MODELS = by_task(
     DistilBertTextClassification,
     TokenClassification.of(DistilBert, "DistilBertForTokenClassification", dense("output", "classifier")),
     DistilBertQuestionAnswering,
+)
+
+
+def _keras_hub_rows(config: DistilBertConfig) -> list[Row]:
+    """KerasHub's names."""
+    layer = nested(keras_hub.transformer_layer(), "encoder/layer_{i}/", "transformer_layers.{i}.")
+    return [
+        keras_hub.table("embeddings/tokens", "embeddings.token_embedding.embeddings"),
+        keras_hub.table("embeddings/positions", "embeddings.position_embedding.position_embeddings"),
+        *keras_hub.norm("embeddings/norm", "embeddings_layer_norm"),
+        *repeat(config.num_layers, layer),
+    ]
+
+
+KERAS_HUB = keras_hub.KerasHub(
+    backbone="DistilBertBackbone",
+    default_task="feature-extraction",
+    settings={
+        **keras_hub.SIZES,
+        "intermediate_dim": "intermediate_dim",
+        "max_length": "max_sequence_length",
+        "hidden_dropout": "dropout",
+        "attention_dropout": "dropout",
+    },
+    fixed={"hidden_act": "gelu"},
+    tokens={"pad_token_id": "pad_token_id"},
+    rows=_keras_hub_rows,
+    tasks=(
+        keras_hub.HubTask(
+            "text-classification",
+            "DistilBertTextClassifier",
+            (*keras_hub.dense("dense", "pooled_dense"), *keras_hub.dense("output", "output_dense")),
+            dropout="classifier_dropout",
+        ),
+        keras_hub.HubTask("fill-mask", "DistilBertMaskedLM", keras_hub.masked_lm_head(), {"epsilon": 1e-5}),
+    ),
 )

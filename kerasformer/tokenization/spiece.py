@@ -35,6 +35,7 @@ class SentencePieceModel:
         unk_id: Id of the piece that stands for unknown characters.
         byte_fallback: Unknown characters become byte pieces.
         charsmap: Compiled normalization rules, empty for none.
+        usual_spaces: A text begins with a space, has no two in a row, and they are written as `▁` before words.
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -42,6 +43,7 @@ class SentencePieceModel:
     unk_id: int = 0
     byte_fallback: bool = False
     charsmap: bytes = b""
+    usual_spaces: bool = True
 
 
 def parse(data: bytes) -> SentencePieceModel:
@@ -60,6 +62,8 @@ def parse(data: bytes) -> SentencePieceModel:
             for key, content in _fields(_bytes(value)):
                 if key == 2:
                     model.charsmap = _bytes(content)
+                elif key in (3, 4, 5):  # add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces
+                    model.usual_spaces &= bool(_int(content))
     if not model.pieces:
         raise ValueError("it holds no pieces")
     if not 0 <= model.unk_id < len(model.pieces):
@@ -83,6 +87,8 @@ def _trainer(data: bytes, model: SentencePieceModel) -> None:
     for number, value in _fields(data):
         if number == 3:
             model.algorithm = _int(value)
+        elif number == 24:  # treat_whitespace_as_suffix
+            model.usual_spaces &= not _int(value)
         elif number == 35:
             model.byte_fallback = bool(_int(value))
         elif number == 40:

@@ -1,0 +1,180 @@
+"""A model of KerasHub as one of ours, and back: configuration, weights, tokenizer, head."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from kerasformer import sources
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import InputError, TokenizerError, UnsupportedConfigError, require
+from kerasformer.zoo import _keras_hub_text as text
+from kerasformer.zoo import _loading
+from kerasformer.zoo._config import Config, generation_settings
+from kerasformer.zoo._keras_hub import PACKAGES, HubNames, HubTask, HubWeights, KerasHub
+from kerasformer.zoo._pretrained import HEAD, PretrainedModel, create
+from kerasformer.zoo._weights import load_weights
+
+logger = logging.getLogger("kerasformer")
+
+# What a classifier's activation says of its labels; our models give the scores before it, and pipelines apply it.
+_PROBLEMS = {
+    "linear": None,
+    "softmax": "single_label_classification",
+    "sigmoid": "multi_label_classification",
+}
+
+
+class Found(NamedTuple):
+    """The architecture of a model of KerasHub."""
+
+    model_type: str
+    module: ModuleType
+    table: KerasHub
+    task: HubTask | None
+
+
+def from_keras_hub(
+    source: Any,
+    task: str | None = None,
+    *,
+    num_labels: int | None = None,
+    id2label: Mapping[int, str] | None = None,
+    dtype: Any = None,
+    tokenizer: Any = None,
+) -> PretrainedModel:
+    """Our model with the weights, tokenizer and head of one of KerasHub.
+
+    Args:
+        source: A task or backbone of KerasHub.
+        task: Ours; by default that of the class.
+        num_labels: Asks for a new, untrained head with so many classes.
+        id2label: Names of the classes; asks for a new head too.
+        dtype: Keras dtype policy.
+        tokenizer: Of KerasHub, for a source without preprocessor.
+
+    Raises:
+        UnsupportedConfigError: an architecture or setting that is not implemented.
+        CheckpointError: a task whose head the source lacks.
+        TokenizerError: a tokenizer that cannot be carried over.
+    """
+    found = _find(source, task)
+    kinds = found.module.MODELS
+    wanted = task or (found.task.task if found.task is not None else found.table.default_task)
+    kind = _loading._kind(kinds, found.model_type, wanted)
+    preprocessor = getattr(source, "preprocessor", None)
+    tokenizer = getattr(preprocessor, "tokenizer", None) if tokenizer is None else tokenizer
+    config = _config(source, found, kind, tokenizer)
+    if num_labels is not None or id2label is not None:
+        content = _loading._with_new_labels(config.to_hf(), kind, num_labels, id2label)
+        config = type(config).from_hf(content)
+    hub_task = found.table.find(kind.task)
+    parts = dict(hub_task.parts) if hub_task is not None else {}
+    model: PretrainedModel = create(kind, config, dtype, build=False, name=source.name, **parts)
+    rows = found.table.weight_table(model)
+    new = HEAD if num_labels is not None or id2label is not None else None
+    model.new_variables = tuple(load_weights(model, HubWeights(source, rows), HubNames(), (), new, rows))
+    if model.new_variables:
+        logger.warning("New and untrained, as asked: %s", ", ".join(model.new_variables))
+    model.generation_config = GenerationConfig.from_dict({}, generation_settings(config.to_hf()))
+    if tokenizer is not None:
+        segments = "token_type_ids" in model.input_names
+        model.tokenizer = text.from_keras_hub(tokenizer, preprocessor, segments, model.max_length)
+    return model
+
+
+def _find(source: Any, task: str | None) -> Found:
+    """The architecture of a task or backbone.
+
+    Raises:
+        UnsupportedConfigError: there is none.
+    """
+    backbone = getattr(source, "backbone", source)
+    known = {name: _loading.architecture(name) for name in _loading.architectures()}
+    tables = {name: module.KERAS_HUB for name, module in known.items() if hasattr(module, "KERAS_HUB")}
+    for model_type, table in tables.items():
+        if type(backbone).__name__ != table.backbone or not _own(backbone):
+            continue
+        hub_task = table.named(type(source).__name__) if _own(source) else None
+        if source is not backbone and hub_task is None and task is None:
+            names = ", ".join(each.name for each in table.tasks)
+            raise UnsupportedConfigError(
+                f"This task of KerasHub is not implemented. Expected one of {names}, or {table.backbone}. "
+                f"Received: {type(source).__name__}. Give its backbone, or name a task"
+            )
+        return Found(model_type, known[model_type], table, hub_task)
+    raise UnsupportedConfigError(
+        "This architecture of KerasHub is not implemented. Expected a backbone, or a task with one, of "
+        f"{', '.join(table.backbone for table in tables.values())}. Received: {type(backbone).__name__}"
+    )
+
+
+def _own(value: Any) -> bool:
+    """Whether a class is KerasHub's own: one derived from it may compute something else."""
+    return type(value).__module__.split(".")[0] in PACKAGES
+
+
+def _config(source: Any, found: Found, kind: type[PretrainedModel], tokenizer: Any) -> Config:
+    backbone = getattr(source, "backbone", source)
+    values = found.table.config_values(backbone)
+    if values["hidden_dim"] % values["num_heads"] and "head_dim" not in values:
+        raise UnsupportedConfigError(
+            "num_heads must divide hidden_dim. "
+            f"Received: num_heads={values['num_heads']}, hidden_dim={values['hidden_dim']}"
+        )
+    config_type: Any = kind.backbone_type.config_type
+    if tokenizer is not None:
+        values |= {name: getattr(tokenizer, theirs) for name, theirs in found.table.tokens.items()}
+    else:
+        values |= {name: None for name in found.table.tokens if _beyond(config_type, name, values["vocab_size"])}
+    if found.task is not None and found.task.dropout is not None and found.task.task == kind.task:
+        values |= _label_values(source, found.task, values["hidden_dim"])
+    return config_type.create(**values)
+
+
+def _beyond(config_type: Any, name: str, vocab_size: int) -> bool:
+    """Whether the default id of a token lies outside the vocabulary."""
+    default = config_type.__dataclass_fields__[name].default
+    return default is not None and default >= vocab_size
+
+
+def _label_values(source: Any, task: HubTask, hidden_dim: int) -> dict[str, Any]:
+    """What a classifier says of its labels."""
+    name = getattr(source.activation, "__name__", str(source.activation))
+    if name not in _PROBLEMS:
+        raise UnsupportedConfigError(
+            f"A classifier's activation must be one of {', '.join(_PROBLEMS)}. Received: {name}"
+        )
+    if getattr(source, "hidden_dim", hidden_dim) != hidden_dim:
+        raise UnsupportedConfigError(
+            f"The dense layer of a classifier must have the size of the backbone, {hidden_dim}. "
+            f"Received: hidden_dim={source.hidden_dim}"
+        )
+    labels = {index: f"LABEL_{index}" for index in range(source.num_classes)}
+    return {"id2label": labels, "problem_type": _PROBLEMS[name], str(task.dropout): source.dropout}
+
+
+def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedModel:
+    """Our model from a local folder that KerasHub's `save_to_preset` wrote; arguments as of `from_keras_hub`.
+
+    Raises:
+        UnsupportedConfigError: a class that KerasHub does not have.
+        MissingExtraError: KerasHub is not installed.
+    """
+    hub = require("keras_hub", "keras-hub")
+    file = folder / "task.json"
+    name = str(sources.read_json(file if file.exists() else folder / "config.json").get("class_name"))
+    kind = getattr(hub.models, name, None)
+    if kind is None:
+        raise UnsupportedConfigError(f"keras_hub.models has no such class. Received: {name!r} in {folder}")
+    source = kind.from_preset(str(folder))
+    tokenizer = None
+    if getattr(source, "preprocessor", None) is None and (folder / "tokenizer.json").exists():
+        tokenizer = hub.tokenizers.Tokenizer.from_preset(str(folder))
+    return from_keras_hub(source, task, tokenizer=tokenizer, **options)

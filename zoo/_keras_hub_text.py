@@ -1,0 +1,191 @@
+"""KerasHub's tokenizers as ours, and ours as KerasHub's: the same ids for the same texts.
+
+What differs, on both sides: a special token that a text spells out (`[SEP]`) is that token here, and ordinary text in
+KerasHub's WordPiece and SentencePiece.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from kerasformer.errors import TokenizerError
+from kerasformer.tokenization import Tokenizer, spiece
+from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
+
+# As keras_hub.src.tokenizers.word_piece_tokenizer has them.
+_SPACES = r"[ \t\n\r\f]|\p{Cc}|\p{Cf}"
+_MARKS = r"[!-/]|[:-@]|[\[-`]|[{-~]|\p{P}"
+_CJK = (
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
+    r"\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+)
+# Of no vocabulary: what it stands for becomes the unknown token.
+_UNKNOWN = "\ue000"
+
+
+def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length: int | None) -> Tokenizer:
+    """Our tokenizer for one of KerasHub.
+
+    Args:
+        tokenizer: Of KerasHub: WordPiece, byte-level BPE or SentencePiece.
+        preprocessor: That surrounds its ids, or `None`.
+        segments: The model takes `token_type_ids`.
+        max_length: Tokens that the model takes.
+
+    Raises:
+        TokenizerError: a tokenizer of another kind, or an option that has no counterpart.
+    """
+    kinds = {kind.__name__ for kind in type(tokenizer).__mro__}
+    builders = {"WordPieceTokenizer": _wordpiece, "BytePairTokenizer": _byte_pairs, "SentencePieceTokenizer": _pieces}
+    build = next((builders[name] for name in builders if name in kinds), None)
+    if build is None:
+        raise TokenizerError(
+            f"A tokenizer of KerasHub of one of the kinds {', '.join(builders)} was expected. "
+            f"Received: {type(tokenizer).__name__}"
+        )
+    backend = build(tokenizer)
+    special = _special_tokens(tokenizer)
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in dict.fromkeys(special.values())])
+    _surround(backend, tokenizer, preprocessor, special)
+    return Tokenizer(
+        backend,
+        special_tokens=special,
+        model_inputs=SEGMENT_INPUTS if segments else PLAIN_INPUTS,
+        model_max_length=max_length,
+    )
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, str]:
+    """Named special tokens, under our names."""
+    names = {
+        "pad_token": ("pad_token",),
+        "cls_token": ("cls_token",),
+        "sep_token": ("sep_token",),
+        "mask_token": ("mask_token",),
+        "unk_token": ("oov_token",),
+        "bos_token": () if hasattr(tokenizer, "cls_token") or hasattr(tokenizer, "pad_token") else ("start_token",),
+        "eos_token": () if hasattr(tokenizer, "cls_token") else ("end_token",),
+    }
+    found = {ours: getattr(tokenizer, name, None) for ours, theirs in names.items() for name in theirs}
+    return {name: token for name, token in found.items() if isinstance(token, str)}
+
+
+def _surround(backend: tokenizers.Tokenizer, tokenizer: Any, preprocessor: Any, special: dict[str, str]) -> None:
+    """The template that the preprocessor applies: of a classifier, an encoder-decoder or a decoder."""
+    if "cls_token" in special:
+        before, after = special["cls_token"], special["sep_token"]
+        single, pair = f"{before} $A {after}", f"{before} $A {after} $B:1 {after}:1"
+    elif "pad_token" in special:
+        after = special["eos_token"]
+        single, pair = f"$A {after}", f"$A {after} $B {after}"
+    elif getattr(preprocessor, "add_start_token", False):
+        before = special["bos_token"]
+        single, pair = f"{before} $A", f"{before} $A {before}:1 $B:1"
+    else:
+        return
+    used = [token for token in dict.fromkeys(special.values()) if token in single]
+    backend.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(token, backend.token_to_id(token)) for token in used]
+    )
+
+
+def _wordpiece(tokenizer: Any) -> tokenizers.Tokenizer:
+    """Splits as the expressions of KerasHub do, which are not quite BERT's."""
+    if not tokenizer.split:
+        raise TokenizerError("A WordPiece tokenizer that splits texts was expected. Received: split=False")
+    vocabulary = {token: index for index, token in enumerate(tokenizer.get_vocabulary())}
+    model = models.WordPiece(
+        vocabulary,
+        unk_token=tokenizer.oov_token,
+        continuing_subword_prefix=tokenizer.suffix_indicator,
+        max_input_chars_per_word=100,
+    )
+    backend = tokenizers.Tokenizer(model)
+    steps: list[normalizers.Normalizer] = []
+    if tokenizer.strip_accents:
+        steps += [normalizers.NFD(), normalizers.Replace(Regex(r"\p{Mn}"), "")]
+    if tokenizer.lowercase:
+        steps += _folding()
+    if steps:
+        backend.normalizer = normalizers.Sequence(steps)
+    marks = f"{_MARKS}|{_CJK}" if tokenizer.split_on_cjk else _MARKS
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_SPACES), "removed"), pre_tokenizers.Split(Regex(marks), "isolated")]
+    )
+    backend.decoder = decoders.WordPiece(prefix=tokenizer.suffix_indicator)
+    return backend
+
+
+def _folding() -> list[normalizers.Normalizer]:
+    """NFKC_Casefold, which KerasHub applies to the words, on the text.
+
+    A letter that would become one with a space in it, as the no-break space does, makes its word unknown there: it is
+    replaced by one that no vocabulary has. Of marks that become several (`…`), KerasHub makes pieces of one word, and
+    this makes several words.
+    """
+    letters = "".join(f"\\x{{{ord(c):X}}}" for c in _with_space())
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{letters}]"), _UNKNOWN), normalizers.NFKC()]
+    steps += [normalizers.Replace(Regex(f"[{sources}]"), folded) for folded, sources in _foldings().items()]
+    return [*steps, normalizers.Lowercase(), normalizers.NFKC()]
+
+
+@cache
+def _with_space() -> str:
+    """All letters that NFKC turns into something with a space, and that KerasHub does not split at."""
+    letters = map(chr, _scalar_values())
+    return "".join(c for c in letters if c != " " and " " in unicodedata.normalize("NFKC", c))
+
+
+@cache
+def _foldings() -> dict[str, str]:
+    """Letters whose case folding is more than their lower case (`ß`), by what they fold to."""
+    found: dict[str, str] = {}
+    for c in map(chr, _scalar_values()):
+        if c.casefold() != c.lower() and unicodedata.normalize("NFKC", c) == c:
+            found[c.casefold()] = found.get(c.casefold(), "") + c
+    return found
+
+
+def _scalar_values() -> Iterable[int]:
+    """All code points but surrogates, up to where letters have a case or a compatible form."""
+    return (*range(0xD800), *range(0xE000, 0x20000))
+
+
+def _byte_pairs(tokenizer: Any) -> tokenizers.Tokenizer:
+    """GPT-2's own splitting, which KerasHub's TensorFlow path has."""
+    merges = [tuple(merge.split(" ")) for merge in tokenizer.merges if not merge.startswith("#version:")]
+    backend = tokenizers.Tokenizer(models.BPE(dict(tokenizer.vocabulary), merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=tokenizer.add_prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _pieces(tokenizer: Any) -> tokenizers.Tokenizer:
+    """Unigram, from the model file that KerasHub carries."""
+    try:
+        model = spiece.parse(tokenizer.proto)
+    except ValueError as error:
+        raise TokenizerError(f"the tokenizer's SentencePiece model cannot be read: {error}") from error
+    if model.algorithm != spiece.UNIGRAM or model.byte_fallback or not model.usual_spaces:
+        raise TokenizerError(
+            "A SentencePiece model of the algorithm Unigram, without byte fallback and with the usual treatment of "
+            "spaces (a dummy prefix, extra ones removed, escaped) was expected. Received: another one"
+        )
+    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=model.unk_id, byte_fallback=False))
+    if model.charsmap:
+        backend.normalizer = normalizers.Precompiled(model.charsmap)
+    spaces = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(" +"), "removed"), spaces])
+    backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
+    backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
+    control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
+    return backend
