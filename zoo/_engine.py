@@ -35,7 +35,7 @@ class KerasForward:
         def answer(inputs: Any) -> Any:
             return model.named(model(inputs, training=False))
 
-        self._answer = _compiled(answer, model, jit_compile=False, any_length=True)
+        self._answer = compiled(answer, model, jit_compile=False, any_length=True)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Answers; see `Forward.run`."""
@@ -197,14 +197,14 @@ def _functions(model: Any, jit_compile: bool) -> dict[str, Callable[..., Any]]:
         return model.project_memory(model.encode(ids, mask))
 
     if not model.is_encoder_decoder:
-        return {"decode": _compiled(decode, model, jit_compile)}
+        return {"decode": compiled(decode, model, jit_compile)}
     return {
-        "encode": _compiled(encode, model, jit_compile),
-        "decode": _compiled(decode_with_memory, model, jit_compile),
+        "encode": compiled(encode, model, jit_compile),
+        "decode": compiled(decode_with_memory, model, jit_compile),
     }
 
 
-def _compiled(
+def compiled(
     function: Callable[..., Any], model: Any, jit_compile: bool, any_length: bool = False
 ) -> Callable[..., Any]:
     """The function, compiled as the active Keras backend does it; `any_length`: once for all shapes (TensorFlow)."""
@@ -212,17 +212,17 @@ def _compiled(
     if backend == "tensorflow":
         import tensorflow as tf
 
-        compiled = tf.function(function, jit_compile=jit_compile, autograph=False, reduce_retracing=any_length)
+        graph = tf.function(function, jit_compile=jit_compile, autograph=False, reduce_retracing=any_length)
         traced: dict[Any, Callable[..., Any]] = {}
 
         def call(*arguments: Any) -> Any:
             tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
             if any_length:
-                return compiled(*tensors)
+                return graph(*tensors)
             # TensorFlow's own way to the function of these shapes takes a millisecond: much of a small model's step.
             shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
             if shapes not in traced:
-                traced[shapes] = compiled.get_concrete_function(*tensors)
+                traced[shapes] = graph.get_concrete_function(*tensors)
             return traced[shapes](*tensors)
 
         return call
