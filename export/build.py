@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import keras
 from kerasformer import __version__, bundle, errors
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.errors import ExportError, InputError, require
-from kerasformer.export.calibration import Calibration
+from kerasformer.export.calibration import Calibration, calibrate
 from kerasformer.export.card import write_card
 from kerasformer.export.functions import Function
 from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
+from kerasformer.export.sample import read_texts
 from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to, tflite_functions
 from kerasformer.export.verify import record, verify
 from kerasformer.zoo import PretrainedModel, load
@@ -34,7 +35,7 @@ FORMATS = ("tflite", "onnx")
 DEFAULT_CAPACITY = 1024
 DEFAULT_ENCODER_CAPACITY = 512
 # File names say the recipe, as runtimes that choose among files in one folder expect.
-_ONNX_SUFFIX = {"none": "", "int8": "_quantized", "int4": "_q4"}
+_ONNX_SUFFIX = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4"}
 PROFILES = ("ort", "portable")
 
 Progress = Callable[[str, int, int], None]
@@ -55,6 +56,8 @@ class Job:
     profile: str | None
     opset: int | None
     calibration: Calibration | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What the manifest says of the recipe besides."""
 
 
 def export(
@@ -70,6 +73,7 @@ def export(
     profile: str | None = None,
     opset: int | None = None,
     texts: Sequence[str] | None = None,
+    calibration: Any = None,
     progress: Progress | None = None,
 ) -> Path:
     """Writes a verified bundle: a folder that runs without Keras.
@@ -87,6 +91,8 @@ def export(
             `"portable"` takes those of the standard, as far as the recipe allows.
         opset: ONNX: version of the standard operators; 17 by default.
         texts: Of the model's own kind, on which the artifact is compared with Keras.
+        calibration: Texts for recipes with static activations, such as `"int8_static"`: a file with a text a line, a
+            list, or a dataset of texts, of which the first 128 are read; sentences of this package by default.
         progress: Is told each stage.
 
     Returns:
@@ -102,11 +108,20 @@ def export(
     tell = progress or _silent
     recipe = find_recipe(quantize)
     _check_arguments(model, format, lengths, profile, opset, texts)
+    calibration_texts = _calibration_texts(recipe, calibration)
     bundle.check_destination(destination, overwrite)
     if keras.backend.backend() != "tensorflow":
         options = {"task": task, "capacity": capacity, "lengths": lengths, "profile": profile, "opset": opset}
-        return _in_child(model, destination, format, recipe, overwrite, texts, options)
+        given = {"texts": texts, "calibration": calibration_texts if calibration is not None else None}
+        return _in_child(model, destination, format, recipe, overwrite, given, options)
     job = _checked(model, format, recipe, task, capacity, lengths, profile, opset)
+    if calibration_texts:
+        tell("calibrate", 0, 0)
+        job = replace(
+            job,
+            calibration=calibrate(job.model, calibration_texts, lambda done, total: tell("calibrate", done, total)),
+            notes={"calibration": {"texts": len(calibration_texts), "given": calibration is not None}},
+        )
     with bundle.staging(destination) as folder:
         signatures = _write_graphs(job, folder, tell)
         _write_companions(job, folder)
@@ -119,6 +134,18 @@ def export(
         write_card(folder, manifest)
         bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
         return bundle.publish(folder, destination, overwrite)
+
+
+def _calibration_texts(recipe: Recipe, calibration: Any) -> list[str] | None:
+    """The texts, if the recipe needs some."""
+    if recipe.activations == "static":
+        return read_texts(calibration)
+    if calibration is not None:
+        raise InputError(
+            f"calibration is for recipes with static activations, such as int8_static. Received: {recipe.name!r}, "
+            "which measures nothing beforehand. Leave calibration out"
+        )
+    return None
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -249,7 +276,7 @@ def _manifest(job: Job, signatures: dict[str, Signature]) -> Manifest:
         signatures=signatures,
         capacity=job.capacity,
         encoder_capacity=job.encoder_capacity,
-        recipe=job.recipe.to_dict(),
+        recipe={**job.recipe.to_dict(), **job.notes},
         profile=job.profile,
         versions=_versions(job.format),
     )
@@ -273,7 +300,7 @@ def _in_child(
     format: str,
     recipe: Recipe,
     overwrite: bool,
-    texts: Sequence[str] | None,
+    given: dict[str, Sequence[str] | None],
     options: dict[str, Any],
 ) -> Path:
     """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""
@@ -291,9 +318,10 @@ def _in_child(
         # --debug, for then the last line of stderr names the error's type.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
         options = {**options, "format": format, "quantize": recipe.name}
-        if texts is not None:
-            options["texts"] = folder / "texts.txt"
-            options["texts"].write_text("\n".join(text.replace("\n", " ") for text in texts), encoding="utf-8")
+        for option, texts in given.items():
+            if texts is not None:
+                options[option] = folder / f"{option}.txt"
+                options[option].write_text("\n".join(text.replace("\n", " ") for text in texts), encoding="utf-8")
         for option, value in options.items():
             values = value if isinstance(value, list | tuple) else [value]
             command += [part for each in values if each is not None for part in (f"--{option}", str(each))]

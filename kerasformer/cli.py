@@ -162,6 +162,9 @@ def export(
     profile: Annotated[str | None, typer.Option(help="ONNX: ort or portable operators.")] = None,
     opset: Annotated[int | None, typer.Option(help="ONNX: version of the standard operators.")] = None,
     texts: Annotated[Path | None, typer.Option(help="A file of texts, one a line, to compare with Keras on.")] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="A file of texts, one a line, for int8_static and auto.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -190,6 +193,7 @@ def export(
             profile=profile,
             opset=opset,
             texts=lines,
+            calibration=calibration,
             progress=stages,
         )
     manifest = bundle.read(folder)
