@@ -8,14 +8,12 @@ size of one weight, and the result is a plain TFLite file: nothing lies outside 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from kerasformer.errors import ExportError, require
-from kerasformer.export.tflite_graph import Skeleton, StoredWeight, schema
+from kerasformer.export.tflite_graph import Skeleton, schema
 
 MAX_BYTES = 2**31 - 2**24
 """Offsets are checked as signed 32-bit numbers by every reader; the difference is room for the graph."""
@@ -24,7 +22,6 @@ Progress = Callable[[int, int], None]
 """Called with the bytes of weights written so far and in all."""
 
 _ALIGNMENT = 64
-_BLOCK = 1 << 22
 # Places in the tables' vtables, from TFLite's schema.
 _BUFFER_DATA, _QUANTIZATION_SCALE, _QUANTIZATION_ZERO_POINT = 4, 8, 10
 
@@ -33,7 +30,7 @@ def write(skeleton: Skeleton, path: Path, progress: Progress | None = None) -> N
     """Writes the graph and its weights.
 
     Args:
-        skeleton: Its weights have been absorbed.
+        skeleton: Its weights are constants, and it is finished.
         path: The file, overwritten.
         progress: Told how far the writing of the weights is.
     Raises:
@@ -42,29 +39,26 @@ def write(skeleton: Skeleton, path: Path, progress: Progress | None = None) -> N
     header = bytearray(_pack(skeleton.model))
     model = schema().Model.GetRootAs(header, 0)
     quantization = _quantization_tables(model)
-    total = sum(_stored_bytes(weight, name in skeleton.quantized) for name, weight in skeleton.stored())
+    total = sum(stored.num_bytes for stored in skeleton.stored.values())
     if len(header) + total > MAX_BYTES:
         raise ExportError(f"A TFLite file holds less than 2 GB. Received: {(len(header) + total) / 1e9:.2f} GB")
     zeros: dict[int, int] = {}
     done = 0
     with path.open("wb") as file:
         file.write(header)
-        for name, weight in skeleton.stored():
-            index = skeleton.buffers[name]
-            value = weight.value()
-            scale = None
-            if name in skeleton.quantized:
-                rows = len(value)
-                scale = _scales(value)
-                scale_at = _vector(file, rows, [scale.tobytes()])
+        for index, stored in skeleton.stored.items():
+            scales = stored.scales()
+            if scales is not None:
+                rows = len(scales)
+                scale_at = _vector(file, rows, [scales.tobytes()])
                 if rows not in zeros:
                     zeros[rows] = _vector(file, rows, [bytes(8 * rows)])
                 for table in quantization[index]:
                     _refer(header, table, _QUANTIZATION_SCALE, scale_at)
                     _refer(header, table, _QUANTIZATION_ZERO_POINT, zeros[rows])
-            size = _stored_bytes(weight, scale is not None)
-            _refer(header, model.Buffers(index)._tab, _BUFFER_DATA, _vector(file, size, _blocks(value, scale)))
-            done += size
+            content = _vector(file, stored.num_bytes, stored.content())
+            _refer(header, model.Buffers(index)._tab, _BUFFER_DATA, content)
+            done += stored.num_bytes
             if progress is not None:
                 progress(done, total)
         file.write(bytes(_ALIGNMENT))  # vectorized kernels may read a little beyond the last row
@@ -88,29 +82,6 @@ def _quantization_tables(model: Any) -> dict[int, list[Any]]:
             if tensor.Quantization() is not None:
                 tables.setdefault(tensor.Buffer(), []).append(tensor.Quantization()._tab)
     return tables
-
-
-def _stored_bytes(weight: StoredWeight, quantized: bool) -> int:
-    return int(np.prod(weight.shape)) * (1 if quantized else 4)
-
-
-def _scales(value: np.ndarray) -> np.ndarray:
-    """Symmetric int8: the largest entry of each row becomes 127. A row of zeros gets the scale 1."""
-    largest = np.maximum(value.max(axis=1), -value.min(axis=1))
-    return np.where(largest > 0, largest / 127, 1).astype(np.float32)
-
-
-def _blocks(value: np.ndarray, scale: np.ndarray | None) -> Iterator[bytes]:
-    """The stored bytes, some rows at a time."""
-    if not value.ndim:
-        yield value.astype(np.float32).tobytes()
-        return
-    step = max(1, _BLOCK // max(1, value[0].size))
-    for start in range(0, len(value), step):
-        block = np.ascontiguousarray(value[start : start + step], dtype=np.float32)
-        if scale is not None:
-            block = np.clip(np.rint(block / scale[start : start + step, None]), -127, 127).astype(np.int8)
-        yield block.tobytes()
 
 
 def _vector(file: BinaryIO, length: int, content: Iterable[bytes]) -> int:

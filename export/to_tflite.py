@@ -1,7 +1,7 @@
 """Keras functions to one TFLite file, a signature each, without a weight passing through TensorFlow's converter.
 
 The functions are traced with every variable as an argument. The converter then sees a skeleton of a few hundred
-kilobytes, whatever the size of the model; `tflite_graph` and `flatbuffer` turn those arguments into constants
+kilobytes, whatever the size of the model; `tflite_weights` and `flatbuffer` turn those arguments into constants
 afterwards, quantized straight from the Keras values, each stored once for all signatures.
 """
 
@@ -22,7 +22,9 @@ from kerasformer.export.calibration import Calibration
 from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import BITS, Recipe
+from kerasformer.export.tflite_fusion import fuse
 from kerasformer.export.tflite_graph import Skeleton
+from kerasformer.export.tflite_weights import store_weights
 from kerasformer.layers.primitives import Primitives, Tensor, lowering
 
 
@@ -126,7 +128,9 @@ def write_tflite(
     _check_size(variables, recipe)
     weights = _weights(variables)
     skeleton = Skeleton(_convert(functions, weights), {weight.argument: weight for weight in weights})
-    skeleton.absorb_weights(recipe)
+    fuse(skeleton)
+    store_weights(skeleton, recipe, calibration)
+    skeleton.finish()
     skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
     write(skeleton, path, progress)
 

@@ -26,7 +26,7 @@ from kerasformer.errors import (
     InputError,
     TokenizerError,
 )
-from kerasformer.export import build, flatbuffer, onnx_weights, texts
+from kerasformer.export import build, onnx_weights, texts, tflite_storage
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -429,11 +429,11 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
     """One matrix of the model is stored with a scale that is a quarter of the right one."""
     corrupted = []
 
-    def wrong_blocks(value: np.ndarray, scale: Any) -> Any:
-        if scale is not None and value.shape == (288, 72) and not corrupted:
-            corrupted.append(value.shape)
+    def wrong_content(matrix: np.ndarray, form: Any, scale: Any = None) -> Any:
+        if scale is not None and matrix.shape == (288, 72) and not corrupted:
+            corrupted.append(matrix.shape)
             scale = 4 * scale
-        return blocks(value, scale)
+        return content(matrix, form, scale)
 
     def wrong_quantize(matrix: np.ndarray, block: int) -> Any:
         data, scales = quantize(matrix, block)
@@ -442,8 +442,8 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
             data = ((data.astype("int32") - 128) // 4 + 128).astype("uint8")
         return data, scales
 
-    blocks, quantize = flatbuffer._blocks, onnx_weights.quantize
-    monkeypatch.setattr(flatbuffer, "_blocks", wrong_blocks)
+    content, quantize = tflite_storage.content, onnx_weights.quantize
+    monkeypatch.setattr(tflite_storage, "content", wrong_content)
     monkeypatch.setattr(onnx_weights, "quantize", wrong_quantize)
     with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of 32 answers"):
         kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8", lengths=LENGTHS)

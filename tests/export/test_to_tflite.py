@@ -115,7 +115,7 @@ def test_products_take_their_bias_and_the_leading_dimensions(written: tuple[Path
             is_int8 = subgraph.tensors[op.inputs[1]].type == schema().TensorType.INT8
             assert is_int8 == op.builtinOptions.asymmetricQuantizeInputs == (written[1] == "int8")
             if is_int8:
-                assert graph.operatorCodes[op.opcodeIndex].version == 9
+                assert graph.operatorCodes[op.opcodeIndex].version == 12
 
 
 def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
