@@ -1,0 +1,135 @@
+"""Calibration: ranges of every product are those that NumPy finds, whatever the architecture, batch and source."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from keras import ops
+
+from kerasformer.errors import ExportError, InputError
+from kerasformer.export import export
+from kerasformer.export.calibration import calibrate
+from kerasformer.export.sample import MAX_TEXTS, as_inputs, one_by_one, passages, read_texts
+from kerasformer.layers.primitives import Primitives, lowering
+from tests.export.text_models import ROWS
+
+TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!"]
+MODELS = (
+    "bert-text-classification",
+    "distilbert-text-classification",
+    "albert-fill-mask",
+    "gpt2-text-generation",
+    "t5-text2text-generation",
+)
+
+
+class Recorder(Primitives):
+    """Keeps what goes through each product."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def linear(self, x, kernel, bias=None, *, transposed=False):
+        y = super().linear(x, kernel, bias, transposed=transposed)
+        inputs, outputs = self.seen.setdefault(kernel.path, ([], []))
+        inputs.append(ops.convert_to_numpy(x).ravel())
+        outputs.append(ops.convert_to_numpy(y).ravel())
+        return y
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ranges_are_those_of_all_values(name):
+    model = ROWS[name].model()
+    calls = []
+    found = calibrate(model, TEXTS, lambda done, total: calls.append((done, total)))
+    recorder = Recorder()
+    with lowering(recorder):
+        for passage in one_by_one(passages(model, TEXTS)):
+            model(as_inputs(passage))
+    assert set(found) == set(recorder.seen) and len(found) >= 8
+    for path, (inputs, outputs) in recorder.seen.items():
+        for received, values in ((found[path].input, inputs), (found[path].output, outputs)):
+            joined = np.concatenate(values)
+            assert received == pytest.approx((joined.min(), joined.max()), abs=1e-4 * float(np.abs(joined).max()))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_shared_kernel_has_the_union_of_its_places():
+    model = ROWS["albert-fill-mask"].model()
+    recorder = Recorder()
+    with lowering(recorder):
+        model(as_inputs(passages(model, TEXTS[:1])))
+    path = next(path for path in recorder.seen if path.endswith("query/kernel"))
+    places = [(values.min(), values.max()) for values in recorder.seen[path][0]]
+    assert len(places) == 3 and len(set(places)) == 3
+    union = (min(low for low, _ in places), max(high for _, high in places))
+    assert calibrate(model, TEXTS[:1])[path].input == pytest.approx(union, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation"])
+def test_a_generating_model_reads_its_own_continuation(name):
+    model = ROWS[name].model()
+    arrays = passages(model, TEXTS)
+    for row, passage in enumerate(one_by_one(arrays)):
+        ids = model.tokenizer.encode(TEXTS[row])
+        continued = as_inputs(passage)
+        written = model.generate([ids], max_new_tokens=16, jit_compile=False)[0].tolist()
+        if model.is_encoder_decoder:
+            read = continued["decoder_input_ids"][0].tolist()
+            assert continued["input_ids"][0].tolist() == ids and read[0] == 0
+            assert written[: len(read) - 1] == read[1:] and len(read) > 1
+        else:
+            more = continued["input_ids"][0].tolist()
+            assert more[: len(ids)] == ids and written[: len(more) - len(ids)] == more[len(ids) :]
+            assert len(more) > len(ids)
+
+
+def test_values_that_are_not_finite_are_an_error():
+    model = ROWS["bert-text-classification"].model()
+    variable = next(v for v in model.variables if v.path.endswith("layer_1/attention/output/kernel"))
+    variable.assign(np.full(variable.shape, np.nan, "float32"))
+    with pytest.raises(ExportError, match=r"layer_1/attention/output/kernel"):
+        calibrate(model, TEXTS)
+
+
+def test_sources_of_texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("one\n\n  \ntwo\nthree", encoding="utf-8")
+    dataset = __import__("tensorflow").data.Dataset.from_tensor_slices(["one", "", "two", "three"])
+    array = np.array(["one", "two", "three"])
+    for source in (path, str(path), ["one", " ", "two", "three"], iter(array), dataset, dataset.batch(2), array):
+        assert read_texts(source) == ["one", "two", "three"]
+    assert read_texts((f"text {n}" for n in range(10**9))) == [f"text {n}" for n in range(MAX_TEXTS)]
+    assert len(read_texts()) >= 40
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "at least one text"),
+        (["", "  "], "at least one text"),
+        ("nowhere.txt", "nowhere.txt"),
+        (7, "int"),
+        ([1, 2], "int"),
+        ([("a", 1)], "tuple"),
+    ],
+    ids=str,
+)
+def test_what_is_no_source(source, message):
+    with pytest.raises(InputError, match=message):
+        read_texts(source)
+
+
+def test_a_file_that_is_not_utf8(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"caf\xe9\n")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_texts(path)
+
+
+def test_calibration_is_refused_where_nothing_is_measured(tmp_path):
+    with pytest.raises(InputError, match="int8_static"):
+        export(ROWS["bert-text-classification"].model(), tmp_path / "bundle", quantize="int8", calibration=TEXTS)
+    with pytest.raises(InputError, match="at least one"):
+        export(ROWS["bert-text-classification"].model(), tmp_path / "bundle", quantize="int8_static", calibration=[])
+    assert not (tmp_path / "bundle").exists()
