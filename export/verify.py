@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportMismatchError
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.texts import PROMPTS, READING
-from kerasformer.runtime import open_engine
-from kerasformer.runtime.fidelity import Fidelity, compare, record_forward, record_step
+from kerasformer.runtime import open_engine, verification
+from kerasformer.runtime.fidelity import Distribution, Fidelity, record_forward, record_reading, record_step
 from kerasformer.zoo._engine import KerasForward, KerasStep
 
-GENERATED = 24  # tokens of each prompt
-_LONGEST = 48  # tokens of a text
+GENERATED = 64
+"""Tokens that each prompt is continued by."""
+_PROMPTS = 20
+_PROMPT_TOKENS = 48
+_BLOCKS, _BLOCK_TOKENS = 8, 32
+"""Pieces of the running text that a decoder reads, and their tokens."""
+
+Row = tuple[list[int], list[int]]
+"""Ids and token types of a text."""
 
 
 def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[str, np.ndarray]:
@@ -27,50 +34,101 @@ def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[
 
     Args:
         model: Any model of the zoo.
-        manifest: Of its bundle, for the capacity.
+        manifest: Of its bundle, for the capacity and the lengths of its signatures.
         texts: To be read or continued; sentences of this package by default, random ids without a tokenizer.
     """
-    limit = min(_LONGEST, manifest.info.max_length or _LONGEST)
     if not model.generates:
-        return record_forward(KerasForward(model), _inputs(model, texts or READING, limit, model.input_names))
+        rows = _rows(model, manifest, texts or READING, "forward_", manifest.info.max_length)
+        inputs = _padded(rows, model.input_names)
+        return record_forward(KerasForward(model), inputs, _distribution(manifest.info))
     capacity = manifest.capacity or 0
     count = min(GENERATED, capacity // 2)
-    names = ("input_ids", "attention_mask")
+    start: int | None = None
     if model.is_encoder_decoder:
-        chosen = [_prefix(model) + text for text in texts or READING[:8]]
-        inputs = _inputs(model, chosen, limit, names)
+        prefix = next(iter(model.task_prefixes.values()), "")
+        asked = [prefix + text for text in (texts or READING)[:_PROMPTS]]
+        rows = _rows(model, manifest, asked, "encode_", manifest.encoder_capacity)
         start = manifest.info.decoder_start_token_id
         start = start if start is not None else manifest.info.pad_token_id or 0
     else:
-        inputs = _inputs(model, texts or PROMPTS, min(limit, capacity - count), names, left=True)
-        start = None
+        rows = [_cut(row, min(_PROMPT_TOKENS, capacity - count)) for row in _encoded(model, texts or PROMPTS)]
+        rows = rows[:_PROMPTS]
+    inputs = _padded(rows, ("input_ids", "attention_mask"), left=not model.is_encoder_decoder)
     # No longer than needed: caches of the whole capacity are gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
     engine = KerasStep(model, width + count, jit_compile=False)
-    return record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count)
+    recorded = record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count)
+    if not model.is_encoder_decoder:
+        reading = _padded(_blocks(model, manifest, texts or READING), ("input_ids", "attention_mask"))
+        recorded |= record_reading(KerasForward(model), reading["input_ids"], reading["attention_mask"])
+    return recorded
 
 
-def _prefix(model: Any) -> str:
-    return next(iter(model.task_prefixes.values()), "")
+def _distribution(info: ModelInfo) -> Distribution:
+    """What the logits of a classifier mean; those of other models choose among tokens or places."""
+    if info.problem_type == "regression":
+        return "none"
+    alone = info.task == "text-classification" and len(info.labels) == 1
+    return "sigmoid" if alone or info.problem_type == "multi_label_classification" else "softmax"
 
 
-def _inputs(
-    model: Any, texts: Sequence[str], limit: int, names: Sequence[str], left: bool = False
-) -> dict[str, np.ndarray]:
-    """`(N, T)` int32 arrays; at most `limit` tokens of each text."""
-    if model.tokenizer is not None:
-        rows = [model.tokenizer.encode(text)[:limit] for text in texts]
-        rows = [row for row in rows if row]
-    else:
+def _rows(model: Any, manifest: Manifest, texts: Sequence[str], kind: str, limit: int | None) -> list[Row]:
+    """The texts, and further ones made of them so that every signature of a kind gets one that needs its length."""
+    rows = [_cut(row, limit) for row in _encoded(model, texts)]
+    lengths = sorted(int(name.removeprefix(kind)) for name in manifest.signatures if name.startswith(kind))
+    for shorter, length in zip([0, *lengths], lengths, strict=False):
+        if not any(shorter < len(ids) <= length for ids, _ in rows):
+            rows.append(_running(rows, length))
+    return rows
+
+
+def _running(rows: Sequence[Row], length: int) -> Row:
+    """So many tokens of the texts one after another, from the first again when they end."""
+    columns = zip(*(islice(cycle(chain.from_iterable(row[i] for row in rows)), length) for i in (0, 1)), strict=True)
+    ids, types = zip(*columns, strict=True)
+    return list(ids), list(types)
+
+
+def _blocks(model: Any, manifest: Manifest, texts: Sequence[str]) -> list[Row]:
+    """Pieces of the texts as one running text, and for each prefill a text that needs its length."""
+    ids = list(chain.from_iterable(row for row, _ in _encoded(model, texts)))
+    capacity = manifest.capacity or 0
+    size = max(2, min(_BLOCK_TOKENS, capacity, len(ids)))
+    starts = range(0, max(len(ids) - size, 0) + 1, size)
+    blocks = [ids[start : start + size] for start in islice(starts, _BLOCKS)]
+    prefills = (int(name.removeprefix("prefill_")) for name in manifest.signatures if name.startswith("prefill_"))
+    # All but the last two tokens of a text are prefilled when its last answer is compared.
+    blocks += [ids[: n + 2] for n in prefills if size < n + 2 <= min(capacity, len(ids))]
+    return [(block, [0] * len(block)) for block in blocks if len(block) > 1] or [([*ids, *ids][:2], [0, 0])]
+
+
+def _encoded(model: Any, texts: Sequence[str]) -> Iterator[Row]:
+    """Tokens of texts; random ones for a model without tokenizer."""
+    if model.tokenizer is None:
         random = np.random.default_rng(0)
-        sizes = random.integers(max(2, limit // 3), limit + 1, len(texts))
-        rows = [random.integers(0, model.config.vocab_size, size).tolist() for size in sizes]
-    width = max(map(len, rows))
-    ids, mask = np.zeros((len(rows), width), "int32"), np.zeros((len(rows), width), "int32")
-    for index, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(0, len(row))
-        ids[index, place], mask[index, place] = row, 1
-    arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        for size in random.integers(_PROMPT_TOKENS // 3, _PROMPT_TOKENS + 1, len(texts)):
+            yield random.integers(0, model.config.vocab_size, size).tolist(), [0] * size
+        return
+    # Questions look for their answers in a context: any other text shows whether the two are told apart.
+    pairs = [*texts[1:], texts[0]] if model.task == "question-answering" else None
+    for index, text in enumerate(texts):
+        encoded = model.tokenizer(text, None if pairs is None else pairs[index])
+        if encoded.input_ids.size:
+            yield encoded.input_ids[0].tolist(), encoded.token_type_ids[0].tolist()
+
+
+def _cut(row: Row, limit: int | None) -> Row:
+    return row[0][:limit], row[1][:limit]
+
+
+def _padded(rows: Sequence[Row], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
+    """`(N, T)` int32 arrays."""
+    width = max(len(ids) for ids, _ in rows)
+    arrays = {name: np.zeros((len(rows), width), "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
+    for index, (ids, types) in enumerate(rows):
+        place = slice(width - len(ids), width) if left else slice(0, len(ids))
+        for array, values in zip(arrays.values(), (ids, types, 1), strict=True):
+            array[index, place] = values
     return {name: arrays[name] for name in names}
 
 
@@ -80,26 +138,31 @@ def verify(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: int | 
     Raises:
         ExportMismatchError: it is less faithful than its recipe promises; the message has the figures.
     """
-    references = bundle.read_references(folder)
-    fidelity = compare(open_engine(folder, manifest, num_threads), references)
-    _check(fidelity, manifest, recipe)
-    whole = {name: of for name, of in manifest.signatures.items() if not name.startswith("decode_")}
-    if len(whole) < len(manifest.signatures):
-        # Texts of a check are short, and steps over the whole cache would not be seen.
-        engine = open_engine(folder, replace(manifest, signatures=whole), num_threads)
-        _check(compare(engine, references), manifest, recipe)
-    return fidelity
+    found = verification.verify(open_engine(folder, manifest, num_threads), manifest, bundle.read_references(folder))
+    failed = found.failed(recipe.tolerance, recipe.min_agreement)
+    if recipe.exact:
+        every = {"": found.fidelity, **found.steps}
+        failed |= {name: figures for name, figures in every.items() if figures.generated not in (None, 1.0)}
+    if failed:
+        raise ExportMismatchError(_complaint(manifest, recipe, *next(iter(failed.items()))))
+    return found.fidelity
 
 
-def _check(fidelity: Fidelity, manifest: Manifest, recipe: Recipe) -> None:
-    exact = recipe.exact and fidelity.generated is not None
-    if not fidelity.within(recipe.tolerance, recipe.min_agreement) or (exact and fidelity.generated != 1.0):
-        expected = (
-            f"a largest error of at most {recipe.tolerance:g} of the scale, agreement of {recipe.min_agreement:g}"
-        )
-        raise ExportMismatchError(
-            f"The {manifest.format} file does not answer as Keras does. Expected for {recipe.name}: {expected}"
-            f"{' and equal tokens' if exact else ''}. Received: largest error {fidelity.max_error:.3g}, agreement "
-            f"{fidelity.agreement:.4f} of {fidelity.answers} answers, generated tokens {fidelity.generated}. "
-            "Nothing was written."
-        )
+def _complaint(manifest: Manifest, recipe: Recipe, step: str, figures: Fidelity) -> str:
+    """What was promised, what was found, and what to do."""
+    where = f" with steps by {step!r}" if step else ""
+    tokens = "" if figures.generated is None else f", generated tokens equal {figures.generated:.1%}"
+    change = "" if figures.divergence is None else f", mean KL divergence {figures.divergence:.3g}"
+    advice = (
+        "This is a defect of the export: please report it"
+        if recipe.exact
+        else "Choose a recipe of more bits, keep the matrices that matter at more bits (Recipe.layers, such as "
+        '(("*/layer_0/*", "int8"),), or quantize="auto"), compare on texts of the model\'s own kind (texts=), or, if '
+        "these figures will do, pass a recipe with less min_agreement or more tolerance"
+    )
+    return (
+        f"The {manifest.format} file{where} does not answer as Keras does. Expected for {recipe.name}: a largest error "
+        f"of at most {recipe.tolerance:g} of the scale, agreement of at least {recipe.min_agreement:g}"
+        f"{' and equal tokens' if recipe.exact else ''}. Received: largest error {figures.max_error:.3g}, agreement "
+        f"{figures.agreement:.4f} of {figures.answers} answers{tokens}{change}. {advice}. Nothing was written"
+    )

@@ -11,6 +11,7 @@ import json
 import os
 import zipfile
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from math import prod
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -116,6 +117,28 @@ class Manifest:
     fidelity: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of a full cache of one text, keys and values of all layers; 0 for a model that has none."""
+        sizes = [
+            sum(4 * prod(self._elements(name, tensor)) for name, tensor in signature.inputs.items() if _is_cache(name))
+            for signature in self.signatures.values()
+            if "logits" in signature.outputs
+        ]
+        # A step over several texts takes the caches of all of them.
+        return min((size for size in sizes if size), default=0)
+
+    def _elements(self, name: str, tensor: TensorInfo) -> list[int]:
+        """The shape at a batch of 1 and full length."""
+        full = self.encoder_capacity if ".encoder." in name else self.capacity
+        symbols = [1 if axis == 0 else full or 0 for axis in range(len(tensor.shape))]
+        return [dim if isinstance(dim, int) else symbols[axis] for axis, dim in enumerate(tensor.shape)]
+
+
+def _is_cache(name: str) -> bool:
+    """Whether an input holds keys or values of the tokens so far, or of an encoded text."""
+    return name.startswith(("kv_cache", "cross_", "past_key_values"))
 
 
 def read(folder: str | Path, *, check: bool = True) -> Manifest:

@@ -1,22 +1,30 @@
 """How faithful an engine is: what the Keras model answered is recorded once, and any engine is compared with it later.
 
-Recorded are the 64 largest logits of every answer with their logsumexp, and the tokens of greedy generation, so that a
-bundle can be verified on the device, without Keras. Shape letters: `N` texts, `T` tokens, `V` scores of one answer.
+Recorded are the 64 largest logits of every answer with the logsumexp of all, the tokens of greedy generation, and how
+probable the tokens of a running text were, so that a bundle can be verified on the device, without Keras.
+
+Shape letters: `N` texts, `P` tokens of a prompt, `T` generated or read tokens, `V` scores of one answer, `K` recorded
+ones of them: 64, or `V` if that is less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import BundleError
+from kerasformer.errors import BundleError, InputError
 
 TOP = 64
+ROWS = 8
+"""Texts that are generated at once."""
+
 Arrays = Mapping[str, np.ndarray]
+Distribution = Literal["softmax", "sigmoid", "none"]
+"""What logits mean: classes of which one is right, classes that are right or wrong each by itself, or plain numbers."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,17 @@ class Fidelity:
     Attributes:
         max_error: Largest difference of a recorded logit, as a share of the largest absolute one.
         mean_error: The mean difference, likewise.
-        agreement: Share of answers whose most probable class or token is the same; for hidden states, whose cosine
-            is at least 0.98.
+        agreement: Share of answers whose most probable class or token is the same; where classes do not exclude each
+            other, each is an answer of yes or no; for hidden states, whose cosine is at least 0.98.
         answers: Number of answers compared.
         generated: Share of the tokens of free greedy generation that are the same, or `None`.
+        scale: The largest absolute logit of the Keras model: errors times this are differences of logits.
+        divergence: Mean Kullback-Leibler divergence in nats of the answers from those of Keras. The recorded classes
+            count each by itself and all others as one, which is exact for up to 64 classes and otherwise the least
+            that it can be. `None` where answers are no probabilities.
+        perplexity: Of a running text, or of the Keras model's own answers for an encoder-decoder.
+        keras_perplexity: The same under the Keras model.
+        quality: Figures on labelled texts by name, such as `{"accuracy": {"keras": 0.91, "bundle": 0.9}}`.
     """
 
     max_error: float
@@ -37,6 +52,11 @@ class Fidelity:
     agreement: float
     answers: int
     generated: float | None = None
+    scale: float | None = None
+    divergence: float | None = None
+    perplexity: float | None = None
+    keras_perplexity: float | None = None
+    quality: dict[str, dict[str, float]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for the manifest."""
@@ -47,18 +67,22 @@ class Fidelity:
         return bool(self.max_error <= tolerance and self.agreement >= min_agreement)
 
 
-def record_forward(engine: Forward, inputs: Arrays) -> dict[str, np.ndarray]:
+def record_forward(engine: Forward, inputs: Arrays, distribution: Distribution = "softmax") -> dict[str, np.ndarray]:
     """References of an engine that answers at once.
 
     Args:
         engine: The model to be reproduced.
         inputs: `(N, T)` int32 arrays under their Hugging Face names.
+        distribution: What its logits mean.
     """
-    outputs = _answers(engine, inputs)
+    rows: dict[str, list[dict[str, np.ndarray]]] = {}
+    for arrays in _texts(inputs):
+        for name, scores in engine.run(arrays).items():
+            rows.setdefault(name, []).append(_top(scores[0]))
     recorded = {f"input.{name}": array for name, array in inputs.items()}
-    for name, array in outputs.items():
-        recorded |= {f"output.{name}.{key}": value for key, value in _top(array).items()}
-    return recorded
+    for name, tops in rows.items():
+        recorded |= {f"output.{name}.{key}": _stacked([top[key] for top in tops]) for key in tops[0]}
+    return recorded | {"distribution": np.array(distribution)}
 
 
 def record_step(engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int | None, count: int) -> dict[str, Any]:
@@ -71,114 +95,300 @@ def record_step(engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int |
         start: First token of the decoder of an encoder-decoder.
         count: Tokens.
     """
-    first = _first(inputs, start)
-    logits, tokens = _greedy(engine, inputs, mask, first, count)
-    recorded = {"input.input_ids": inputs, "input.attention_mask": mask, "input.first": first, "tokens": tokens}
-    return recorded | {f"output.logits.{key}": value for key, value in _top(logits).items()}
+    first = inputs[:, -1:] if start is None else np.full((len(inputs), 1), start, "int32")
+    state, tokens, tops = engine.start(inputs, mask), first, []
+    for _ in range(count):
+        logits, state = engine.step(tokens, state)
+        tops.append(_top(logits[:, -1]))
+        tokens = tops[-1]["indices"][:, :1]
+    recorded = {"input.input_ids": inputs, "input.attention_mask": mask, "input.first": first}
+    recorded |= {f"output.logits.{key}": np.stack([top[key] for top in tops], axis=1) for key in tops[0]}
+    return recorded | {"tokens": recorded["output.logits.indices"][..., 0]}
 
 
-def compare(engine: Forward | Step, references: Arrays) -> Fidelity:
+def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
+    """References of a decoder that reads texts: its answer after each token, and how probable the next one was.
+
+    Args:
+        engine: The model, which gives `logits` `(1, T, V)` of a whole text.
+        ids: `(N, T)` int32, right-padded, with at least two tokens each.
+        mask: `(N, T)` int32.
+    """
+    lasts, likelihoods = [], []
+    for arrays in _texts({"input_ids": ids, "attention_mask": mask}):
+        scores = engine.run(arrays)["logits"][0, :-1]
+        lasts.append(_top(scores[-1]))
+        likelihoods.append(_logsumexp(scores) - _at(scores, arrays["input_ids"][0, 1:]))
+    recorded = {"reading.input_ids": ids, "reading.attention_mask": mask, "reading.losses": _stacked(likelihoods)}
+    return recorded | {f"reading.last.{key}": np.stack([last[key] for last in lasts]) for key in lasts[0]}
+
+
+def compare(engine: Forward | Step, references: Arrays, rows: int = ROWS) -> Fidelity:
     """Compares an engine with what was recorded.
 
+    Args:
+        engine: The bundle in its runtime.
+        references: Of `record_forward`, or of `record_step` and maybe `record_reading`.
+        rows: Texts that are generated at once; each has a cache of its own in memory.
     Raises:
         BundleError: the references are not those of such an engine.
     """
     try:
         if isinstance(engine, Step):
-            return _compare_step(engine, references)
+            return _compare_step(engine, references, rows)
         return _compare_forward(engine, references)
-    except KeyError as error:
+    except (KeyError, IndexError) as error:
         raise BundleError(
-            f"The references do not fit this model. Expected an array {error}. Received: {', '.join(references)}"
+            f"The references do not fit this model. Expected an array for {error}. "
+            f"Received: {', '.join(references) or 'none'}. Export the model again"
         ) from error
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Answers beside the recorded ones.
+
+    Attributes:
+        errors: Differences of logits as a share of `scale`.
+        same: Of each answer, whether it is the same.
+        divergence: Of each answer, in nats, or `None`.
+        scale: The largest absolute recorded logit.
+    """
+
+    errors: np.ndarray
+    same: np.ndarray
+    divergence: np.ndarray | None
+    scale: float
 
 
 def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
     inputs = {key.removeprefix("input."): array for key, array in references.items() if key.startswith("input.")}
-    outputs = _answers(engine, inputs)
     names = sorted({key.split(".")[1] for key in references if key.startswith("output.")})
-    scores = [_score(name, outputs[name], references, inputs["attention_mask"]) for name in names]
-    errors, same = (np.concatenate([score[i].ravel() for score in scores]) for i in (0, 1))
-    return Fidelity(float(errors.max()), float(errors.mean()), float(same.mean()), len(same))
+    answers: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in names}
+    for row, arrays in enumerate(_texts(inputs)):
+        outputs = engine.run(arrays)
+        for name in names:
+            answers[name].append(_received(outputs[name][0], _row(references, name, row)))
+    distribution = references.get("distribution", np.array("softmax")).item()
+    scores = []
+    for name in names:
+        recorded = [_row(references, name, row) for row in range(len(answers[name]))]
+        kind = "hidden" if name.endswith("hidden_state") else distribution
+        scores.append(_score(recorded, answers[name], kind))
+    return _fidelity(scores)
 
 
-def _compare_step(engine: Step, references: Arrays) -> Fidelity:
-    inputs, mask, first, tokens = (
-        references[key] for key in ("input.input_ids", "input.attention_mask", "input.first", "tokens")
+def _compare_step(engine: Step, references: Arrays, rows: int) -> Fidelity:
+    tokens = references["tokens"]
+    received: list[dict[str, np.ndarray]] = []
+    own: list[np.ndarray] = []
+    for start in range(0, len(tokens), rows):
+        part = slice(start, start + rows)
+        answers, free = _follow(engine, {key: array[part] for key, array in references.items() if array.ndim})
+        received += [{key: array[row] for key, array in answers.items()} for row in range(len(free))]
+        own += list(free)
+    recorded = [_row(references, "logits", row) for row in range(len(tokens))]
+    surprise = [[top["logsumexp"] - top["values"][:, 0] for top in tops] for tops in (recorded, received)]
+    scores = [_score(recorded, received, "softmax")]
+    if "reading.losses" in references:
+        keras_losses, own_losses, lasts = _read(engine, references, rows)
+        surprise = [keras_losses, own_losses]
+        scores.append(lasts)
+    generated = float((np.stack(own) == tokens).mean())
+    keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
+    return _fidelity(scores, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
+
+
+def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Answers along the recorded tokens, so that an early difference does not lead everything after it astray.
+
+    A row that would choose another token goes on twice from there: along the record, and freely.
+
+    Returns:
+        The answers, as `_received` gives them, `(N, T, …)`, and the tokens of free generation `(N, T)`.
+    """
+    tokens, indices = references["tokens"], references["output.logits.indices"]
+    state = engine.start(references["input.input_ids"], references["input.attention_mask"])
+    count, given, own, answers = len(tokens), references["input.first"], tokens.copy(), []
+    free: list[int] = []
+    for place in range(tokens.shape[1]):
+        logits, state = engine.step(given.astype("int32"), state)
+        answers.append(_received(logits[:count, -1], {"indices": indices[:, place]}))
+        chosen = logits[:, -1].argmax(axis=-1).astype("int32")
+        own[free, place] = chosen[count:]
+        leaving = [row for row in range(count) if row not in free and chosen[row] != tokens[row, place]]
+        own[leaving, place] = chosen[leaving]
+        if leaving and place + 1 < tokens.shape[1]:
+            state = engine.reorder(state, np.array([*range(len(chosen)), *leaving]))
+            free += leaving
+        given = np.concatenate([tokens[:, place], own[free, place]])[:, None]
+    return {key: np.stack([answer[key] for answer in answers], axis=1) for key in answers[0]}, own
+
+
+def _read(engine: Step, references: Arrays, rows: int) -> tuple[list[np.ndarray], list[np.ndarray], _Scores]:
+    """Losses of the tokens of a running text, recorded and received, and the answers after a prefill of all but it."""
+    ids, mask, recorded = (references[f"reading.{key}"] for key in ("input_ids", "attention_mask", "losses"))
+    texts = [row[:length] for row, length in zip(ids, mask.sum(axis=1), strict=True)]
+    keras_losses = [row[: len(text) - 1] for row, text in zip(recorded, texts, strict=True)]
+    own_losses: list[np.ndarray] = []
+    for start in range(0, len(texts), rows):
+        own_losses += losses(engine, texts[start : start + rows])
+    expected = [{key: references[f"reading.last.{key}"][row] for key in _KEYS} for row in range(len(ids))]
+    received = []
+    for text, last in zip(texts, expected, strict=True):
+        prompt = text[None, :-1]
+        logits, _ = engine.step(prompt[:, -1:], engine.start(prompt, np.ones_like(prompt)))
+        received.append(_received(logits[0, -1], last))
+    return keras_losses, own_losses, _score(expected, received, "softmax")
+
+
+def losses(engine: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np.ndarray]:
+    """Negative log likelihoods in nats of all tokens of each text but its first, read one by one as in generation.
+
+    Args:
+        engine: A decoder.
+        texts: Ids, at least two each; they are read side by side.
+    """
+    lengths = [len(text) for text in texts]
+    ids = np.zeros((len(texts), max(lengths)), "int32")
+    for row, text in enumerate(texts):
+        ids[row, : len(text)] = text
+    state = engine.start(ids[:, :1], np.ones((len(ids), 1), "int32"))
+    columns = []
+    for place in range(max(lengths) - 1):
+        logits, state = engine.step(ids[:, place : place + 1], state)
+        columns.append(_logsumexp(logits[:, -1]) - _at(logits[:, -1], ids[:, place + 1]))
+    return [row[: length - 1] for row, length in zip(np.stack(columns, axis=1), lengths, strict=True)]
+
+
+def _fidelity(scores: Sequence[_Scores], **more: float) -> Fidelity:
+    errors, same = (np.concatenate([getattr(score, key) for score in scores]) for key in ("errors", "same"))
+    divergences = [score.divergence for score in scores if score.divergence is not None]
+    return Fidelity(
+        float(errors.max()),
+        float(errors.mean()),
+        float(same.mean()),
+        len(same),
+        scale=max(score.scale for score in scores),
+        divergence=float(np.concatenate(divergences).mean()) if divergences else None,
+        **more,
     )
-    logits = _forced(engine, inputs, mask, first, tokens)
-    errors, same = _score("logits", logits, references, np.ones(tokens.shape, "int32"))
-    _, free = _greedy(engine, inputs, mask, first, tokens.shape[1])
-    agreement, generated = float(same.mean()), float((free == tokens).mean())
-    return Fidelity(float(errors.max()), float(errors.mean()), agreement, same.size, generated)
 
 
-def _answers(engine: Forward, inputs: Arrays) -> dict[str, np.ndarray]:
-    """Outputs for texts one by one, without padding, as a phone would ask; put together and padded with zeros."""
-    rows = []
-    for row in range(len(inputs["input_ids"])):
-        length = int(inputs["attention_mask"][row].sum())
-        rows.append(engine.run({name: array[row : row + 1, :length] for name, array in inputs.items()}))
-    return {name: _together([outputs[name] for outputs in rows]) for name in rows[0]}
+def _texts(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
+    """Texts one by one, without padding, as a phone would ask."""
+    for row, length in enumerate(inputs["attention_mask"].sum(axis=1)):
+        yield {name: array[row : row + 1, :length] for name, array in inputs.items()}
 
 
-def _together(rows: list[np.ndarray]) -> np.ndarray:
-    """One array of all rows; where they have an entry for each token, short texts get copies of their least entry."""
-    width = max(row.shape[1] for row in rows)
-    padded = [
-        np.pad(row, [(0, 0), (0, width - row.shape[1])] + [(0, 0)] * (row.ndim - 2), constant_values=row.min())
-        for row in rows
-    ]
-    return np.concatenate(padded)
+_KEYS = ("values", "indices", "logsumexp")
 
 
 def _top(scores: np.ndarray) -> dict[str, np.ndarray]:
     """The largest entries of the last axis, their places, and the logsumexp of all."""
+    if not np.isfinite(scores).all():
+        raise InputError(
+            "The Keras model's own answers are not finite numbers. Expected logits without NaN and infinity. "
+            "Check its weights"
+        )
     count = min(TOP, scores.shape[-1])
-    indices = np.argsort(-scores, axis=-1, kind="stable")[..., :count].astype("int32")
+    if count < scores.shape[-1]:
+        largest = np.argpartition(-scores, count - 1, axis=-1)[..., :count]
+        largest.sort(axis=-1)  # of equal scores the first is the answer, as `argmax` has it
+    else:
+        largest = np.broadcast_to(np.arange(count), scores.shape)
+    order = np.argsort(-np.take_along_axis(scores, largest, axis=-1), axis=-1, kind="stable")
+    indices = np.take_along_axis(largest, order, axis=-1).astype("int32")
+    values = np.take_along_axis(scores, indices, axis=-1).astype("float32")
+    return {"values": values, "indices": indices, "logsumexp": _logsumexp(scores)}
+
+
+def _received(scores: np.ndarray, recorded: Arrays) -> dict[str, np.ndarray]:
+    """An engine's scores `(…, V)` in the places that were recorded, the logsumexp of all, and the best place."""
+    values = np.take_along_axis(scores, recorded["indices"], axis=-1)
+    return {"values": values, "logsumexp": _logsumexp(scores), "best": scores.argmax(axis=-1)}
+
+
+def _row(references: Arrays, name: str, row: int) -> dict[str, np.ndarray]:
+    """What was recorded of one text, without what fills up its arrays."""
+    arrays = {key: references[f"output.{name}.{key}"][row] for key in _KEYS}
+    used = ~np.isnan(arrays["values"])
+    if used.ndim == 1:
+        return {key: array[used] if array.ndim else array for key, array in arrays.items()}
+    tokens = used.any(axis=1)
+    return {key: array[tokens] for key, array in arrays.items()}
+
+
+def _stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """One array of rows of unequal sizes; floats are filled up with NaN."""
+    shape = np.max([row.shape for row in rows], axis=0)
+    filling = np.nan if rows[0].dtype.kind == "f" else 0
+    stacked = np.full((len(rows), *shape), filling, rows[0].dtype)
+    for index, row in enumerate(rows):
+        stacked[(index, *map(slice, row.shape))] = row
+    return stacked
+
+
+def _score(recorded: Sequence[Arrays], received: Sequence[Arrays], kind: str) -> _Scores:
+    """Compares the answers of all texts."""
+    scale = max(float(np.abs(row["values"]).max()) for row in recorded)
+    errors, same, divergences = [], [], []
+    for expected, own in zip(recorded, received, strict=True):
+        errors.append(np.abs(own["values"] - expected["values"]).ravel() / max(scale, 1e-9))
+        agreed, divergence = _COMPARED[kind](expected, own)
+        same.append(np.ravel(agreed))
+        if divergence is not None:
+            divergences.append(np.ravel(divergence))
+    return _Scores(
+        np.concatenate(errors), np.concatenate(same), np.concatenate(divergences) if divergences else None, scale
+    )
+
+
+def _compared_classes(expected: Arrays, own: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """Of classes one is right: whether it is the same one, and the divergence, rarer classes as one."""
+    logs = [row["values"].astype("float64") - row["logsumexp"][..., None] for row in (expected, own)]
+    rest = [np.maximum(1 - np.exp(log).sum(axis=-1), 1e-9) for log in logs]
+    divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=-1) + rest[0] * np.log(rest[0] / rest[1])
+    return own["best"] == expected["indices"][..., 0], np.maximum(divergence, 0)
+
+
+def _compared_decisions(expected: Arrays, own: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """Each class is right or wrong: whether it is decided the same way, and the divergence of that decision."""
+    theirs, ours = (row["values"].astype("float64") for row in (expected, own))
+    chance = 0.5 + 0.5 * np.tanh(0.5 * theirs)
+    # log p = -log(1 + exp(-x)) and log(1 - p) = -log(1 + exp(x))
+    divergence = chance * (np.logaddexp(0, -ours) - np.logaddexp(0, -theirs))
+    divergence += (1 - chance) * (np.logaddexp(0, ours) - np.logaddexp(0, theirs))
+    return (ours > 0) == (theirs > 0), np.maximum(divergence, 0)
+
+
+def _compared_numbers(expected: Arrays, own: Arrays) -> tuple[np.ndarray, None]:
+    """Plain numbers: their order is all that can agree."""
+    return own["best"] == expected["indices"][..., 0], None
+
+
+def _compared_directions(expected: Arrays, own: Arrays) -> tuple[np.ndarray, None]:
+    """Hidden states: whether their recorded entries have nearly the same direction."""
+    theirs, ours = expected["values"], own["values"]
+    norms = np.linalg.norm(theirs, axis=-1) * np.linalg.norm(ours, axis=-1)
+    return (theirs * ours).sum(axis=-1) >= 0.98 * norms, None
+
+
+_COMPARED: dict[str, Any] = {
+    "softmax": _compared_classes,
+    "sigmoid": _compared_decisions,
+    "none": _compared_numbers,
+    "hidden": _compared_directions,
+}
+
+
+def _logsumexp(scores: np.ndarray) -> np.ndarray:
+    """Of the last axis."""
     highest = scores.max(axis=-1, keepdims=True)
-    logsumexp = np.log(np.exp(scores - highest).sum(axis=-1)) + highest[..., 0]
-    values = np.take_along_axis(scores, indices, axis=-1)
-    return {"values": values.astype("float32"), "indices": indices, "logsumexp": logsumexp.astype("float32")}
+    total = np.exp(scores - highest).sum(axis=-1)
+    return np.asarray(np.log(total) + highest[..., 0], "float32")
 
 
-def _score(name: str, array: np.ndarray, references: Arrays, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Errors of the recorded values as a share of the largest, and which answers are the same."""
-    expected, indices = references[f"output.{name}.values"], references[f"output.{name}.indices"]
-    received = np.take_along_axis(array, indices, axis=-1)
-    same = array.argmax(axis=-1) == indices[..., 0]
-    if name.endswith("hidden_state"):
-        norms = np.linalg.norm(expected, axis=-1) * np.linalg.norm(received, axis=-1)
-        same = (expected * received).sum(axis=-1) >= 0.98 * norms
-    if expected.ndim == 3:  # an answer for each token: those of padding do not count
-        real = mask > 0
-        expected, received, same = expected[real], received[real], same[real]
-    return np.abs(received - expected) / max(float(np.abs(expected).max()), 1e-9), same
-
-
-def _first(inputs: np.ndarray, start: int | None) -> np.ndarray:
-    return inputs[:, -1:] if start is None else np.full((len(inputs), 1), start, "int32")
-
-
-def _greedy(
-    engine: Step, inputs: np.ndarray, mask: np.ndarray, first: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """`(N, count, V)` logits and the `(N, count)` tokens that they choose; nothing ends it."""
-    state = engine.start(inputs, mask)
-    scores, chosen, tokens = [], [], first
-    for _ in range(count):
-        logits, state = engine.step(tokens, state)
-        tokens = logits[:, -1].argmax(axis=-1)[:, None].astype("int32")
-        scores.append(logits[:, -1])
-        chosen.append(tokens)
-    return np.stack(scores, axis=1), np.concatenate(chosen, axis=1)
-
-
-def _forced(engine: Step, inputs: np.ndarray, mask: np.ndarray, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """`(N, T, V)` logits along given tokens: an early difference does not lead everything after it astray."""
-    state = engine.start(inputs, mask)
-    scores = []
-    for column in np.concatenate([first, tokens[:, :-1]], axis=1).T:
-        logits, state = engine.step(column[:, None].astype("int32"), state)
-        scores.append(logits[:, -1])
-    return np.stack(scores, axis=1)
+def _at(scores: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The scores `(N, V)` of one id `(N,)` each."""
+    return np.take_along_axis(scores, ids[:, None], axis=-1)[:, 0]
