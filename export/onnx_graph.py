@@ -26,14 +26,14 @@ def rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 def expand_markers(graph: onnx.GraphProto, markers: Sequence[Marker], writer: NodeWriter) -> None:
     """Replaces markers by the nodes of their primitives."""
-    written = {n.output[0]: int(n.op_type) for n in graph.node if n.domain == MARKER_DOMAIN}
+    written = {name: int(n.op_type) for n in graph.node if n.domain == MARKER_DOMAIN for name in n.output}
     kept = {output: name for output in written if (name := _readable(output, markers[written[output]].kind))}
     outputs = {value.name for value in graph.output}
     rename(graph, {old: new for old, new in kept.items() if old not in outputs})
     for node in graph.node:
         if node.domain == MARKER_DOMAIN:
             marker = markers[int(node.op_type)]
-            writer.write(marker, dict(zip(marker.inputs, node.input, strict=True)), node.output[0])
+            writer.write(marker, dict(zip(marker.inputs, node.input, strict=True)), node.output)
         else:
             writer.nodes.append(node)
     _set_nodes(graph, writer.nodes)
@@ -42,7 +42,10 @@ def expand_markers(graph: onnx.GraphProto, markers: Sequence[Marker], writer: No
 
 
 def _readable(output: str, kind: str) -> str:
-    """`stack/layer_0/attention/kerasformer_marker_6:0` becomes `stack/layer_0/attention/attention_6`."""
+    """`stack/layer_0/attention/kerasformer_marker_6:0` becomes `stack/layer_0/attention/attention_6`.
+
+    Where there are several results, those after the first keep their number: `…/attention_6:1`.
+    """
     scope, _, label = output.removesuffix(":0").rpartition("/")
     return f"{scope}/{kind}_{label.rpartition('_')[2]}".lstrip("/")
 

@@ -7,7 +7,7 @@ has to be found again in the converted graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,13 @@ class OnnxLowering(Primitives):
         return known if len(known) == len(given) else None
 
     def _mark(self, kind: str, inputs: dict[str, Tensor], shape: Any, weights: dict[str, str], **settings: Any) -> Any:
+        """A marker with one result."""
+        return self._mark_all(kind, inputs, [shape], weights, **settings)[0]
+
+    def _mark_all(
+        self, kind: str, inputs: dict[str, Tensor], shapes: Sequence[Any], weights: dict[str, str], **settings: Any
+    ) -> list[Any]:
+        """A marker with a result of each shape."""
         tensors = list(inputs.values())
         other = {tensor.dtype.name for tensor in tensors if tensor.dtype.is_floating} - {"float32"}
         if other:
@@ -114,9 +121,9 @@ class OnnxLowering(Primitives):
             )
         name = f"{_PREFIX}{len(self.markers)}"
         self.markers.append(Marker(kind, tuple(inputs), weights, settings, len(tensors[0].shape)))
-        y = tf.numpy_function(_never_run, tensors, tf.float32, name=name)
+        results = tf.numpy_function(_never_run, tensors, [tf.float32] * len(shapes), name=name)
         # An operator, unlike `set_shape`, tells tf2onnx too; some of its conversions need to know the rank.
-        return tf.ensure_shape(y, shape)
+        return [tf.ensure_shape(result, shape) for result, shape in zip(results, shapes, strict=True)]
 
 
 def _never_run(*tensors: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from kerasformer.export.onnx_markers import Marker
+from kerasformer.export.onnx_markers import Marker, OnnxLowering
 from kerasformer.export.onnx_weights import WeightStore
 from kerasformer.export.recipes import Recipe, Storage
 
@@ -34,6 +34,9 @@ class NodeWriter:
         recipe: How matrices are stored.
     """
 
+    lowering: type[OnnxLowering] = OnnxLowering
+    """What marks the primitives for this writer."""
+
     def __init__(self, store: WeightStore, recipe: Recipe) -> None:
         self.store = store
         self.recipe = recipe
@@ -41,16 +44,19 @@ class NodeWriter:
         self.constants: dict[str, TensorProto] = {}
         self._output = ""
 
-    def write(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+    def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
+        """Joins markers whose work one operator does, before any is written; the standard has none that does."""
+
+    def write(self, marker: Marker, inputs: Mapping[str, str], outputs: Sequence[str]) -> None:
         """Appends the nodes of one primitive.
 
         Args:
             marker: The primitive.
             inputs: Names of its tensors.
-            output: Name that the result must have.
+            outputs: Names that the results must have; `""` for one that nobody needs.
         """
-        self._output = output
-        getattr(self, marker.kind)(marker, inputs, output)
+        self._output = outputs[0]
+        getattr(self, marker.kind)(marker, inputs, *outputs)
 
     def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """`x @ kernel + bias`."""

@@ -39,9 +39,9 @@ def _grown(part: str, caches: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _past(inputs: dict[str, Any], part: str, count: int) -> list[GrowingCache]:
+def _past(inputs: dict[str, Any], part: str, count: int, causal: bool) -> list[GrowingCache]:
     names = [f"past_key_values.{i}{part}" for i in range(count)]
-    return [GrowingCache(inputs[f"{name}.key"], inputs[f"{name}.value"]) for name in names]
+    return [GrowingCache(inputs[f"{name}.key"], inputs[f"{name}.value"], causal=causal) for name in names]
 
 
 def _growing_step(model: Any) -> Function:
@@ -50,7 +50,7 @@ def _growing_step(model: Any) -> Function:
     def call(input_ids: Any, attention_mask: Any, position_ids: Any, **past: Any) -> dict[str, Any]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
         mask = ops.logical_and(causal_mask(ops.shape(tokens)[1], ops.shape(real)[1]), padding_mask(real))
-        caches = _past(past, "", model.num_cache_layers)
+        caches = _past(past, "", model.num_cache_layers, causal=True)
         scores, new = model.decode(tokens, positions, mask, caches)
         return {"logits": scores, **_grown("", new)}
 
@@ -87,8 +87,8 @@ def _growing_step_with_memory(model: Any) -> Function:
 
     def call(encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, **past: Any) -> dict[str, Any]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
-        caches = _past(past, ".decoder", model.num_cache_layers)
-        cross = _past(past, ".encoder", model.num_cache_layers)
+        caches = _past(past, ".decoder", model.num_cache_layers, causal=True)
+        cross = _past(past, ".encoder", model.num_cache_layers, causal=False)
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
         positions = ops.arange(count, dtype="int32") + before
         scores, new, new_cross = model.decode(

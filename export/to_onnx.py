@@ -75,7 +75,7 @@ def _write(
     progress: Progress | None,
 ) -> None:
     named = _names(variables)
-    markers, names, model = _convert(function, named)
+    markers, names, model = _convert(function, named, writer.lowering)
     store = WeightStore(named)
     graph = model.graph
     graph.name = function.name
@@ -86,7 +86,9 @@ def _write(
     graph.output.extend(onnx_graph.declare(function.outputs))
     onnx_graph.simplify_reshapes(graph)
     onnx_graph.attach_weights(graph, {f"weight_{i}": name for i, name in enumerate(named)}, store)
-    onnx_graph.expand_markers(graph, markers, writer(store, recipe))
+    nodes = writer(store, recipe)
+    nodes.merge(graph, markers)
+    onnx_graph.expand_markers(graph, markers, nodes)
     _set_versions(model)
     weights = list(store.stored.values())
     onnx_graph.check(model, weights)
@@ -105,15 +107,15 @@ def _names(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
 
 
 def _convert(
-    function: Function, named: dict[str, keras.Variable]
+    function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering]
 ) -> tuple[list[Marker], dict[str, str], onnx.ModelProto]:
     """Traces and converts; returns the markers, the names that tensors shall have, and the skeleton."""
     converter = require("tf2onnx.convert", "export")
-    _, concrete, _ = _trace(function, named, list(named))
+    _, concrete, _ = _trace(function, named, list(named), lowering_type)
     # Markers know their weights by name, so few arguments are read; the converter allocates each that there is.
     stand_ins = concrete.inputs[len(function.inputs) :]
     read = [name for name, tensor in zip(named, stand_ins, strict=True) if tensor.consumers()]
-    traced, concrete, markers = _trace(function, named, read)
+    traced, concrete, markers = _trace(function, named, read, lowering_type)
     try:
         with _quiet_tf2onnx():
             model, _ = converter.from_function(
@@ -130,7 +132,9 @@ def _convert(
     return markers, names, model
 
 
-def _trace(function: Function, named: dict[str, keras.Variable], read: list[str]) -> tuple[Any, Any, list[Marker]]:
+def _trace(
+    function: Function, named: dict[str, keras.Variable], read: list[str], lowering_type: type[OnnxLowering]
+) -> tuple[Any, Any, list[Marker]]:
     """The TensorFlow function over the inputs and the weights of these names; its only trace, and the markers in it."""
     tf = require("tensorflow", "export")
     arguments = [
@@ -142,7 +146,7 @@ def _trace(function: Function, named: dict[str, keras.Variable], read: list[str]
         for index, (name, variable) in enumerate(named.items())
         if name in read
     ]
-    marking = OnnxLowering({id(variable): name for name, variable in named.items()})
+    marking = lowering_type({id(variable): name for name, variable in named.items()})
 
     def body(*values: Any) -> list[Any]:
         given, stand_ins = values[: len(arguments)], values[len(arguments) :]

@@ -148,8 +148,13 @@ class OnnxStep:
         if len(ids) != len(state.mask):
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
         self._check_room(state.mask.shape[1] + ids.shape[1])
-        logits, state = self._advance(ids, np.ones_like(ids), state, logits=True)
-        return logits.numpy(), state
+        # ONNX Runtime's fused attention reads several tokens after others for a single row alone.
+        several = len(ids) > 1 and state.mask.shape[1] > 0
+        all_logits = []
+        for part in np.split(ids, ids.shape[1], axis=1) if several else [ids]:
+            logits, state = self._advance(part, np.ones_like(part), state, logits=True)
+            all_logits.append(logits.numpy())
+        return np.concatenate(all_logits, axis=1), state
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Chooses rows; see `Step.reorder`."""

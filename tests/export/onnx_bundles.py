@@ -35,11 +35,11 @@ def tiny(model_type: str, task: str | None = None, **settings: Any) -> Any:
     return model
 
 
-def write(folder: Path, model: Any, quantize: str = "none") -> Manifest:
+def write(folder: Path, model: Any, quantize: str = "none", profile: str = "ort") -> Manifest:
     """Writes all files of a model into `folder/onnx`."""
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
     functions = {f"onnx/{function.name}.onnx": function for function in onnx_functions(model)}
-    write_onnx({folder / name: f for name, f in functions.items()}, model.variables, recipe(quantize))
+    write_onnx({folder / name: f for name, f in functions.items()}, model.variables, recipe(quantize), profile=profile)
     signatures = {f.name: Signature(name, f.inputs, f.outputs) for name, f in functions.items()}
     files = dict.fromkeys(functions, "0" * 64)
     capacity = 40 if model.generates else None

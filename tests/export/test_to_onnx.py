@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import keras
 import numpy as np
@@ -20,7 +21,10 @@ from kerasformer.export.onnx_weights import quantize as to_blocks
 from kerasformer.export.recipes import recipe
 from kerasformer.export.to_onnx import write_onnx
 from kerasformer.layers import primitives
-from tests.export.onnx_bundles import load, padded, tiny, write
+from tests.export import onnx_bundles
+from tests.export.onnx_bundles import load, padded, tiny
+
+write = partial(onnx_bundles.write, profile="portable")
 
 CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2", None), ("t5", None)]
 # Of the largest logit: the order of sums alone, and what 8 bits cost a model of random weights.
