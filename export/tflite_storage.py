@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerasformer.export.recipes import BITS, Storage
+from kerasformer.export.recipes import BITS, Recipe, Storage
 
 _LEVELS: dict[Storage, tuple[int, int]] = {"int8": (-127, 127), "int4": (-8, 7)}
 # What the largest entry of a row becomes, as a share of the highest level. Eight bits have levels to spare; with four,
@@ -21,6 +21,7 @@ _SHARES: dict[Storage, np.ndarray] = {
 }
 _SMALLEST: dict[bool, np.float32] = {False: np.float32(2.0**-126), True: np.float32(2.0**-14)}
 """Kernels refuse scales below the normal numbers of float32 and, for blocks, of float16."""
+_XNNPACK_BLOCK = 32
 _STEP = 1 << 18
 """Values that are rounded at once: few enough to stay in a processor's cache."""
 
@@ -45,6 +46,33 @@ class Form:
     def num_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of the values; scales are extra."""
         return int(np.prod(shape)) * BITS[self.storage] // 8
+
+
+    def scale_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of the scales."""
+        if not self.integer:
+            return 0
+        return 4 * shape[0] if self.block is None else 2 * shape[0] * (shape[1] // self.block)
+
+
+def form_of(recipe: Recipe, path: str, shape: tuple[int, ...], table: bool) -> Form:
+    """What the recipe says of a weight that is only multiplied with and looked up in, as far as kernels can read it.
+
+    Args:
+        recipe: How weights are stored.
+        path: Of the Keras variable.
+        shape: As stored.
+        table: Rows of it are looked up.
+    """
+    storage = recipe.storage(path, shape, table)
+    if storage != "int4":
+        return Form(storage)
+    width = shape[-1]
+    if width % 2:
+        return Form("int8")  # rows of four bits must end with a byte
+    block = recipe.block
+    fits = block is not None and block % _XNNPACK_BLOCK == 0 and width % block == 0
+    return Form("int4", block if fits and recipe.activations == "dynamic" else None)
 
 
 def scales(matrix: np.ndarray, form: Form) -> np.ndarray:

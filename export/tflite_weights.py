@@ -35,7 +35,6 @@ _INTEGER_PRODUCT = {"int8": 5, "int4": 10}
 _QUANTIZE = 1
 _DEQUANTIZE = {"float16": 3, "int8": 5, "int4": 6}
 _DEQUANTIZE_ACTIVATION = 2
-_XNNPACK_BLOCK = 32
 _RELU = 1
 
 
@@ -153,15 +152,7 @@ def _form(skeleton: Skeleton, name: str, recipe: Recipe) -> Form:
     kinds = {kind for graph, index in skeleton.places[name] for kind in _readings(skeleton, graph, index)}
     if kinds - {"product", "lookup"}:
         return Form("float32")
-    storage = recipe.storage(weight.path, weight.shape, table="lookup" in kinds)
-    if storage != "int4":
-        return Form(storage)
-    width = weight.shape[-1]
-    if width % 2:
-        return Form("int8")  # rows of four bits must end with a byte
-    block = recipe.block
-    fits = block is not None and block % _XNNPACK_BLOCK == 0 and width % block == 0
-    return Form("int4", block if fits and recipe.activations == "dynamic" else None)
+    return tflite_storage.form_of(recipe, weight.path, weight.shape, table="lookup" in kinds)
 
 
 def _readings(skeleton: Skeleton, graph: Any, index: int) -> Iterator[str]:
