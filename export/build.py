@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from kerasformer import __version__, bundle, errors
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.errors import ExportError, InputError, require
+from kerasformer.evaluation import examples
 from kerasformer.export.calibration import Calibration, calibrate
 from kerasformer.export.card import write_card
 from kerasformer.export.functions import Function
@@ -27,8 +29,9 @@ from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
 from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to, tflite_functions
-from kerasformer.export.verify import record, verify
+from kerasformer.export.verify import keras_quality, record, verify
 from kerasformer.zoo import PretrainedModel, load
+from kerasformer.zoo._keras_hub import is_keras_hub
 from kerasformer.zoo._loading import TASK_ALIASES
 
 FORMATS = ("tflite", "onnx")
@@ -72,7 +75,8 @@ def export(
     lengths: Sequence[int] | None = None,
     profile: str | None = None,
     opset: int | None = None,
-    texts: Sequence[str] | None = None,
+    texts: Sequence[Any] | None = None,
+    labels: Sequence[Any] | None = None,
     calibration: Any = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -90,7 +94,10 @@ def export(
         profile: ONNX: `"ort"`, the default, takes the fused operators of ONNX Runtime (domain `com.microsoft`);
             `"portable"` takes those of the standard, as far as the recipe allows.
         opset: ONNX: version of the standard operators; 17 by default.
-        texts: Of the model's own kind, on which the artifact is compared with Keras.
+        texts: Of the model's own kind, on which the artifact is compared with Keras; each a text, a list of words, or
+            `{"question": …, "context": …}`.
+        labels: What is right for each text: a class, a list of classes (of words, say), an answer or a text to be
+            written. The task's metrics before and after are then part of the fidelity, and the texts of the bundle.
         calibration: Texts for recipes with static activations, such as `"int8_static"`: a file with a text a line, a
             list, or a dataset of texts, of which the first 128 are read; sentences of this package by default.
         progress: Is told each stage.
@@ -107,12 +114,17 @@ def export(
     """
     tell = progress or _silent
     recipe = find_recipe(quantize)
-    _check_arguments(model, format, lengths, profile, opset, texts)
+    _check_arguments(model, format, lengths, profile, opset)
+    if texts is None and labels is not None:
+        raise InputError("labels are for texts. Received: labels without texts=")
+    given_texts = None if texts is None else examples(texts, labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     bundle.check_destination(destination, overwrite)
+    if is_keras_hub(model):
+        model = load(model, task)
     if keras.backend.backend() != "tensorflow":
         options = {"task": task, "capacity": capacity, "lengths": lengths, "profile": profile, "opset": opset}
-        given = {"texts": texts, "calibration": calibration_texts if calibration is not None else None}
+        given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
         return _in_child(model, destination, format, recipe, overwrite, given, options)
     job = _checked(model, format, recipe, task, capacity, lengths, profile, opset)
     if calibration_texts:
@@ -122,12 +134,16 @@ def export(
             calibration=calibrate(job.model, calibration_texts, lambda done, total: tell("calibrate", done, total)),
             notes={"calibration": {"texts": len(calibration_texts), "given": calibration is not None}},
         )
+    quality: dict[str, np.ndarray] = {}
+    if given_texts and any(example.label is not None for example in given_texts):
+        tell("measure Keras", 0, 0)
+        quality = keras_quality(job.model, job.info, given_texts)
     with bundle.staging(destination) as folder:
         signatures = _write_graphs(job, folder, tell)
         _write_companions(job, folder)
         manifest = _manifest(job, signatures)
         tell("answer with Keras", 0, 0)
-        bundle.write_references(folder, record(job.model, manifest, texts))
+        bundle.write_references(folder, record(job.model, manifest, given_texts) | quality)
         tell("verify", 0, 0)
         fidelity = verify(folder, manifest, job.recipe)
         manifest = replace(manifest, fidelity=fidelity.to_dict())
@@ -158,16 +174,16 @@ def _check_arguments(
     lengths: Sequence[int] | None,
     profile: str | None,
     opset: int | None,
-    texts: Sequence[str] | None,
 ) -> None:
     """All that can be said before a model is loaded."""
     if format not in FORMATS:
         raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
     for module in ("tf2onnx", "onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
         require(module, "export")
-    if not isinstance(model, PretrainedModel | str | Path):
+    if not (isinstance(model, PretrainedModel | str | Path) or is_keras_hub(model)):
         raise ExportError(
-            f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
+            "A model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id was expected. "
+            f"Received: {type(model).__name__}"
         )
     if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
         raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
@@ -175,8 +191,6 @@ def _check_arguments(
         raise InputError(f"profile and opset are for format='onnx'. Received: profile={profile!r}, opset={opset}")
     if profile is not None and profile not in PROFILES:
         raise ExportError(f"Unknown profile. Expected one of {', '.join(PROFILES)}. Received: {profile!r}")
-    if texts is not None and (isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts)):
-        raise InputError(f"texts must be a list of one or more texts. Received: {texts!r:.80}")
 
 
 def _checked(
@@ -300,7 +314,7 @@ def _in_child(
     format: str,
     recipe: Recipe,
     overwrite: bool,
-    given: dict[str, Sequence[str] | None],
+    given: dict[str, Sequence[Any] | None],
     options: dict[str, Any],
 ) -> Path:
     """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""
@@ -320,8 +334,9 @@ def _in_child(
         options = {**options, "format": format, "quantize": recipe.name}
         for option, texts in given.items():
             if texts is not None:
-                options[option] = folder / f"{option}.txt"
-                options[option].write_text("\n".join(text.replace("\n", " ") for text in texts), encoding="utf-8")
+                options[option] = folder / f"{option}.jsonl"
+                lines = (json.dumps(example.to_dict()) for example in examples(texts))
+                options[option].write_text("\n".join(lines), encoding="utf-8")
         for option, value in options.items():
             values = value if isinstance(value, list | tuple) else [value]
             command += [part for each in values if each is not None for part in (f"--{option}", str(each))]

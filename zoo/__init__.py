@@ -1,10 +1,21 @@
 """Model architectures and their checkpoints: `load` one, or `build` one from a configuration."""
 
+from kerasformer.zoo._keras_hub_loading import to_keras_hub
 from kerasformer.zoo._loading import architecture, architectures, build, load, models
 from kerasformer.zoo._model import CausalLM, EncoderModel, Seq2SeqLM
 from kerasformer.zoo._pretrained import PretrainedModel
 
-__all__ = ["CausalLM", "EncoderModel", "PretrainedModel", "Seq2SeqLM", "architectures", "build", "load", "models"]
+__all__ = [
+    "CausalLM",
+    "EncoderModel",
+    "PretrainedModel",
+    "Seq2SeqLM",
+    "architectures",
+    "build",
+    "load",
+    "models",
+    "to_keras_hub",
+]
 
 for _name in architectures():
     architecture(_name)  # registers its models with Keras, so that keras.models.load_model finds them

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 
 from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import InputError, TokenizerError, UnsupportedConfigError, require
+from kerasformer.errors import TokenizerError, UnsupportedConfigError, require
 from kerasformer.zoo import _keras_hub_text as text
 from kerasformer.zoo import _loading
 from kerasformer.zoo._config import Config, generation_settings
 from kerasformer.zoo._keras_hub import PACKAGES, HubNames, HubTask, HubWeights, KerasHub
 from kerasformer.zoo._pretrained import HEAD, PretrainedModel, create
-from kerasformer.zoo._weights import load_weights
+from kerasformer.zoo._weights import load_weights, variables_by_path
 
 logger = logging.getLogger("kerasformer")
 
@@ -178,3 +178,83 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
     if getattr(source, "preprocessor", None) is None and (folder / "tokenizer.json").exists():
         tokenizer = hub.tokenizers.Tokenizer.from_preset(str(folder))
     return from_keras_hub(source, task, tokenizer=tokenizer, **options)
+
+
+def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
+    """A task of KerasHub with the weights and tokenizer of a model of ours; its backbone where it has no such task.
+
+    Args:
+        model: Of an architecture that KerasHub has.
+        strict: Refuses settings that KerasHub has no counterpart for; if false, they are named in a warning, and its
+            answers differ. KerasHub's BERT, for one, has the tanh approximation of GELU alone.
+
+    Returns:
+        A `keras_hub.models.Task` that gives logits, or a `keras_hub.models.Backbone`.
+
+    Raises:
+        UnsupportedConfigError: KerasHub lacks the architecture or, if `strict`, a setting.
+        MissingExtraError: KerasHub is not installed.
+    """
+    hub = require("keras_hub", "keras-hub")
+    config: Any = model.config
+    table: KerasHub | None = getattr(_loading.architecture(config.model_type), "KERAS_HUB", None)
+    if table is None:
+        raise UnsupportedConfigError(f"KerasHub has no such architecture here. Received: {config.model_type}")
+    hub_task = table.find(model.task)
+    _check_differences(model, table, hub_task, strict)
+    rows = table.weight_table(model)
+    values = {row.tensor: variables_by_path(model)[row.variables[0]] for row in rows}
+    with keras.StatelessScope():  # in this scope, variables wait for their values until it ends
+        backbone = getattr(hub.models, table.backbone)(**table.arguments(config), dtype=model.dtype_policy.name)
+        waiting = HubWeights(backbone, ())
+        for name in [name for name in values if name.startswith("backbone.")]:
+            waiting.variable(name)._initializer = partial(_value, values.pop(name))
+    result = backbone
+    if hub_task is not None:
+        labels = {} if hub_task.dropout is None else _label_arguments(config, hub_task)
+        result = getattr(hub.models, hub_task.name)(backbone, **labels)
+        head = HubWeights(result, ())
+        for name, value in values.items():
+            head.variable(name).assign(value)
+    if hub_task is not None and model.tokenizer is not None:
+        result.preprocessor = _preprocessor(type(result).preprocessor_cls, model.tokenizer)
+    elif hub_task is None and model.task != table.default_task:
+        logger.warning("KerasHub has no task for %s: this is the backbone, without the head", model.task)
+    return result
+
+
+def _value(variable: Any, shape: Any, dtype: str) -> Any:
+    """The value of a variable of ours, in the shape that KerasHub gives it."""
+    return keras.ops.cast(keras.ops.reshape(variable.value, shape), dtype)
+
+
+def _check_differences(model: PretrainedModel, table: KerasHub, hub_task: HubTask | None, strict: bool) -> None:
+    found = table.differences(model.config)
+    parts = {} if hub_task is None else hub_task.parts
+    for name, expected in parts.items():
+        received = getattr(model, name)
+        if received != expected:
+            found.append(f"{name} of the head: {expected!r} alone, received {received!r}")
+    if found and strict:
+        raise UnsupportedConfigError(
+            f"KerasHub's {table.backbone} lacks settings of this model: {'; '.join(found)}. "
+            "With strict=False it is made, and answers differently"
+        )
+    if found:
+        logger.warning("KerasHub's %s will answer differently: %s", table.backbone, "; ".join(found))
+
+
+def _label_arguments(config: Any, hub_task: HubTask) -> dict[str, Any]:
+    """Arguments of a classifier."""
+    dropout = getattr(config, str(hub_task.dropout))
+    return {"num_classes": config.num_labels, "dropout": config.head_dropout if dropout is None else dropout}
+
+
+def _preprocessor(kind: Any, tokenizer: Any) -> Any:
+    """KerasHub's preprocessor around our tokenizer; `None`, with a warning, if it cannot be carried over."""
+    try:
+        theirs = text.to_keras_hub(tokenizer, kind.tokenizer_cls)
+    except TokenizerError as error:
+        logger.warning("The tokenizer is not carried over: %s", error)
+        return None
+    return kind(theirs, **text.preprocessor_arguments(tokenizer, kind))

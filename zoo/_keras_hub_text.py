@@ -6,6 +6,10 @@ KerasHub's WordPiece and SentencePiece.
 
 from __future__ import annotations
 
+import base64
+import inspect
+import itertools
+import json
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -177,15 +181,113 @@ def _pieces(tokenizer: Any) -> tokenizers.Tokenizer:
             "A SentencePiece model of the algorithm Unigram, without byte fallback and with the usual treatment of "
             "spaces (a dummy prefix, extra ones removed, escaped) was expected. Received: another one"
         )
-    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    best = max((piece.score for piece in model.pieces if piece.kind == spiece.NORMAL), default=0.0)
+    pieces = [(piece.text, _score(piece, best)) for piece in model.pieces]
     backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=model.unk_id, byte_fallback=False))
     if model.charsmap:
         backend.normalizer = normalizers.Precompiled(model.charsmap)
     spaces = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(" +"), "removed"), spaces])
     backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
-    symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
-    backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
     control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     return backend
+
+
+def _score(piece: spiece.Piece, best: float) -> float:
+    """As SentencePiece's search for the best pieces counts it; `best` is the highest score of an ordinary piece."""
+    if piece.kind == spiece.USER_DEFINED:
+        return len(piece.text.encode()) * best - 0.1
+    return -1e6 if piece.kind == spiece.UNUSED else piece.score
+
+
+def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
+    """A tokenizer of KerasHub with our vocabulary.
+
+    Args:
+        tokenizer: Ours.
+        kind: KerasHub's class, such as `keras_hub.tokenizers.GPT2Tokenizer`.
+
+    Raises:
+        TokenizerError: something in ours has no counterpart.
+    """
+    content = json.loads(tokenizer.backend.to_str())
+    builders = {"WordPiece": _to_wordpiece, "BPE": _to_byte_pairs, "Unigram": _to_pieces}
+    name = content["model"]["type"]
+    if name not in builders:
+        raise TokenizerError(f"KerasHub has tokenizers of the kinds {', '.join(builders)}. Received: {name}")
+    try:
+        return builders[name](content, kind)
+    except (TypeError, ValueError) as error:  # KerasHub's own checks of a vocabulary
+        raise TokenizerError(f"{kind.__name__} of KerasHub cannot have this vocabulary: {error}") from error
+
+
+def preprocessor_arguments(tokenizer: Tokenizer, kind: Any) -> dict[str, Any]:
+    """Arguments of KerasHub's preprocessor: whether a decoder's prompt begins with a token, and lengths."""
+    arguments: dict[str, Any] = {}
+    parameters = inspect.signature(kind.__init__).parameters
+    if "add_start_token" in parameters:
+        arguments["add_start_token"] = tokenizer.num_special_tokens() > 0
+    if "sequence_length" in parameters and tokenizer.model_max_length is not None:
+        arguments["sequence_length"] = tokenizer.model_max_length
+    return arguments
+
+
+def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
+    """Tokens to ids, added ones included, in the order of ids; there must be no gap."""
+    vocabulary = dict(content["model"]["vocab"]) | {token["content"]: token["id"] for token in content["added_tokens"]}
+    ordered = dict(sorted(vocabulary.items(), key=lambda item: item[1]))
+    if list(ordered.values()) != list(range(len(ordered))):
+        raise TokenizerError("A vocabulary with the ids 0, 1, 2 … was expected. Received: one with gaps")
+    return ordered
+
+
+def _to_wordpiece(content: dict[str, Any], kind: Any) -> Any:
+    """The options are those with which KerasHub splits as ours does."""
+    normalizer, model = content["normalizer"] or {}, content["model"]
+    options: dict[str, Any] = {
+        "oov_token": model["unk_token"],
+        "suffix_indicator": model["continuing_subword_prefix"],
+    }
+    vocabulary = list(_vocabulary(content))
+    if normalizer.get("type") == "BertNormalizer":
+        lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
+        options |= {"lowercase": lowercase, "strip_accents": lowercase if strip is None else strip}
+        return kind(vocabulary, split_on_cjk=normalizer["handle_chinese_chars"], **options)
+    for lowercase, strip, cjk in itertools.product((False, True), repeat=3):
+        made = kind(vocabulary, lowercase=lowercase, strip_accents=strip, split_on_cjk=cjk, **options)
+        same = json.loads(_wordpiece(made).to_str())
+        if all(same[part] == content[part] for part in ("normalizer", "pre_tokenizer")):
+            return made
+    raise TokenizerError("KerasHub's WordPiece has no options that do what this tokenizer's normalizer does")
+
+
+def _to_byte_pairs(content: dict[str, Any], kind: Any) -> Any:
+    splitter = content["pre_tokenizer"] or {}
+    if splitter.get("type") != "ByteLevel" or content["normalizer"] is not None:
+        raise TokenizerError("KerasHub's byte-level BPE splits as GPT-2 does. Received: another splitting")
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
+    return kind(_vocabulary(content), merges, add_prefix_space=splitter["add_prefix_space"])
+
+
+def _to_pieces(content: dict[str, Any], kind: Any) -> Any:
+    normalizer, model = content["normalizer"], content["model"]
+    steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
+    if [step["type"] for step in steps] not in ([], ["Precompiled"]):
+        raise TokenizerError(
+            "KerasHub's SentencePiece normalizes by the rules in its model file alone. "
+            f"Received: {', '.join(step['type'] for step in steps)}"
+        )
+    special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    scores = dict(model["vocab"])
+    pieces = []
+    for index, token in enumerate(_vocabulary({**content, "model": {"vocab": _places(model["vocab"])}})):
+        named = spiece.UNKNOWN if index == model["unk_id"] else spiece.CONTROL if token in special else spiece.NORMAL
+        pieces.append(spiece.Piece(token, scores.get(token, 0.0), named))
+    charsmap = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps else b""
+    return kind(spiece.serialize(spiece.SentencePieceModel(pieces, unk_id=model["unk_id"], charsmap=charsmap)))
+
+
+def _places(vocabulary: list[Any]) -> dict[str, int]:
+    """Pieces to their places."""
+    return {piece: place for place, (piece, _) in enumerate(vocabulary)}

@@ -11,8 +11,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+NORMAL = 1
+UNKNOWN = 2
 CONTROL = 3
 USER_DEFINED = 4
+UNUSED = 5
 UNIGRAM = 1
 
 
@@ -69,6 +72,42 @@ def parse(data: bytes) -> SentencePieceModel:
     if not 0 <= model.unk_id < len(model.pieces):
         raise ValueError(f"the unknown piece has id {model.unk_id}, outside its {len(model.pieces)} pieces")
     return model
+
+
+def serialize(model: SentencePieceModel) -> bytes:
+    """The bytes of a model file; `parse` and the SentencePiece library read them. The treatment of spaces is the usual.
+
+    Args:
+        model: Its `usual_spaces` must be true.
+    """
+    pieces = (
+        _field(1, _field(1, piece.text.encode()) + _tag(2, 5) + struct.pack("<f", piece.score) + _field(3, piece.kind))
+        for piece in model.pieces
+    )
+    # There are no pieces of these kinds that the library itself would add: -1.
+    absent = b"".join(_field(number, -1) for number in (41, 42, 43))
+    trainer = _field(3, model.algorithm) + _field(35, int(model.byte_fallback)) + _field(40, model.unk_id) + absent
+    return b"".join(pieces) + _field(2, trainer) + _field(3, _field(2, model.charsmap))
+
+
+def _tag(number: int, wire: int) -> bytes:
+    return _encoded(number << 3 | wire)
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    """A number as a varint, or bytes with their length before them."""
+    if isinstance(value, bytes):
+        return _tag(number, 2) + _encoded(len(value)) + value
+    return _tag(number, 0) + _encoded(value % (1 << 64))
+
+
+def _encoded(value: int) -> bytes:
+    """A varint."""
+    parts = []
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
 
 
 def _piece(data: bytes) -> Piece:
