@@ -5,7 +5,7 @@ A row is what one output channel, or one token of a table, is made of. NumPy alo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,9 @@ _SHARES: dict[Storage, np.ndarray] = {
 _SMALLEST: dict[bool, np.float32] = {False: np.float32(2.0**-126), True: np.float32(2.0**-14)}
 """Kernels refuse scales below the normal numbers of float32 and, for blocks, of float16."""
 _XNNPACK_BLOCK = 32
+_XNNPACK_BLOCK = 32
+"""Its blocks are multiples of this."""
+
 _STEP = 1 << 18
 """Values that are rounded at once: few enough to stay in a processor's cache."""
 
@@ -43,10 +46,9 @@ class Form:
         """Values are levels of a scale."""
         return self.storage in _LEVELS
 
-    def num_bytes(self, shape: tuple[int, ...]) -> int:
+    def num_bytes(self, shape: Sequence[int]) -> int:
         """Bytes of the values; scales are extra."""
         return int(np.prod(shape)) * BITS[self.storage] // 8
-
 
     def scale_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of the scales."""
