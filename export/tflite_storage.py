@@ -22,9 +22,7 @@ _SHARES: dict[Storage, np.ndarray] = {
 _SMALLEST: dict[bool, np.float32] = {False: np.float32(2.0**-126), True: np.float32(2.0**-14)}
 """Kernels refuse scales below the normal numbers of float32 and, for blocks, of float16."""
 _XNNPACK_BLOCK = 32
-_XNNPACK_BLOCK = 32
 """Its blocks are multiples of this."""
-
 _STEP = 1 << 18
 """Values that are rounded at once: few enough to stay in a processor's cache."""
 
@@ -50,14 +48,14 @@ class Form:
         """Bytes of the values; scales are extra."""
         return int(np.prod(shape)) * BITS[self.storage] // 8
 
-    def scale_bytes(self, shape: tuple[int, ...]) -> int:
+    def scale_bytes(self, shape: Sequence[int]) -> int:
         """Bytes of the scales."""
         if not self.integer:
             return 0
         return 4 * shape[0] if self.block is None else 2 * shape[0] * (shape[1] // self.block)
 
 
-def form_of(recipe: Recipe, path: str, shape: tuple[int, ...], table: bool) -> Form:
+def form_of(recipe: Recipe, path: str, shape: Sequence[int], table: bool) -> Form:
     """What the recipe says of a weight that is only multiplied with and looked up in, as far as kernels can read it.
 
     Args:
