@@ -20,7 +20,7 @@ import numpy as np
 from kerasformer import __version__, bundle, errors
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.errors import ExportError, InputError, require
-from kerasformer.evaluation import examples
+from kerasformer.evaluation import Example, examples
 from kerasformer.export.calibration import Calibration, calibrate
 from kerasformer.export.card import write_card
 from kerasformer.export.functions import Function
@@ -334,9 +334,9 @@ def _in_child(
         options = {**options, "format": format, "quantize": recipe.name}
         for option, texts in given.items():
             if texts is not None:
-                options[option] = folder / f"{option}.jsonl"
-                lines = (json.dumps(example.to_dict()) for example in examples(texts))
-                options[option].write_text("\n".join(lines), encoding="utf-8")
+                rows = [json.dumps(t.to_dict()) if isinstance(t, Example) else t.replace("\n", " ") for t in texts]
+                options[option] = folder / (f"{option}.jsonl" if isinstance(texts[0], Example) else f"{option}.txt")
+                options[option].write_text("\n".join(rows), encoding="utf-8")
         for option, value in options.items():
             values = value if isinstance(value, list | tuple) else [value]
             command += [part for each in values if each is not None for part in (f"--{option}", str(each))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,20 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo
-from kerasformer.errors import ExportMismatchError
+from kerasformer.errors import ExportMismatchError, InputError
+from kerasformer.evaluation import QUALITY, Example, check, compare_quality, examples, pipeline_of, record_quality
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.texts import PROMPTS, READING
 from kerasformer.runtime import open_engine, verification
 from kerasformer.runtime.fidelity import Distribution, Fidelity, record_forward, record_reading, record_step
+from kerasformer.tokenization import load_tokenizer
 from kerasformer.zoo._engine import KerasForward, KerasStep
 
 GENERATED = 64
 """Tokens that each prompt is continued by."""
 _PROMPTS = 20
-_PROMPT_TOKENS = 48
+_TOKENS = 48
+"""Of a prompt, and of a text of this package."""
 _BLOCKS, _BLOCK_TOKENS = 8, 32
 """Pieces of the running text that a decoder reads, and their tokens."""
 
@@ -29,7 +33,7 @@ Row = tuple[list[int], list[int]]
 """Ids and token types of a text."""
 
 
-def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[str, np.ndarray]:
+def record(model: Any, manifest: Manifest, texts: Sequence[Example] | None) -> dict[str, np.ndarray]:
     """What the Keras model answers, for `references.npz`.
 
     Args:
@@ -37,8 +41,11 @@ def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[
         manifest: Of its bundle, for the capacity and the lengths of its signatures.
         texts: To be read or continued; sentences of this package by default, random ids without a tokenizer.
     """
+    reading = texts or examples(READING)
     if not model.generates:
-        rows = _rows(model, manifest, texts or READING, "forward_", manifest.info.max_length)
+        limit = manifest.info.max_length
+        limit = limit if texts else min(_TOKENS, limit or _TOKENS)
+        rows = _rows(model, manifest, reading, "forward_", limit)
         inputs = _padded(rows, model.input_names)
         return record_forward(KerasForward(model), inputs, _distribution(manifest.info))
     capacity = manifest.capacity or 0
@@ -46,22 +53,37 @@ def record(model: Any, manifest: Manifest, texts: Sequence[str] | None) -> dict[
     start: int | None = None
     if model.is_encoder_decoder:
         prefix = next(iter(model.task_prefixes.values()), "")
-        asked = [prefix + text for text in (texts or READING)[:_PROMPTS]]
+        asked = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
         rows = _rows(model, manifest, asked, "encode_", manifest.encoder_capacity)
         start = manifest.info.decoder_start_token_id
         start = start if start is not None else manifest.info.pad_token_id or 0
     else:
-        rows = [_cut(row, min(_PROMPT_TOKENS, capacity - count)) for row in _encoded(model, texts or PROMPTS)]
-        rows = rows[:_PROMPTS]
+        prompts = (texts or examples(PROMPTS))[:_PROMPTS]
+        rows = [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]
     inputs = _padded(rows, ("input_ids", "attention_mask"), left=not model.is_encoder_decoder)
     # No longer than needed: caches of the whole capacity are gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
     engine = KerasStep(model, width + count, jit_compile=False)
     recorded = record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count)
     if not model.is_encoder_decoder:
-        reading = _padded(_blocks(model, manifest, texts or READING), ("input_ids", "attention_mask"))
-        recorded |= record_reading(KerasForward(model), reading["input_ids"], reading["attention_mask"])
+        blocks = _padded(_blocks(model, manifest, reading), ("input_ids", "attention_mask"))
+        recorded |= record_reading(KerasForward(model), blocks["input_ids"], blocks["attention_mask"])
     return recorded
+
+
+def keras_quality(model: Any, info: ModelInfo, texts: Sequence[Example]) -> dict[str, np.ndarray]:
+    """What the Keras model reaches on labelled texts, for `references.npz`.
+
+    Raises:
+        InputError: a task that is not measured with labels, a missing or unknown label, or no tokenizer.
+    """
+    check(info.task, texts)
+    if info.task == "text-generation":
+        raise InputError("text-generation is measured without labels, by perplexity. Received: labels. Leave them out")
+    if model.tokenizer is None:
+        raise InputError("Labelled texts need a tokenizer. Received: a model without one. Set model.tokenizer")
+    engine = KerasStep(model, jit_compile=False) if model.generates else KerasForward(model)
+    return record_quality(pipeline_of(engine, info, model.tokenizer), texts)
 
 
 def _distribution(info: ModelInfo) -> Distribution:
@@ -72,7 +94,7 @@ def _distribution(info: ModelInfo) -> Distribution:
     return "sigmoid" if alone or info.problem_type == "multi_label_classification" else "softmax"
 
 
-def _rows(model: Any, manifest: Manifest, texts: Sequence[str], kind: str, limit: int | None) -> list[Row]:
+def _rows(model: Any, manifest: Manifest, texts: Sequence[Example], kind: str, limit: int | None) -> list[Row]:
     """The texts, and further ones made of them so that every signature of a kind gets one that needs its length."""
     rows = [_cut(row, limit) for row in _encoded(model, texts)]
     lengths = sorted(int(name.removeprefix(kind)) for name in manifest.signatures if name.startswith(kind))
@@ -89,7 +111,7 @@ def _running(rows: Sequence[Row], length: int) -> Row:
     return list(ids), list(types)
 
 
-def _blocks(model: Any, manifest: Manifest, texts: Sequence[str]) -> list[Row]:
+def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Row]:
     """Pieces of the texts as one running text, and for each prefill a text that needs its length."""
     ids = list(chain.from_iterable(row for row, _ in _encoded(model, texts)))
     capacity = manifest.capacity or 0
@@ -102,17 +124,18 @@ def _blocks(model: Any, manifest: Manifest, texts: Sequence[str]) -> list[Row]:
     return [(block, [0] * len(block)) for block in blocks if len(block) > 1] or [([*ids, *ids][:2], [0, 0])]
 
 
-def _encoded(model: Any, texts: Sequence[str]) -> Iterator[Row]:
+def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[Row]:
     """Tokens of texts; random ones for a model without tokenizer."""
     if model.tokenizer is None:
         random = np.random.default_rng(0)
-        for size in random.integers(_PROMPT_TOKENS // 3, _PROMPT_TOKENS + 1, len(texts)):
+        for size in random.integers(_TOKENS // 3, _TOKENS + 1, len(texts)):
             yield random.integers(0, model.config.vocab_size, size).tolist(), [0] * size
         return
-    # Questions look for their answers in a context: any other text shows whether the two are told apart.
-    pairs = [*texts[1:], texts[0]] if model.task == "question-answering" else None
-    for index, text in enumerate(texts):
-        encoded = model.tokenizer(text, None if pairs is None else pairs[index])
+    for place, example in enumerate(texts):
+        pair = (example.text, example.pair) if example.question is None else (example.question, example.text)
+        if model.task == "question-answering" and pair[1] is None:  # any other text shows whether two are told apart
+            pair = (pair[0], texts[place - 1].text)
+        encoded = model.tokenizer(*pair)
         if encoded.input_ids.size:
             yield encoded.input_ids[0].tolist(), encoded.token_type_ids[0].tolist()
 
@@ -138,14 +161,18 @@ def verify(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: int | 
     Raises:
         ExportMismatchError: it is less faithful than its recipe promises; the message has the figures.
     """
-    found = verification.verify(open_engine(folder, manifest, num_threads), manifest, bundle.read_references(folder))
+    engine, references = open_engine(folder, manifest, num_threads), bundle.read_references(folder)
+    found = verification.verify(engine, manifest, references)
     failed = found.failed(recipe.tolerance, recipe.min_agreement)
     if recipe.exact:
         every = {"": found.fidelity, **found.steps}
         failed |= {name: figures for name, figures in every.items() if figures.generated not in (None, 1.0)}
     if failed:
         raise ExportMismatchError(_complaint(manifest, recipe, *next(iter(failed.items()))))
-    return found.fidelity
+    if QUALITY not in references:
+        return found.fidelity
+    pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+    return replace(found.fidelity, quality=compare_quality(pipe, references))
 
 
 def _complaint(manifest: Manifest, recipe: Recipe, step: str, figures: Fidelity) -> str:

@@ -119,6 +119,20 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     @property
+    def promise(self) -> tuple[float, float]:
+        """Largest error and least agreement that the recipe allows.
+
+        Raises:
+            BundleError: the manifest does not say.
+        """
+        promised = [self.recipe.get(name) for name in ("tolerance", "min_agreement")]
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in promised):
+            raise BundleError(
+                f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
+            )
+        return promised[0], promised[1]
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of a full cache of one text, keys and values of all layers; 0 for a model that has none."""
         sizes = [

@@ -161,7 +161,9 @@ def export(
     lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
     profile: Annotated[str | None, typer.Option(help="ONNX: ort or portable operators.")] = None,
     opset: Annotated[int | None, typer.Option(help="ONNX: version of the standard operators.")] = None,
-    texts: Annotated[Path | None, typer.Option(help="A file of texts, one a line, to compare with Keras on.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="Texts to compare with Keras on, maybe with labels: lines, TSV, CSV or JSONL.")
+    ] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="A file of texts, one a line, for int8_static and auto.")
     ] = None,
@@ -170,14 +172,13 @@ def export(
 ) -> None:
     """Write a verified bundle for LiteRT (TFLite) or ONNX Runtime."""
     from kerasformer import bundle
-    from kerasformer.errors import InputError
 
     _import_keras("export")
     lines = None
     if texts is not None:
-        if not texts.is_file():
-            raise InputError(f"A file of texts was expected. Received: {texts}")
-        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+        from kerasformer.evaluation import read_examples
+
+        lines = read_examples(texts)
     from kerasformer.export import export as export_model
 
     with Stages(quiet=as_json) as stages:
@@ -297,24 +298,87 @@ def _readable(answer: Any) -> str:
 @app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="A bundle.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Measure the bundle on these texts: lines, or TSV, CSV or JSONL with labels.")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
     threads: Annotated[int | None, typer.Option(help="Of the runtime.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a bundle with the recorded answers of its Keras model, on this device and without Keras."""
+    """Compare a bundle with the recorded answers of its Keras model, or measure it on texts, here and without Keras."""
     from kerasformer import bundle
     from kerasformer.runtime import open_engine
-    from kerasformer.runtime.fidelity import compare
 
     manifest = bundle.read(folder)
-    fidelity = compare(open_engine(folder, manifest, threads), bundle.read_references(folder))
-    faithful = fidelity.within(manifest.recipe["tolerance"], manifest.recipe["min_agreement"])
+    engine = open_engine(folder, manifest, threads)
+    if data is not None:
+        _measure(folder, manifest, engine, _read_data(data, text_column, label_column), as_json)
+        return
+    _compare(folder, manifest, engine, as_json)
+
+
+def _read_data(data: Path, text_column: str | None, label_column: str | None) -> Any:
+    from kerasformer.evaluation import read_examples
+
+    return read_examples(data, text_column, label_column)
+
+
+def _measure(folder: Path, manifest: Any, engine: Any, examples: Any, as_json: bool) -> None:
+    """Figures on texts of the user's own."""
+    from kerasformer.evaluation import evaluate, pipeline_of
+    from kerasformer.runtime.fidelity import quality_in_words
+    from kerasformer.tokenization import load_tokenizer
+
+    pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+    with Stages(quiet=as_json) as stages:
+        figures = evaluate(pipe, examples, lambda done, total: stages(manifest.info.task, done, total))
     if as_json:
-        _print_json({**fidelity.to_dict(), "faithful": faithful})
+        _print_json({"task": manifest.info.task, "texts": len(examples), **figures})
+        return
+    rows = [[name.replace("_", " "), quality_in_words(name, value)] for name, value in figures.items()]
+    _table(f"{folder}: {manifest.info.task} on {len(examples):,} texts", ["measure", "value"], rows)
+
+
+def _compare(folder: Path, manifest: Any, engine: Any, as_json: bool) -> None:
+    """Figures against the recorded answers of Keras; ends with status 1 where they break the recipe's promise."""
+    from dataclasses import replace
+
+    from kerasformer import bundle
+    from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
+    from kerasformer.runtime.fidelity import in_words
+    from kerasformer.runtime.verification import verify as compared
+    from kerasformer.tokenization import load_tokenizer
+
+    references = bundle.read_references(folder)
+    found = compared(engine, manifest, references)
+    figures = found.fidelity
+    if QUALITY in references:
+        pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+        figures = replace(figures, quality=compare_quality(pipe, references))
+    promise = manifest.promise
+    failed = found.failed(*promise)
+    if as_json:
+        steps = {name: step.to_dict() for name, step in found.steps.items()}
+        _print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
     else:
-        console.print(_fidelity_line(fidelity.to_dict()))
-        console.print("faithful" if faithful else f"NOT within the recipe {manifest.recipe}")
-    if not faithful:
+        name = manifest.recipe.get("name", "")
+        _table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], in_words(figures.to_dict()))
+        console.print(_verdict(failed, promise, len(found.steps)))
+    if failed:
         raise typer.Exit(1)
+
+
+def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: int) -> str:
+    expected = f"errors of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
+    if failed:
+        worst = "; ".join(
+            f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
+            for name, figures in failed.items()
+        )
+        return f"NOT faithful. Expected of its recipe: {expected}. Received: {worst}"
+    also = f", by each of {steps} kinds of steps" if steps else ""
+    return f"faithful{also}: {expected}"
 
 
 @app.command()

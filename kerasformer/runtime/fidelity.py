@@ -67,6 +67,34 @@ class Fidelity:
         return bool(self.max_error <= tolerance and self.agreement >= min_agreement)
 
 
+def in_words(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fields of a `Fidelity`, as people read them: what is measured, and its value."""
+    scale = figures.get("scale") or 1.0
+    unit = "" if figures.get("scale") else " of the scale"
+    rows = [
+        ("answers compared", f"{figures['answers']:,}"),
+        ("most probable answer is that of Keras", f"{figures['agreement']:.2%}"),
+        ("largest difference of a logit", f"{figures['max_error'] * scale:.3g}{unit} ({figures['max_error']:.2%})"),
+        ("mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"),
+    ]
+    if figures.get("divergence") is not None:
+        rows.append(("mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"))
+    if figures.get("generated") is not None:
+        rows.append(("freely generated tokens that are those of Keras", f"{figures['generated']:.2%}"))
+    if figures.get("perplexity") is not None:
+        before, after = figures["keras_perplexity"], figures["perplexity"]
+        rows.append(("perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"))
+    for name, pair in (figures.get("quality") or {}).items():
+        values = " → ".join(quality_in_words(name, pair[key]) for key in ("keras", "bundle"))
+        rows.append((f"{name.replace('_', ' ')}, Keras → bundle", values))
+    return rows
+
+
+def quality_in_words(name: str, value: float) -> str:
+    """A figure on labelled texts."""
+    return f"{value:.5g}" if name == "perplexity" else f"{value:.2%}"
+
+
 def record_forward(engine: Forward, inputs: Arrays, distribution: Distribution = "softmax") -> dict[str, np.ndarray]:
     """References of an engine that answers at once.
 

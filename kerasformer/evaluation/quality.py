@@ -1,0 +1,57 @@
+"""Figures on labelled texts before and after export: the texts and what Keras reached are recorded in the bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerasformer.bundle import ModelInfo
+from kerasformer.decoding import Forward, Step
+from kerasformer.errors import BundleError
+from kerasformer.evaluation.examples import Example, examples
+from kerasformer.evaluation.tasks import evaluate
+from kerasformer.pipelines import PIPELINES, Pipeline
+from kerasformer.pipelines._open import Opened
+from kerasformer.tokenization import Tokenizer
+
+QUALITY = "labelled.texts"
+"""Name of the array of references that holds the texts."""
+_FIGURES = "labelled.figures"
+
+Quality = dict[str, dict[str, float]]
+"""By metric, what Keras reached (`"keras"`) and what the bundle does (`"bundle"`)."""
+
+
+def pipeline_of(engine: Forward | Step, info: ModelInfo, tokenizer: Tokenizer) -> Pipeline:
+    """The pipeline of a task over an engine that is open already."""
+    return PIPELINES[info.task](Opened("", engine, tokenizer, info, info.task))
+
+
+def record_quality(pipe: Pipeline, texts: Sequence[Example]) -> dict[str, np.ndarray]:
+    """References of a model on labelled texts.
+
+    Args:
+        pipe: The Keras model's.
+        texts: With labels; they become part of the bundle.
+    """
+    figures = evaluate(pipe, texts)
+    rows = [example.to_dict() for example in texts]
+    return {QUALITY: np.array(json.dumps(rows)), _FIGURES: np.array(json.dumps(figures))}
+
+
+def compare_quality(pipe: Pipeline, references: Mapping[str, np.ndarray]) -> Quality:
+    """The figures of a bundle on the recorded texts beside those of Keras.
+
+    Raises:
+        BundleError: the recorded texts cannot be read.
+    """
+    try:
+        rows: list[Any] = json.loads(references[QUALITY].item())
+        before: dict[str, float] = json.loads(references[_FIGURES].item())
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"The recorded texts with labels cannot be read: {error}. Export the model again") from error
+    after = evaluate(pipe, examples(rows))
+    return {name: {"keras": value, "bundle": after[name]} for name, value in before.items() if name in after}
