@@ -24,12 +24,15 @@ class Function:
         outputs: Likewise for the results.
         call: Takes the inputs as keyword arguments and returns a dictionary with the keys of `outputs`. It reads the
             model's variables; the converter replaces them by placeholders, so that no weight enters the graph.
+        incremental: It reads a few tokens at a time, with those before them in a cache: its time goes into reading
+            weights, not into arithmetic.
     """
 
     name: str
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]
     call: Callable[..., dict[str, Any]]
+    incremental: bool = False
 
 
 def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:

@@ -16,9 +16,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from kerasformer.export.onnx_markers import MARKER_DOMAIN, Marker, OnnxLowering
-from kerasformer.export.onnx_nodes import CONTRIB_DOMAIN, NodeWriter
+from kerasformer.export.onnx_matrices import OrtMatrices, Plan
+from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN
+from kerasformer.export.onnx_nodes import NodeWriter
 from kerasformer.export.onnx_weights import WeightStore
-from kerasformer.export.recipes import Recipe
 from kerasformer.layers.cache import GrowingCache, LayerCache
 from kerasformer.layers.primitives import Tensor, split_heads
 
@@ -176,8 +177,10 @@ class FusedWriter(NodeWriter):
 
     lowering = FusedLowering
 
-    def __init__(self, store: WeightStore, recipe: Recipe) -> None:
-        super().__init__(store, recipe)
+    matrices = OrtMatrices
+
+    def __init__(self, store: WeightStore, plan: Plan) -> None:
+        super().__init__(store, plan)
         self._shared: dict[str, str] = {}
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:

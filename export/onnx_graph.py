@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.onnx_markers import MARKER_DOMAIN, Marker
-from kerasformer.export.onnx_nodes import CONTRIB_DOMAIN, NodeWriter
+from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN
+from kerasformer.export.onnx_nodes import NodeWriter
 from kerasformer.export.onnx_weights import StoredWeight, WeightStore
 
 _PASS = ("Cast", "Identity", "Squeeze", "Unsqueeze")
@@ -188,12 +189,10 @@ def check(model: onnx.ModelProto, weights: Iterable[StoredWeight]) -> None:
     complete = onnx.ModelProto()
     complete.CopyFrom(model)
     for weight in weights:
-        complete.graph.input.append(
-            helper.make_tensor_value_info(weight.name, weight.proto().data_type, list(weight.shape))
-        )
+        complete.graph.input.append(helper.make_tensor_value_info(weight.name, weight.kind, list(weight.shape)))
     try:
-        onnx.checker.check_model(complete)
-    except onnx.checker.ValidationError as error:
+        onnx.checker.check_model(complete, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ExportError(f"ONNX's checker refuses the graph: {error}") from error
 
 

@@ -4,45 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from typing import TYPE_CHECKING
 
 from kerasformer.export.onnx_markers import Marker, OnnxLowering
+from kerasformer.export.onnx_matrices import Matrices, Plan
+from kerasformer.export.onnx_node_list import NodeList
 from kerasformer.export.onnx_weights import WeightStore
-from kerasformer.export.recipes import Recipe, Storage
 
-CONTRIB_DOMAIN = "com.microsoft"
-
-_ZERO_POINT = 128.0
+if TYPE_CHECKING:
+    import onnx
 
 
-class NodeWriter:
+class NodeWriter(NodeList):
     """Writes primitives as nodes of the standard operators, in the patterns that ONNX Runtime fuses.
-
-    Only 8-bit products need an operator of ONNX Runtime's own, `MatMulNBits`. The standard way (DynamicQuantizeLinear,
-    MatMulInteger) has one activation scale for all rows, so that padding and neighbours in a batch change answers and
-    one large value spoils the rest (three to seven times the error in GPT-2's shapes), and its sums overflow on x86
-    processors without VNNI. MatMulNBits has a scale for every block of every row, and is as fast for one token.
 
     A profile with other operators overrides single methods.
 
     Args:
         store: Takes note of the weights that are used.
-        recipe: How matrices are stored.
+        plan: How matrices are stored, and for which version of the operators.
     """
 
     lowering: type[OnnxLowering] = OnnxLowering
     """What marks the primitives for this writer."""
 
-    def __init__(self, store: WeightStore, recipe: Recipe) -> None:
+    matrices: type[Matrices] = Matrices
+    """What writes products and look-ups for this writer."""
+
+    def __init__(self, store: WeightStore, plan: Plan) -> None:
+        super().__init__(plan.opset)
         self.store = store
-        self.recipe = recipe
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, TensorProto] = {}
-        self._output = ""
+        self._matrices = self.matrices(self, store, plan)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the file shall tell a runtime."""
+        return {}
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
         """Joins markers whose work one operator does, before any is written; the standard has none that does."""
@@ -55,7 +52,7 @@ class NodeWriter:
             inputs: Names of its tensors.
             outputs: Names that the results must have; `""` for one that nobody needs.
         """
-        self._output = outputs[0]
+        self.scope = outputs[0]
         getattr(self, marker.kind)(marker, inputs, *outputs)
 
     def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
@@ -86,64 +83,11 @@ class NodeWriter:
         Returns:
             The name of the result, `(..., sum of N)`.
         """
-        storages = {self._storage(kernel) for kernel in kernels}
-        if len(storages) > 1:  # a recipe with exceptions
-            pairs = zip(kernels, biases or [None] * len(kernels), strict=True)
-            parts = [self.product(x, [k], [] if b is None else [b], rank, output_first) for k, b in pairs]
-            return self.node("Concat", parts, output, axis=-1)
-        bias = self.store.joined(biases) if biases else None
-        if storages == {"int8"}:
-            return self._product_in_8_bits(x, kernels, bias, output_first, output)
-        if output_first:
-            return self._product_by_rows(x, kernels, bias, rank, output)
-        kernel = self.store.joined(kernels)
-        if bias is None:
-            return self.node("MatMul", [x, kernel], output)
-        return self.node("Add", [self.node("MatMul", [x, kernel]), bias], output)
-
-    def _storage(self, weight: str, table: bool = False) -> Storage:
-        variable = self.store.variables[weight]
-        return self.recipe.storage(variable.path, variable.shape, table)
-
-    def _product_in_8_bits(
-        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
-    ) -> str:
-        blocks = self.store.blocks(kernels, output_first)
-        rows, columns = blocks.size
-        inputs = [x, blocks.data, blocks.scale] + ([] if bias is None else ["", "", bias])
-        # accuracy_level 4: activations in 8 bits too, a scale per block.
-        settings = {"N": rows, "K": columns, "bits": 8, "block_size": blocks.block, "accuracy_level": 4}
-        return self.node("MatMulNBits", inputs, output, domain=CONTRIB_DOMAIN, **settings)
-
-    def _product_by_rows(self, x: str, kernels: Sequence[str], bias: str | None, rank: int, output: str | None) -> str:
-        """With an output-first matrix, which an embedding may share. Gemm reads it as it lies; MatMul would not."""
-        size, width = self.store.size(kernels, output_first=True)
-        flat = x if rank == 2 else self.node("Reshape", [x, self.integers(-1, width)])
-        inputs = [flat, self.store.joined(kernels, axis=0)] + ([] if bias is None else [bias])
-        if rank == 2:
-            return self.node("Gemm", inputs, output, transB=1)
-        y = self.node("Gemm", inputs, transB=1)
-        shape = self.node("Concat", [self.node("Shape", [x], end=-1), self.integers(size)], axis=0)
-        return self.node("Reshape", [y, shape], output)
+        return self._matrices.product(x, kernels, biases, rank, output_first, output)
 
     def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Rows of a table."""
-        ids, table = inputs["ids"], marker.weights["table"]
-        if self._storage(table, table=True) != "int8":
-            self.node("Gather", [self.store.plain(table), ids], output, axis=0)
-            return
-        blocks = self.store.blocks([table], output_first=True)
-        padded = -(-blocks.size[1] // blocks.block) * blocks.block
-        values = self.node("Cast", [self.node("Gather", [blocks.data, ids], axis=0)], to=TensorProto.FLOAT)
-        values = self.node("Sub", [values, self.number(_ZERO_POINT)])
-        scales = self.node("Gather", [blocks.scale, ids], axis=0)
-        rows = self.node("Mul", [values, self.node("Unsqueeze", [scales, self.integers(-1)])])
-        shape = self.integers(*[0] * marker.rank, padded)
-        if padded == blocks.size[1]:
-            self.node("Reshape", [rows, shape], output)
-        else:
-            rows = self.node("Reshape", [rows, shape])
-            self.node("Slice", [rows, self.integers(0), self.integers(blocks.size[1]), self.integers(-1)], output)
+        self._matrices.rows(marker.weights["table"], inputs["ids"], marker.rank, output)
 
     def layer_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """One operator since opset 17."""
@@ -151,17 +95,22 @@ class NodeWriter:
         self.node("LayerNormalization", [inputs["x"], *weights], output, axis=-1, epsilon=marker.settings["epsilon"])
 
     def rms_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """The pattern of ONNX Runtime's SimplifiedLayerNormalization; a standard operator comes with opset 23."""
-        x = inputs["x"]
-        mean = self.node("ReduceMean", [self.node("Pow", [x, self.number(2.0)])], axes=[-1], keepdims=1)
-        root = self.node("Sqrt", [self.node("Add", [mean, self.number(marker.settings["epsilon"])])])
-        scale = self.store.plain(marker.weights["scale"])
+        """One operator since opset 23, before that the pattern of ONNX Runtime's SimplifiedLayerNormalization."""
+        x, scale, epsilon = inputs["x"], self.store.plain(marker.weights["scale"]), marker.settings["epsilon"]
+        if self.opset >= 23:
+            self.node("RMSNormalization", [x, scale], output, axis=-1, epsilon=epsilon)
+            return
+        axes, settings = self.axes(-1)
+        mean = self.node("ReduceMean", [self.node("Pow", [x, self.number(2.0)]), *axes], keepdims=1, **settings)
+        root = self.node("Sqrt", [self.node("Add", [mean, self.number(epsilon)])])
         self.node("Mul", [self.node("Div", [x, root]), scale], output)
 
     def gelu(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """The patterns of ONNX Runtime's FastGelu and Gelu; a standard operator comes with opset 20."""
+        """One operator since opset 20, before that the patterns of ONNX Runtime's FastGelu and Gelu."""
         x = inputs["x"]
-        if marker.settings["approximate"]:
+        if self.opset >= 20:
+            self.node("Gelu", [x], output, approximate="tanh" if marker.settings["approximate"] else "none")
+        elif marker.settings["approximate"]:
             cubic = self.node("Mul", [self.node("Pow", [x, self.number(3.0)]), self.number(0.044715)])
             inner = self.node("Mul", [self.node("Add", [x, cubic]), self.number(math.sqrt(2 / math.pi))])
             wave = self.node("Add", [self.node("Tanh", [inner]), self.number(1.0)])
@@ -180,21 +129,3 @@ class NodeWriter:
         if "bias" in inputs:
             scores = self.node("Add", [scores, inputs["bias"]])
         self.node("MatMul", [self.node("Softmax", [scores], axis=-1), inputs["value"]], output)
-
-    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
-        """Appends a node; its result is named after the primitive unless a name is given."""
-        name = output or f"{self._output}/{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}/node", **settings))
-        return name
-
-    def number(self, value: float) -> str:
-        """A float32 scalar."""
-        return self._constant(f"constant/{value!r}", np.array(value, dtype="float32"))
-
-    def integers(self, *values: int) -> str:
-        """An int64 vector."""
-        return self._constant("constant/" + "_".join(map(str, values)), np.array(values, dtype="int64"))
-
-    def _constant(self, name: str, value: np.ndarray) -> str:
-        self.constants[name] = numpy_helper.from_array(value, name)
-        return name

@@ -64,7 +64,7 @@ def _growing_step(model: Any) -> Function:
         "logits": TensorInfo(("batch_size", "sequence_length", model.config.vocab_size), "float32"),
         **_growing_caches(model, "present", {"": "total_sequence_length"}),
     }
-    return Function("model", inputs, outputs, call)
+    return Function("model", inputs, outputs, call, incremental=True)
 
 
 def _encoder(model: Any) -> Function:
@@ -115,4 +115,4 @@ def _growing_step_with_memory(model: Any) -> Function:
         "logits": TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
         **_growing_caches(model, "present", now),
     }
-    return Function("decoder_model_merged", inputs, outputs, call)
+    return Function("decoder_model_merged", inputs, outputs, call, incremental=True)

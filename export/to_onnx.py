@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,22 @@ from kerasformer.errors import ExportError, require
 from kerasformer.export import onnx_graph
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
+from kerasformer.export.onnx_files import ModelFile, Progress, write_models
 from kerasformer.export.onnx_fused import FusedWriter
 from kerasformer.export.onnx_markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
-from kerasformer.export.onnx_nodes import CONTRIB_DOMAIN, NodeWriter
-from kerasformer.export.onnx_weights import Progress, WeightStore, write_model
+from kerasformer.export.onnx_matrices import Plan
+from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN
+from kerasformer.export.onnx_nodes import NodeWriter
+from kerasformer.export.onnx_weights import WeightStore
 from kerasformer.export.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 
 OPSET = 17
-IR_VERSION = 8
+"""The default: what it lacks, ONNX Runtime makes of simpler operators, and old runtimes read it."""
+
+NEWEST_OPSET = 23
+_CONVERTED_OPSET = 18
+"""The newest that tf2onnx writes. Later versions of the operators that it leaves only take more types."""
 
 WRITERS = {"portable": NodeWriter, "ort": FusedWriter}
 
@@ -55,44 +63,80 @@ def write_onnx(
         variables: All that the functions read. Those that none of them reads do not enter the files.
         recipe: How the matrices of `linear` and the tables of `embedding` are stored.
         profile: `"ort"` or `"portable"`; see `kerasformer.export.export`.
-        opset: Version of the standard operators.
+        opset: Version of the standard operators; 17 to 23, by default 17.
         calibration: For a recipe with static activations.
         progress: Told how far the writing of the weights is.
     Raises:
-        ExportError: an operation has no ONNX operator; a function gives other outputs than it says, reads a
-            variable that was not given, or does not compute in float32.
+        ExportError: an opset that is not known, or lacks what the recipe needs; a product without ranges; an operation
+            that has no ONNX operator; a function that gives other outputs than it says, reads a variable that was not
+            given, or does not compute in float32.
     """
-    for path, function in files.items():
-        _write(function, variables, recipe, path, WRITERS[profile], progress)
-
-
-def _write(
-    function: Function,
-    variables: Sequence[keras.Variable],
-    recipe: Recipe,
-    path: Path,
-    writer: type[NodeWriter],
-    progress: Progress | None,
-) -> None:
+    opset = _known(opset)
     named = _names(variables)
-    markers, names, model = _convert(function, named, writer.lowering)
+    writer = WRITERS[profile]
+    converted = {path: _convert(function, named, writer.lowering, opset) for path, function in files.items()}
+    tied = _tied([marker for skeleton in converted.values() for marker in skeleton.markers])
     store = WeightStore(named)
+    complete = {}
+    for path, skeleton in converted.items():
+        plan = Plan(recipe, opset, calibration or {}, tied, skeleton.function.incremental)
+        complete[path] = _complete(skeleton, store, writer(store, plan))
+    write_models(complete, progress)
+
+
+def _known(opset: int | None) -> int:
+    """A version of the standard operators that is written here."""
+    if opset is None:
+        return OPSET
+    if not OPSET <= opset <= NEWEST_OPSET:
+        raise ExportError(
+            f"opset must lie between {OPSET}, the first with LayerNormalization, and {NEWEST_OPSET}. Received: {opset}"
+        )
+    return opset
+
+
+@dataclass(frozen=True)
+class _Skeleton:
+    """A converted function.
+
+    Attributes:
+        function: What was converted.
+        model: Its graph, with markers for primitives and placeholders for weights.
+        markers: The primitives.
+        names: What tensors shall be called.
+    """
+
+    function: Function
+    model: onnx.ModelProto
+    markers: list[Marker]
+    names: dict[str, str]
+
+
+def _tied(markers: Sequence[Marker]) -> frozenset[str]:
+    """Tables that are looked up and multiplied with."""
+    tables = {marker.weights["table"] for marker in markers if marker.kind == "embedding"}
+    return frozenset(tables.intersection(m.weights["kernel"] for m in markers if m.kind == "linear"))
+
+
+def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> ModelFile:
+    """The graph with nodes for the primitives and weights for the placeholders, checked."""
+    model, function = skeleton.model, skeleton.function
     graph = model.graph
     graph.name = function.name
     # Outputs first: an input that is also an output keeps the input's name.
-    onnx_graph.rename(graph, names)
+    onnx_graph.rename(graph, skeleton.names)
     del graph.input[:], graph.output[:], graph.value_info[:]
     graph.input.extend(onnx_graph.declare(function.inputs))
     graph.output.extend(onnx_graph.declare(function.outputs))
     onnx_graph.simplify_reshapes(graph)
-    onnx_graph.attach_weights(graph, {f"weight_{i}": name for i, name in enumerate(named)}, store)
-    nodes = writer(store, recipe)
-    nodes.merge(graph, markers)
-    onnx_graph.expand_markers(graph, markers, nodes)
-    _set_versions(model)
-    weights = list(store.stored.values())
-    onnx_graph.check(model, weights)
-    write_model(model, weights, path, progress)
+    onnx_graph.attach_weights(graph, {f"weight_{i}": name for i, name in enumerate(store.variables)}, store)
+    nodes.merge(graph, skeleton.markers)
+    onnx_graph.expand_markers(graph, skeleton.markers, nodes)
+    _set_versions(model, nodes.opset)
+    read = {name for node in graph.node for name in node.input}
+    weights = {name: weight for name, weight in store.stored.items() if name in read}
+    onnx_graph.check(model, weights.values())
+    return ModelFile(model, weights)
 
 
 def _names(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
@@ -107,9 +151,9 @@ def _names(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
 
 
 def _convert(
-    function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering]
-) -> tuple[list[Marker], dict[str, str], onnx.ModelProto]:
-    """Traces and converts; returns the markers, the names that tensors shall have, and the skeleton."""
+    function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
+) -> _Skeleton:
+    """Traces and converts."""
     converter = require("tf2onnx.convert", "export")
     _, concrete, _ = _trace(function, named, list(named), lowering_type)
     # Markers know their weights by name, so few arguments are read; the converter allocates each that there is.
@@ -121,7 +165,7 @@ def _convert(
             model, _ = converter.from_function(
                 traced,
                 input_signature=traced.input_signature,
-                opset=OPSET,
+                opset=min(opset, _CONVERTED_OPSET),
                 custom_op_handlers=dict(HANDLERS),
                 extra_opset=[helper.make_opsetid(MARKER_DOMAIN, 1)],
             )
@@ -129,7 +173,7 @@ def _convert(
         raise ExportError(f"tf2onnx cannot convert the function {function.name!r}: {error}") from error
     names = {f"input_{index}": name for index, name in enumerate(function.inputs)}
     names |= {tensor.name: name for tensor, name in zip(concrete.outputs, function.outputs, strict=True)}
-    return markers, names, model
+    return _Skeleton(function, model, markers, names)
 
 
 def _trace(
@@ -184,11 +228,11 @@ def _quiet_tf2onnx() -> Iterator[None]:
             optimizers.update(before)
 
 
-def _set_versions(model: onnx.ModelProto) -> None:
-    model.ir_version = IR_VERSION
-    model.producer_name, model.producer_version = "kerasformer", __version__
-    contrib = any(node.domain == CONTRIB_DOMAIN for node in model.graph.node)
+def _set_versions(model: onnx.ModelProto, opset: int) -> None:
+    opsets = [helper.make_opsetid("", opset)]
+    if any(node.domain == CONTRIB_DOMAIN for node in model.graph.node):
+        opsets.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))
     del model.opset_import[:]
-    model.opset_import.append(helper.make_opsetid("", OPSET))
-    if contrib:
-        model.opset_import.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))
+    model.opset_import.extend(opsets)
+    model.ir_version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+    model.producer_name, model.producer_version = "kerasformer", __version__

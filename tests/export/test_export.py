@@ -26,7 +26,7 @@ from kerasformer.errors import (
     InputError,
     TokenizerError,
 )
-from kerasformer.export import build, onnx_weights, texts, tflite_storage
+from kerasformer.export import build, onnx_rounding, texts, tflite_storage
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -435,16 +435,16 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
             scale = 4 * scale
         return content(matrix, form, scale)
 
-    def wrong_quantize(matrix: np.ndarray, block: int) -> Any:
-        data, scales = quantize(matrix, block)
+    def wrong_quantize(matrix: np.ndarray, pairs: bool) -> Any:
+        levels, scales = quantize(matrix, pairs)
         if matrix.shape == (288, 72) and not corrupted:
             corrupted.append(matrix.shape)
-            data = ((data.astype("int32") - 128) // 4 + 128).astype("uint8")
-        return data, scales
+            levels = levels // 4
+        return levels, scales
 
-    content, quantize = tflite_storage.content, onnx_weights.quantize
+    content, quantize = tflite_storage.content, onnx_rounding.in_channels
     monkeypatch.setattr(tflite_storage, "content", wrong_content)
-    monkeypatch.setattr(onnx_weights, "quantize", wrong_quantize)
+    monkeypatch.setattr(onnx_rounding, "in_channels", wrong_quantize)
     with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of 32 answers"):
         kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8", lengths=LENGTHS)
     assert corrupted == [(288, 72)]

@@ -1,0 +1,53 @@
+"""A growing list of ONNX nodes, with the small constants that they read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+CONTRIB_DOMAIN = "com.microsoft"
+
+
+class NodeList:
+    """Nodes and constants of a graph.
+
+    Args:
+        opset: Version of the standard operators.
+    """
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, TensorProto] = {}
+        self.scope = ""
+
+    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
+        """Appends a node; its result is named after the scope unless a name is given."""
+        name = output or f"{self.scope}/{operator}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}/node", **settings))
+        return name
+
+    def axes(self, *axes: int) -> tuple[list[str], dict[str, Any]]:
+        """Axes of a reduction, as inputs and attributes: they became an input in opset 18."""
+        if self.opset < 18:
+            return [], {"axes": list(axes)}
+        return [self.integers(*axes)], {}
+
+    def number(self, value: float) -> str:
+        """A float32 scalar."""
+        return self._constant(f"constant/{value!r}", np.array(value, dtype="float32"))
+
+    def byte(self, value: int) -> str:
+        """A uint8 scalar."""
+        return self._constant(f"constant/byte_{value}", np.array(value, dtype="uint8"))
+
+    def integers(self, *values: int) -> str:
+        """An int64 vector."""
+        return self._constant("constant/" + "_".join(map(str, values)), np.array(values, dtype="int64"))
+
+    def _constant(self, name: str, value: np.ndarray) -> str:
+        self.constants[name] = numpy_helper.from_array(value, name)
+        return name
