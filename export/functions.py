@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import numpy as np
 
 from kerasformer.bundle import TensorInfo
 
@@ -26,6 +27,7 @@ class Function:
             model's variables; the converter replaces them by placeholders, so that no weight enters the graph.
         incremental: It reads a few tokens at a time, with those before them in a cache: its time goes into reading
             weights, not into arithmetic.
+        defaults: Values of inputs that a caller may leave out.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Function:
     outputs: dict[str, TensorInfo]
     call: Callable[..., dict[str, Any]]
     incremental: bool = False
+    defaults: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from kerasformer.bundle import TensorInfo
@@ -82,14 +83,18 @@ def _growing_step_with_memory(model: Any) -> Function:
     """Some tokens of a decoder that attends to an encoded text.
 
     One graph without a branch serves all steps: keys and values are computed for those rows of the encoded text that
-    the cross caches lack, which is all of them in the first step and none later.
+    the cross caches lack, which is all of them in the first step and none later. `cache_length` may be left out where
+    the decoder's caches hold earlier tokens alone; a buffer with room to spare needs it.
     """
 
-    def call(encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, **past: Any) -> dict[str, Any]:
+    def call(
+        encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, cache_length: Any, **past: Any
+    ) -> dict[str, Any]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
         caches = _past(past, ".decoder", model.num_cache_layers, causal=True)
         cross = _past(past, ".encoder", model.num_cache_layers, causal=False)
-        count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
+        count, given = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
+        before = ops.where(given < 0, ops.shape(caches[0].key)[2], given)
         positions = ops.arange(count, dtype="int32") + before
         scores, new, new_cross = model.decode(
             tokens,
@@ -110,9 +115,11 @@ def _growing_step_with_memory(model: Any) -> Function:
         "input_ids": TensorInfo(("batch_size", "decoder_sequence_length"), "int64"),
         "encoder_hidden_states": TensorInfo((*text, model.config.hidden_dim), "float32"),
         **_growing_caches(model, "past_key_values", parts),
+        "cache_length": TensorInfo((1,), "int64"),
     }
     outputs = {
         "logits": TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
         **_growing_caches(model, "present", now),
     }
-    return Function("decoder_model_merged", inputs, outputs, call, incremental=True)
+    unknown = {"cache_length": np.array([-1])}
+    return Function("decoder_model_merged", inputs, outputs, call, incremental=True, defaults=unknown)

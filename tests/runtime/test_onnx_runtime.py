@@ -163,7 +163,7 @@ def test_rewind_forgets_tokens_of_steps_alone(decoder):
     logits, _ = engine.step(ids[:, 5:], state)
     assert_close(logits, whole(model, ids, mask)[:, 5:])
     with pytest.raises(InputError, match="from 0 to 0"):
-        engine.rewind(state, 1)
+        engine.rewind(engine.start(ids, mask), 1)
 
 
 def test_both_states_of_a_fork_go_on(decoder):
@@ -251,13 +251,14 @@ def test_rewind_of_a_translation_keeps_the_text(translator):
 
 def test_the_text_is_projected_once(translator):
     _, engine = translator
-    _, first = engine.step(np.ones((2, 1), int), engine.start(*padded(2, 9, "right")))
-    _, second = engine.step(np.ones((2, 1), int), first)
-    cross = [name for name in first.past if ".encoder." in name]
+    start = engine.start(*padded(2, 9, "right"))
+    cross = [name for name in start.memory.tensors if ".encoder." in name]
     assert len(cross) == 4
-    for name in cross:
-        assert first.past[name].shape() == [2, 3, 9, 6]
-        assert second.past[name] is first.past[name]
+    assert {tuple(start.memory.tensors[name].shape()) for name in cross} == {(2, 3, 9, 6)}
+    _, first = engine.step(np.ones((2, 1), int), start)
+    assert first.memory is start.memory
+    beams = engine.reorder(first, np.array([1, 1, 0]))
+    assert engine.reorder(beams, np.array([1, 0, 2])).memory is beams.memory, "beams of one text share it"
 
 
 # Bundles that are not whole.
