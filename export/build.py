@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -314,7 +314,7 @@ def _in_child(
     format: str,
     recipe: Recipe,
     overwrite: bool,
-    given: dict[str, Sequence[Any] | None],
+    given: Mapping[str, Sequence[Any] | None],
     options: dict[str, Any],
 ) -> Path:
     """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""

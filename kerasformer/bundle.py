@@ -42,6 +42,7 @@ __all__ = [
 
 FORMAT_VERSION = 1
 REFERENCES = "references.npz"
+_CHECKSUM = "manifest_sha256"
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,8 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
         folder: The bundle.
         check: Compute the checksums; without it only the presence of the files is checked.
     Raises:
-        BundleError: no manifest, one written by a newer version, a malformed field, a file that is missing, changed
-            or outside the folder.
+        BundleError: no manifest, one written by a newer version or changed by hand, a malformed field, a file that is
+            missing, changed or outside the folder.
     """
     folder = repair(folder)
     try:
@@ -178,8 +179,14 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
             f"this bundle was written by a newer kerasformer: format version {version}, and this one reads up to "
             f"{FORMAT_VERSION}. Received: {folder}. Install a newer kerasformer"
         )
+    checksum = content.pop(_CHECKSUM, None)
     manifest = _parse(Manifest, content, "")
     _check_files(folder, manifest, check)
+    if checksum is not None and checksum != _digest(content):
+        raise BundleError(
+            f"{MANIFEST} was changed after its export: its fields do not have the {_CHECKSUM} that it names. "
+            f"Received: {folder}. Export the model again with the settings that you want"
+        )
     return manifest
 
 
@@ -190,11 +197,12 @@ def write(folder: Path, manifest: Manifest) -> None:
         BundleError: the manifest names a file that the folder lacks, or holds a value that is not JSON.
     """
     try:
-        text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise BundleError(f"a manifest holds plain numbers, texts, lists and dicts: {error}") from error
     # Read back now what every later reader will read.
-    _check_files(folder, _parse(Manifest, json.loads(text), ""), check=False)
+    _check_files(folder, _parse(Manifest, content, ""), check=False)
+    text = json.dumps({**content, _CHECKSUM: _digest(content)}, indent=2, ensure_ascii=False) + "\n"
     temporary = folder / f"{MANIFEST}.new"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, folder / MANIFEST)
@@ -255,6 +263,12 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
                 f"the bundle was changed after its export: {name} must have sha256 {expected}. "
                 f"Received: {received} in {folder}. Export it again"
             )
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """sha256 of a manifest's fields, however they are ordered and indented."""
+    plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -10,7 +10,7 @@ ones of them: 64, or `V` if that is less.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -67,26 +67,26 @@ class Fidelity:
         return bool(self.max_error <= tolerance and self.agreement >= min_agreement)
 
 
-def in_words(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+def in_words(figures: Mapping[str, Any]) -> list[list[str]]:
     """The fields of a `Fidelity`, as people read them: what is measured, and its value."""
     scale = figures.get("scale") or 1.0
     unit = "" if figures.get("scale") else " of the scale"
     rows = [
-        ("answers compared", f"{figures['answers']:,}"),
-        ("most probable answer is that of Keras", f"{figures['agreement']:.2%}"),
-        ("largest difference of a logit", f"{figures['max_error'] * scale:.3g}{unit} ({figures['max_error']:.2%})"),
-        ("mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"),
+        ["answers compared", f"{figures['answers']:,}"],
+        ["most probable answer is that of Keras", f"{figures['agreement']:.2%}"],
+        ["largest difference of a logit", f"{figures['max_error'] * scale:.3g}{unit} ({figures['max_error']:.2%})"],
+        ["mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"],
     ]
     if figures.get("divergence") is not None:
-        rows.append(("mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"))
+        rows.append(["mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"])
     if figures.get("generated") is not None:
-        rows.append(("freely generated tokens that are those of Keras", f"{figures['generated']:.2%}"))
+        rows.append(["freely generated tokens that are those of Keras", f"{figures['generated']:.2%}"])
     if figures.get("perplexity") is not None:
         before, after = figures["keras_perplexity"], figures["perplexity"]
-        rows.append(("perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"))
+        rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
     for name, pair in (figures.get("quality") or {}).items():
         values = " → ".join(quality_in_words(name, pair[key]) for key in ("keras", "bundle"))
-        rows.append((f"{name.replace('_', ' ')}, Keras → bundle", values))
+        rows.append([f"{name.replace('_', ' ')}, Keras → bundle", values])
     return rows
 
 
@@ -224,7 +224,7 @@ def _compare_step(engine: Step, references: Arrays, rows: int) -> Fidelity:
         scores.append(lasts)
     generated = float((np.stack(own) == tokens).mean())
     keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
-    return _fidelity(scores, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
+    return replace(_fidelity(scores), generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
 
 def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -289,7 +289,7 @@ def losses(engine: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np
     return [row[: length - 1] for row, length in zip(np.stack(columns, axis=1), lengths, strict=True)]
 
 
-def _fidelity(scores: Sequence[_Scores], **more: float) -> Fidelity:
+def _fidelity(scores: Sequence[_Scores]) -> Fidelity:
     errors, same = (np.concatenate([getattr(score, key) for score in scores]) for key in ("errors", "same"))
     divergences = [score.divergence for score in scores if score.divergence is not None]
     return Fidelity(
@@ -299,7 +299,6 @@ def _fidelity(scores: Sequence[_Scores], **more: float) -> Fidelity:
         len(same),
         scale=max(score.scale for score in scores),
         divergence=float(np.concatenate(divergences).mean()) if divergences else None,
-        **more,
     )
 
 
@@ -353,7 +352,8 @@ def _stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
     filling = np.nan if rows[0].dtype.kind == "f" else 0
     stacked = np.full((len(rows), *shape), filling, rows[0].dtype)
     for index, row in enumerate(rows):
-        stacked[(index, *map(slice, row.shape))] = row
+        place: tuple[Any, ...] = (index, *(slice(size) for size in row.shape))
+        stacked[place] = row
     return stacked
 
 
