@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | export | run | verify | demo`."""
+"""The command line: `kerasformer models | info | export | run | verify | bench | demo`."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def export(
     source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
     destination: Annotated[Path, typer.Argument(help="The folder to write.")],
     format: Annotated[str, typer.Option(help="tflite or onnx.")] = "tflite",
-    quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static or int4.")] = "none",
+    quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static, int4 or auto.")] = "none",
     task: Task = None,
     capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
     lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
@@ -165,7 +165,12 @@ def export(
         Path | None, typer.Option(help="Texts to compare with Keras on, maybe with labels: lines, TSV, CSV or JSONL.")
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="A file of texts, one a line, for int8_static and auto.")
+        Path | None, typer.Option(help="A file of texts, one a line, for int8_static: ranges are measured on them.")
+    ] = None,
+    max_size: Annotated[float | None, typer.Option(help="auto: MB of the model files.")] = None,
+    max_latency: Annotated[float | None, typer.Option(help="auto: milliseconds of a token or text, here.")] = None,
+    min_agreement: Annotated[
+        float | None, typer.Option(help="auto: least share of answers that are those of Keras; 0.98 by default.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
     as_json: Json = False,
@@ -195,6 +200,9 @@ def export(
             opset=opset,
             texts=lines,
             calibration=calibration,
+            max_size=max_size,
+            max_latency=max_latency,
+            min_agreement=min_agreement,
             progress=stages,
         )
     manifest = bundle.read(folder)
@@ -379,6 +387,63 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: int) -
         return f"NOT faithful. Expected of its recipe: {expected}. Received: {worst}"
     also = f", by each of {steps} kinds of steps" if steps else ""
     return f"faithful{also}: {expected}"
+
+
+@app.command()
+def bench(
+    sources: Annotated[list[str], typer.Argument(help="Bundles, checkpoint folders, presets or hub ids.")],
+    prompt_length: Annotated[int | None, typer.Option(help="Tokens of the prompt; 32 by default.")] = None,
+    new_tokens: Annotated[int | None, typer.Option(help="Tokens of each answer; 128 by default.")] = None,
+    lengths: Annotated[
+        list[int] | None, typer.Option(help="Tokens of an encoder's texts; may be repeated; 16 and 128 by default.")
+    ] = None,
+    texts: Annotated[Path | None, typer.Option(help="A file of texts, one a line, instead of random tokens.")] = None,
+    batch: Annotated[int, typer.Option(help="Inputs that are answered together.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; the runtime's own choice by default.")] = None,
+    rounds: Annotated[int, typer.Option(help="Answers to each question.")] = 5,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Measure all in turn, and print ratios to the first of them.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all figures to this file; - prints them.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw bars into this file, .png or .svg.")] = None,
+) -> None:
+    """Measure speed, latency, load time, memory and size, each source in a process of its own."""
+    from kerasformer.bench import bench as measure
+    from kerasformer.bench.picture import check_picture, draw, panels_of
+    from kerasformer.bench.report import note, tables, upright
+    from kerasformer.errors import InputError
+
+    if picture is not None:
+        check_picture(picture)
+    printed = json_file is not None and str(json_file) == "-"
+    if texts is not None and not texts.is_file():
+        raise InputError(f"A file of texts was expected. Received: {texts}")
+    lines = None if texts is None else texts.read_text(encoding="utf-8").splitlines()
+    with Stages(quiet=printed) as stages:
+        report = measure(
+            sources,
+            prompt_length=prompt_length,
+            new_tokens=new_tokens,
+            lengths=lengths or None,
+            texts=lines,
+            batch=batch,
+            threads=threads,
+            rounds=rounds,
+            compare=compare,
+            progress=stages,
+        )
+    if picture is not None:
+        draw("kerasformer bench", panels_of(report), picture, note(report))
+    if json_file is not None and not printed:
+        report.write(json_file)
+    if printed:
+        print(report.to_json(), end="")
+        return
+    for title, columns, rows in map(upright, tables(report)):
+        _table(title, columns, [list(row) for row in rows])
+    console.print(_escaped(note(report)))
 
 
 @app.command()

@@ -1,0 +1,35 @@
+"""What was measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("kerasformer", "numpy", "ai-edge-litert", "onnxruntime", "keras", "tensorflow")
+
+
+def machine() -> dict[str, Any]:
+    """The processor, the CPUs that this process may use, and the system."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    affinity = getattr(os, "sched_getaffinity", None)
+    cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return {"cpu": model, "cpus": cpus, "system": platform.platform(), "python": platform.python_version()}
+
+
+def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+    """Versions of those packages that are installed here."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

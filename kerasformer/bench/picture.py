@@ -1,0 +1,159 @@
+"""Figures as horizontal bars: one panel for each work, a bar for each subject."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kerasformer.errors import InputError, require
+
+if TYPE_CHECKING:
+    from kerasformer.bench.figures import SubjectFigures
+    from kerasformer.bench.run import Report
+
+FORMATS = (".png", ".svg")
+OWN, OTHER = "#1f6feb", "#b6bfca"
+_INK = "#1f2328"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar.
+
+    Attributes:
+        label: On its left.
+        value: Its length, in the unit of its panel.
+        text: On its right; the value by default.
+        own: Drawn in the colour that stands out.
+    """
+
+    label: str
+    value: float
+    text: str = ""
+    own: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Bars of one unit.
+
+    Attributes:
+        title: What was measured.
+        unit: Below the axis, with the direction that is good.
+        bars: From top to bottom.
+    """
+
+    title: str
+    unit: str
+    bars: tuple[Bar, ...]
+
+
+def check_picture(path: Path) -> None:
+    """That a picture can be drawn there, before minutes are spent on its figures.
+
+    Raises:
+        InputError: neither PNG nor SVG, or no such folder.
+        MissingExtraError: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"A picture's name must end in {' or '.join(FORMATS)}. Received: {path}")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"A picture needs a folder that exists. Received: {path}")
+    require("matplotlib", "viz")
+
+
+def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", columns: int = 1) -> None:
+    """Writes a picture.
+
+    Args:
+        title: Above all.
+        panels: From left to right, then from top to bottom.
+        path: Ends in `.png` or `.svg`.
+        note: Below all, in small letters: what it was measured on.
+        columns: Panels side by side.
+
+    Raises:
+        InputError: as for `check_picture`, or there is nothing to draw.
+        MissingExtraError: matplotlib is not installed.
+    """
+    check_picture(path)
+    if not panels or not all(panel.bars for panel in panels):
+        raise InputError("A picture needs bars in each panel. Received: none")
+    require("matplotlib", "viz").use("Agg")
+    pyplot = require("matplotlib.pyplot", "viz")
+    rows = -(-len(panels) // columns)
+    heights = [max(len(panel.bars) for panel in panels[row * columns : (row + 1) * columns]) for row in range(rows)]
+    size = (8.0 * columns, 0.9 + sum(0.34 * bars + 1.15 for bars in heights))
+    style = {"svg.fonttype": "path", "svg.hashsalt": "kerasformer", "font.size": 10, "text.color": _INK}
+    with pyplot.rc_context(style):
+        figure, axes = pyplot.subplots(
+            rows, columns, figsize=size, squeeze=False, layout="constrained", height_ratios=heights, facecolor="white"
+        )
+        try:
+            for place, axis in enumerate(axes.flat):
+                if place < len(panels):
+                    _draw_panel(axis, panels[place])
+                else:
+                    axis.set_axis_off()
+            figure.suptitle(title, fontsize=13, fontweight="bold")
+            if note:
+                figure.supxlabel(note, fontsize=8, color="#656d76")
+            temporary = path.with_name(f".{path.stem}.new{path.suffix}")
+            figure.savefig(temporary, dpi=150, facecolor="white", metadata={"Date": None} if _is_svg(path) else None)
+        finally:
+            pyplot.close(figure)
+    os.replace(temporary, path)
+
+
+def panels_of(report: Report) -> list[Panel]:
+    """Speed of each work, then memory and size."""
+    subjects = report.subjects
+    panels = []
+    for work in dict.fromkeys(own.work for one in subjects for own in one.works):
+        chosen = [(one, own) for one in subjects for own in one.works if own.work == work]
+        writes = any(own.decode_tokens_s is not None for _, own in chosen)
+        bars = tuple(
+            Bar(_label(one), own.tokens_s if writes else 1000 * own.median_s, _speed(own, writes))
+            for one, own in chosen
+        )
+        unit = "tokens/s (more is better)" if writes else "ms per answer (less is better)"
+        panels.append(Panel(work, unit, bars))
+    panels.append(_sizes("Memory of the model, beyond the runtime", "MB (less is better)", subjects, "model_mb"))
+    panels.append(_sizes("Model files", "MB (less is better)", subjects, "size_mb"))
+    return panels
+
+
+def _sizes(title: str, unit: str, subjects: Sequence[SubjectFigures], field: str) -> Panel:
+    values = [(one, float(getattr(one, field))) for one in subjects]
+    return Panel(title, unit, tuple(Bar(_label(one), value, f"{value:,.1f}") for one, value in values))
+
+
+def _label(subject: SubjectFigures) -> str:
+    name = subject.name if len(subject.name) <= 36 else f"…{subject.name[-35:]}"
+    return f"{name} ({subject.engine})"
+
+
+def _speed(own: Any, writes: bool) -> str:
+    text = f"{own.tokens_s:,.0f}" if writes else f"{1000 * own.median_s:,.1f}"
+    return text if own.ratio is None else f"{text}  ({own.ratio.median:.2f}×)"
+
+
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    places = range(len(panel.bars))
+    values = [bar.value for bar in panel.bars]
+    drawn = axis.barh(places, values, color=[OWN if bar.own else OTHER for bar in panel.bars], height=0.7)
+    axis.bar_label(drawn, [bar.text or f"{bar.value:,.0f}" for bar in panel.bars], padding=4, fontsize=9)
+    axis.set_yticks(places, [bar.label for bar in panel.bars])
+    axis.invert_yaxis()
+    axis.set_title(panel.title, loc="left", fontsize=11)
+    axis.set_xlabel(panel.unit, fontsize=9)
+    axis.set_xlim(0, 1.22 * max(values))  # room for the numbers
+    axis.tick_params(axis="y", length=0)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _is_svg(path: Path) -> bool:
+    return path.suffix.lower() == ".svg"
