@@ -3,9 +3,9 @@
 | stored as | products read it through | look-ups |
 |---|---|---|
 | float32 | FULLY_CONNECTED | GATHER |
-| float16, or integers with `activations="float"` | DEQUANTIZE, FULLY_CONNECTED | GATHER, DEQUANTIZE; EMBEDDING_LOOKUP |
-| integers, `"dynamic"` | FULLY_CONNECTED, which rounds its input itself | EMBEDDING_LOOKUP |
-| integers, `"static"` | QUANTIZE, FULLY_CONNECTED in integers, DEQUANTIZE | EMBEDDING_LOOKUP |
+| float16 | DEQUANTIZE, FULLY_CONNECTED | GATHER, DEQUANTIZE |
+| integers | FULLY_CONNECTED, which rounds its input itself | EMBEDDING_LOOKUP |
+| integers, `activations="static"` | QUANTIZE, FULLY_CONNECTED in integers, DEQUANTIZE | EMBEDDING_LOOKUP |
 
 Every reader of a weight, in whichever signature, reads the same buffer.
 """
@@ -33,8 +33,8 @@ _PER_ROW_PRODUCT = 12
 _PER_ROW_LOOKUP = 4
 _INTEGER_PRODUCT = {"int8": 5, "int4": 10}
 _QUANTIZE = 1
-_DEQUANTIZE = {"float16": 3, "int8": 5, "int4": 6}
-_DEQUANTIZE_ACTIVATION = 2
+_DEQUANTIZE_HALF = 3
+_DEQUANTIZE_LEVELS = 2
 _RELU = 1
 
 
@@ -242,12 +242,12 @@ class _Writer:
             return [op]
         rows = graph.tensors[op.outputs[0]]
         half = self.skeleton.tensor(graph, _name(rows), rows.shape, "FLOAT16")
-        widened = self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE["float16"], [half], op.outputs)
+        widened = self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE_HALF, [half], op.outputs)
         op.outputs = np.array([half], np.int32)
         return [op, widened]
 
     def _product(self, graph: Any, op: Any, matrix: Matrix, weights: Mapping[int, str], static: bool) -> list[Any]:
-        if not matrix.form.integer or self.recipe.activations == "float":
+        if not matrix.form.integer:
             return [*self._widened(graph, int(op.inputs[1]), matrix, op), op]
         if not static:
             self.skeleton.recode(op, "FULLY_CONNECTED", _PER_ROW_PRODUCT)
@@ -260,7 +260,7 @@ class _Writer:
         before: list[Any] = []
         if index not in self._wide:
             wide = self.skeleton.tensor(graph, f"{matrix.weight.name}/float32", matrix.weight.shape, "FLOAT32")
-            before = [self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE[matrix.form.storage], [index], [wide])]
+            before = [self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE_HALF, [index], [wide])]
             self._wide[index] = wide
         op.inputs = np.array([op.inputs[0], self._wide[index], *op.inputs[2:]], np.int32)
         return before
@@ -280,7 +280,7 @@ class _Writer:
         taken, given = Levels.between(*ranges.input), Levels.between(low, high)
         before = [] if (source, taken) in self._integers else [self._quantize(graph, source, taken)]
         integers = self._integer_tensor(graph, result, given)
-        after = self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE_ACTIVATION, [integers], [result])
+        after = self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE_LEVELS, [integers], [result])
         inputs = [self._integers[source, taken], int(op.inputs[1])]
         if has_bias(op):
             inputs.append(self._bias(graph, weights[int(op.inputs[2])], matrix, taken.scale))

@@ -17,15 +17,16 @@ import keras
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import BITS, Recipe
 from kerasformer.export.tflite_fusion import fuse
 from kerasformer.export.tflite_graph import Skeleton
+from kerasformer.export.tflite_lowering import TfliteLowering, tensorflow
 from kerasformer.export.tflite_weights import store_weights
-from kerasformer.layers.primitives import Primitives, Tensor, lowering
+from kerasformer.layers.primitives import Tensor, lowering
 
 
 @dataclass(frozen=True)
@@ -60,49 +61,6 @@ class Weight:
         return value.T if self.transposed else value
 
 
-class TfliteLowering(Primitives):
-    """Primitives in the forms that TFLite has operators for.
-
-    Args:
-        kernels: Placeholders `(F, E)` of the transposed kernels, by id of their variable.
-        tables: Placeholders of all variables in their own layout, likewise.
-    """
-
-    def __init__(self, kernels: dict[int, Tensor], tables: dict[int, Tensor]) -> None:
-        self.kernels = kernels
-        self.tables = tables
-
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
-        """A product of matrices with the weight output-first: FULLY_CONNECTED."""
-        weight = (self.tables if transposed else self.kernels).get(id(kernel))
-        if weight is None:
-            return super().linear(x, kernel, bias, transposed=transposed)
-        ops = keras.ops
-        y = _matmul_transposed(ops.reshape(x, (-1, x.shape[-1])), weight)
-        if bias is not None:
-            y = ops.add(y, ops.convert_to_tensor(bias))
-        return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
-
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
-        """A look-up with flat ids: GATHER, or EMBEDDING_LOOKUP on a quantized table."""
-        weight = self.tables.get(id(table))
-        if weight is None:
-            return super().embedding(table, ids)
-        # Not keras.ops.take, which first counts negative ids from the end.
-        rows = _tensorflow().gather(weight, keras.ops.reshape(ids, (-1,)))
-        return keras.ops.reshape(rows, (*ids.shape, weight.shape[1]))
-
-    def attention(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float, dropout: Any = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Scales the query, the smallest of the three, and multiplies with the keys as they lie in the cache."""
-        scores = _matmul_transposed(query if scale == 1.0 else query * scale, key)
-        if bias is not None:
-            scores = scores + bias
-        weights = keras.ops.softmax(scores, axis=-1)
-        return keras.ops.matmul(weights, value), weights
-
-
 def write_tflite(
     functions: Sequence[Function],
     variables: Sequence[keras.Variable],
@@ -127,7 +85,7 @@ def write_tflite(
     _check_interface(functions)
     _check_size(variables, recipe)
     weights = _weights(variables)
-    skeleton = Skeleton(_convert(functions, weights), {weight.argument: weight for weight in weights})
+    skeleton = Skeleton(_convert(functions, weights, recipe), {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
     skeleton.finish()
@@ -172,29 +130,15 @@ def _weights(variables: Sequence[keras.Variable]) -> list[Weight]:
     return weights
 
 
-def _matmul_transposed(x: Tensor, y: Tensor) -> Tensor:
-    """`x @ y^T` in one operation: keras.ops would write the transpose down, and the converter might keep it."""
-    return _tensorflow().matmul(x, y, transpose_b=True)
-
-
-def _tensorflow() -> Any:
-    if keras.backend.backend() != "tensorflow":
-        raise ExportError(
-            "TFLite files are written through TensorFlow. Received: the Keras backend "
-            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow"
-        )
-    return require("tensorflow", "export")
-
-
-def _trace(function: Function, weights: Sequence[Weight]) -> Any:
+def _trace(function: Function, weights: Sequence[Weight], recipe: Recipe) -> Any:
     """The function as a TensorFlow graph whose arguments are its inputs and all weights."""
-    tf = _tensorflow()
+    tf = tensorflow()
 
     def call(**tensors: Tensor) -> dict[str, Tensor]:
         tables = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
         mapping = [(w.variable, tensors[w.argument]) for w in weights if not w.transposed]
-        with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(kernels, tables)):
+        with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(recipe, kernels, tables)):
             results = function.call(**{name: tensors[name] for name in function.inputs})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must give {sorted(function.outputs)}. Received: {sorted(results)}")
@@ -215,15 +159,15 @@ def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
     received = (tuple(result.shape), keras.backend.standardize_dtype(result.dtype))
     if received != (tuple(info.shape), info.dtype):
         raise ExportError(f"{name} must be {info.dtype} {info.shape}. Received: {received[1]} {received[0]}")
-    return _tensorflow().identity(result)
+    return tensorflow().identity(result)
 
 
-def _convert(functions: Sequence[Function], weights: Sequence[Weight]) -> bytes:
+def _convert(functions: Sequence[Function], weights: Sequence[Weight], recipe: Recipe) -> bytes:
     """The skeleton: all signatures, every weight still an input."""
-    tf = _tensorflow()
+    tf = tensorflow()
     module = tf.Module()
     # Tracked by the module, so that saving finds what the graphs hold on to.
-    module.graphs = {function.name: _trace(function, weights) for function in functions}
+    module.graphs = {function.name: _trace(function, weights, recipe) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         tf.saved_model.save(module, folder, signatures=module.graphs)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
