@@ -210,19 +210,24 @@ class HubWeights(TensorFile):
         """Shape, heads and head size as one axis."""
         return matrix_shape(name, self.variable(name).shape)
 
-    def read(self, name: str) -> np.ndarray:
-        """The value in that shape; bfloat16 is widened to float32.
+    def check_float(self) -> None:
+        """Refuses a quantized model.
 
         Raises:
-            UnsupportedConfigError: the model was quantized.
+            UnsupportedConfigError: it is one.
         """
+        dtypes = {name: keras.backend.standardize_dtype(self.variable(name).dtype) for name in self.names()}
+        for name, dtype in dtypes.items():
+            if "float" not in dtype:
+                raise UnsupportedConfigError(
+                    f"Weights of a float type were expected. Received: {dtype} for {name} of {self}. "
+                    "Load the model before it is quantized, and quantize the export"
+                )
+
+    def read(self, name: str) -> np.ndarray:
+        """The value in that shape; bfloat16 is widened to float32."""
         variable = self.variable(name)
         dtype = keras.backend.standardize_dtype(variable.dtype)
-        if "float" not in dtype:
-            raise UnsupportedConfigError(
-                f"Weights of a float type were expected. Received: {dtype} for {name} of {self}. "
-                "Convert the model before it is quantized, and quantize the export"
-            )
         value = keras.ops.cast(variable, "float32") if dtype == "bfloat16" else variable
         return np.asarray(keras.ops.convert_to_numpy(value)).reshape(self.shape(name))
 

@@ -78,8 +78,10 @@ def from_keras_hub(
     parts = dict(hub_task.parts) if hub_task is not None else {}
     model: PretrainedModel = create(kind, config, dtype, build=False, name=source.name, **parts)
     rows = found.table.weight_table(model)
+    weights = HubWeights(source, rows)
+    weights.check_float()
     new = HEAD if num_labels is not None or id2label is not None else None
-    model.new_variables = tuple(load_weights(model, HubWeights(source, rows), HubNames(), (), new, rows))
+    model.new_variables = tuple(load_weights(model, weights, HubNames(), (), new, rows))
     if model.new_variables:
         logger.warning("New and untrained, as asked: %s", ", ".join(model.new_variables))
     model.generation_config = GenerationConfig.from_dict({}, generation_settings(config.to_hf()))
