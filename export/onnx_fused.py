@@ -22,6 +22,7 @@ from kerasformer.export.onnx_nodes import NodeWriter
 from kerasformer.export.onnx_weights import WeightStore
 from kerasformer.layers.cache import GrowingCache, LayerCache
 from kerasformer.layers.primitives import Tensor, split_heads
+from kerasformer.runtime.onnx_session import IN_PLACE
 
 _PROJECTIONS = ("query", "key", "value")
 
@@ -182,6 +183,12 @@ class FusedWriter(NodeWriter):
     def __init__(self, store: WeightStore, plan: Plan) -> None:
         super().__init__(store, plan)
         self._shared: dict[str, str] = {}
+        self._in_place: list[str] = []
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Which caches may be one buffer as input and output."""
+        return {IN_PLACE: " ".join(self._in_place)} if self._in_place else {}
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
         """See `merge`."""
@@ -220,6 +227,7 @@ class FusedWriter(NodeWriter):
         All rows count as full: padding is in the bias. What says how many positions there are is the bias too, since
         a buffer in place is longer.
         """
+        self._in_place += [inputs["past_key"], inputs["past_value"]]
         packed = "projections" in inputs
         projected = [inputs["projections"], "", ""] if packed else [inputs[name] for name in _PROJECTIONS]
         bias = self._whole_bias(marker, inputs, projected[0])

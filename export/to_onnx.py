@@ -17,7 +17,7 @@ from typing import Any
 
 import keras
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from kerasformer import __version__
 from kerasformer.errors import ExportError, require
@@ -128,11 +128,13 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
     del graph.input[:], graph.output[:], graph.value_info[:]
     graph.input.extend(onnx_graph.declare(function.inputs))
     graph.output.extend(onnx_graph.declare(function.outputs))
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in function.defaults.items())
     onnx_graph.simplify_reshapes(graph)
     onnx_graph.attach_weights(graph, {f"weight_{i}": name for i, name in enumerate(store.variables)}, store)
     nodes.merge(graph, skeleton.markers)
     onnx_graph.expand_markers(graph, skeleton.markers, nodes)
     _set_versions(model, nodes.opset)
+    helper.set_model_props(model, nodes.metadata)
     read = {name for node in graph.node for name in node.input}
     weights = {name: weight for name, weight in store.stored.items() if name in read}
     onnx_graph.check(model, weights.values())

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.onnx_caches import Caches, GrowingCaches, SharedCaches, continued
 from kerasformer.runtime.onnx_session import OnnxSession, tensor
