@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from kerasformer import __version__, bundle, errors
-from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer import bundle, errors
 from kerasformer.errors import ExportError, InputError, require
 from kerasformer.evaluation import Example, examples
-from kerasformer.export.calibration import Calibration, calibrate
+from kerasformer.export.artifact import PROFILES, Artifact, Job, Progress
+from kerasformer.export.auto import NAME as AUTO
+from kerasformer.export.auto import Budget, choose
+from kerasformer.export.calibration import calibrate
 from kerasformer.export.card import write_card
-from kerasformer.export.functions import Function
-from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
-from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to, tflite_functions
-from kerasformer.export.verify import keras_quality, record, verify
+from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to
+from kerasformer.export.verify import keras_quality, record
+from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
 from kerasformer.zoo._loading import TASK_ALIASES
@@ -37,30 +37,6 @@ from kerasformer.zoo._loading import TASK_ALIASES
 FORMATS = ("tflite", "onnx")
 DEFAULT_CAPACITY = 1024
 DEFAULT_ENCODER_CAPACITY = 512
-# File names say the recipe, as runtimes that choose among files in one folder expect.
-_ONNX_SUFFIX = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4"}
-PROFILES = ("ort", "portable")
-
-Progress = Callable[[str, int, int], None]
-"""Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A checked wish for an export."""
-
-    model: PretrainedModel
-    info: ModelInfo
-    format: str
-    recipe: Recipe
-    capacity: int | None
-    encoder_capacity: int | None
-    lengths: tuple[int, ...]
-    profile: str | None
-    opset: int | None
-    calibration: Calibration | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
-    """What the manifest says of the recipe besides."""
 
 
 def export(
@@ -78,6 +54,9 @@ def export(
     texts: Sequence[Any] | None = None,
     labels: Sequence[Any] | None = None,
     calibration: Any = None,
+    max_size: float | None = None,
+    max_latency: float | None = None,
+    min_agreement: float | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Writes a verified bundle: a folder that runs without Keras.
@@ -86,7 +65,8 @@ def export(
         model: A model of the zoo, or what `zoo.load` takes.
         destination: The folder; written aside and moved into place.
         format: `"tflite"` or `"onnx"`.
-        quantize: `"none"`, `"int8"`, or a `Recipe` with a tolerance of its own.
+        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe` of your own; or `"auto"`, which finds out how
+            coarsely each part of the model may be stored.
         task: For which the bundle is meant, such as `"summarization"`; the model's by default.
         overwrite: Replaces a bundle that is there; the old one is kept until the new one is whole.
         capacity: Positions of the decoder's cache; the smaller of the model's limit and 1024 by default.
@@ -100,6 +80,11 @@ def export(
             written. The task's metrics before and after are then part of the fidelity, and the texts of the bundle.
         calibration: Texts for recipes with static activations, such as `"int8_static"`: a file with a text a line, a
             list, or a dataset of texts, of which the first 128 are read; sentences of this package by default.
+        max_size: For `"auto"`: MB (1e6 bytes) of the model files. Without `max_size` and `max_latency` the smallest
+            mix that keeps `min_agreement` is taken, with them the most faithful one within.
+        max_latency: For `"auto"`: milliseconds of a token, or of a text that is answered at once, on this machine.
+        min_agreement: For `"auto"`: least share of answers whose most probable one is the Keras model's; 0.98 by
+            default.
         progress: Is told each stage.
 
     Returns:
@@ -107,13 +92,13 @@ def export(
 
     Raises:
         BundleError: the destination exists and `overwrite` is false.
-        ExportError: an unknown format or recipe, or an operator that the format lacks.
+        ExportError: an unknown format or recipe, an operator that the format lacks, or budgets that no mix keeps.
         ExportMismatchError: the artifact does not answer as the Keras model does.
         InputError: a task that the model is not for, or lengths, a capacity or texts that cannot be.
         MissingExtraError: a converter or runtime is not installed.
     """
     tell = progress or _silent
-    recipe = find_recipe(quantize)
+    recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
     _check_arguments(model, format, lengths, profile, opset)
     if texts is None and labels is not None:
         raise InputError("labels are for texts. Received: labels without texts=")
@@ -126,40 +111,77 @@ def export(
         options = {"task": task, "capacity": capacity, "lengths": lengths, "profile": profile, "opset": opset}
         given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
         return _in_child(model, destination, format, recipe, overwrite, given, options)
-    job = _checked(model, format, recipe, task, capacity, lengths, profile, opset)
-    if calibration_texts:
-        tell("calibrate", 0, 0)
-        job = replace(
-            job,
-            calibration=calibrate(job.model, calibration_texts, lambda done, total: tell("calibrate", done, total)),
-            notes={"calibration": {"texts": len(calibration_texts), "given": calibration is not None}},
-        )
+    job = _checked(model, format, task, capacity, lengths, profile, opset)
     quality: dict[str, np.ndarray] = {}
     if given_texts and any(example.label is not None for example in given_texts):
         tell("measure Keras", 0, 0)
         quality = keras_quality(job.model, job.info, given_texts)
     with bundle.staging(destination) as folder:
-        signatures = _write_graphs(job, folder, tell)
+        artifact = Artifact(job, AUTO if isinstance(recipe, Budget) else recipe.name, folder, tell)
         _write_companions(job, folder)
-        manifest = _manifest(job, signatures)
         tell("answer with Keras", 0, 0)
-        bundle.write_references(folder, record(job.model, manifest, given_texts) | quality)
-        tell("verify", 0, 0)
-        fidelity = verify(folder, manifest, job.recipe)
-        manifest = replace(manifest, fidelity=fidelity.to_dict())
+        bundle.write_references(folder, record(job.model, artifact.manifest(), given_texts) | quality)
+        if isinstance(recipe, Budget):
+            of_recipe, fidelity = _write_chosen(artifact, recipe)
+        else:
+            of_recipe, fidelity = _write(artifact, recipe, calibration_texts, calibration is not None)
+        manifest = replace(artifact.manifest(), recipe=of_recipe, fidelity=fidelity.to_dict())
         write_card(folder, manifest)
         bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
         return bundle.publish(folder, destination, overwrite)
 
 
-def _calibration_texts(recipe: Recipe, calibration: Any) -> list[str] | None:
+def _write(
+    artifact: Artifact, recipe: Recipe, calibration_texts: list[str] | None, given: bool
+) -> tuple[dict[str, Any], Fidelity]:
+    """Writes the files of a recipe; what the manifest says of it, and how faithful they are."""
+    ranges, notes = None, {}
+    if calibration_texts is not None:
+        ranges = calibrate(
+            artifact.job.model, calibration_texts, lambda done, total: artifact.tell("calibrate", done, total)
+        )
+        notes = {"calibration": {"texts": len(calibration_texts), "given": given}}
+    artifact.write(recipe, ranges)
+    return {**recipe.to_dict(), **notes}, artifact.verify(recipe)
+
+
+def _write_chosen(artifact: Artifact, budget: Budget) -> tuple[dict[str, Any], Fidelity]:
+    """Likewise for the recipe that fits a budget."""
+    job = artifact.job
+    choice = choose(
+        job.model,
+        bundle.read_references(artifact.folder),
+        job.format,
+        budget,
+        artifact,
+        artifact.tell,
+        four_bit_tables=job.profile != "portable",
+    )
+    return {**choice.recipe.to_dict(), AUTO: choice.to_dict()}, choice.fidelity
+
+
+def _recipe(quantize: str | Recipe, limits: dict[str, float | None]) -> Recipe | Budget:
+    """The recipe, or what one that is to be found may cost."""
+    given = {name: value for name, value in limits.items() if value is not None}
+    if quantize == AUTO:
+        return Budget(**given)
+    if given:
+        received = ", ".join(f"{name}={value:g}" for name, value in given.items())
+        raise InputError(
+            f"{', '.join(limits)} are for quantize='auto'. Received: {received} for quantize={quantize!r:.60}"
+        )
+    return find_recipe(quantize)
+
+
+def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] | None:
     """The texts, if the recipe needs some."""
-    if recipe.activations == "static":
+    if isinstance(recipe, Recipe) and recipe.activations == "static":
         return read_texts(calibration)
     if calibration is not None:
+        name = recipe.name if isinstance(recipe, Recipe) else AUTO
         raise InputError(
-            f"calibration is for recipes with static activations, such as int8_static. Received: {recipe.name!r}, "
-            "which measures nothing beforehand. Leave calibration out"
+            f"calibration is for recipes with static activations, such as int8_static. Received: {name!r}. Leave "
+            "calibration out; texts= are what a bundle is compared with Keras on"
         )
     return None
 
@@ -196,7 +218,6 @@ def _check_arguments(
 def _checked(
     model: PretrainedModel | str | Path,
     format: str,
-    recipe: Recipe,
     task: str | None,
     capacity: int | None,
     lengths: Sequence[int] | None,
@@ -223,7 +244,7 @@ def _checked(
         info = replace(info, max_length=max(wanted))
     if format == "onnx":
         profile = profile or PROFILES[0]
-    return Job(model, info, format, recipe, chosen, encoder_capacity, wanted, profile, opset)
+    return Job(model, info, format, chosen, encoder_capacity, wanted, profile, opset)
 
 
 def _capacity(wanted: int | None, limit: int | None) -> int:
@@ -233,42 +254,6 @@ def _capacity(wanted: int | None, limit: int | None) -> int:
         raise InputError(f"capacity must lie between 2 and {limit or 'any number'}. Received: capacity={wanted}")
     step = max(PREFILL_LENGTHS)
     return chosen if chosen < step or wanted is not None else chosen // step * step
-
-
-def _write_graphs(job: Job, folder: Path, tell: Progress) -> dict[str, Signature]:
-    """The model files; returns what the manifest says of them."""
-    variables = job.model.variables
-
-    def written(done: int, total: int) -> None:
-        tell("write weights", done, total)
-
-    tell("trace and convert", 0, 0)
-    if job.format == "tflite":
-        from kerasformer.export.to_tflite import write_tflite
-
-        functions = tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
-        write_tflite(functions, variables, job.recipe, folder / "model.tflite", job.calibration, written)
-        return {function.name: _signature(function, "model.tflite") for function in functions}
-    from kerasformer.export.to_onnx import write_onnx
-
-    functions = onnx_functions(job.model)
-    suffix = _ONNX_SUFFIX.get(job.recipe.name, f"_{job.recipe.name}")
-    files = {function.name: f"onnx/{function.name}{suffix}.onnx" for function in functions}
-    (folder / "onnx").mkdir()
-    write_onnx(
-        {folder / files[function.name]: function for function in functions},
-        variables,
-        job.recipe,
-        profile=job.profile or PROFILES[0],
-        opset=job.opset,
-        calibration=job.calibration,
-        progress=written,
-    )
-    return {function.name: _signature(function, files[function.name]) for function in functions}
-
-
-def _signature(function: Function, file: str) -> Signature:
-    return Signature(file, function.inputs, function.outputs)
 
 
 def _write_companions(job: Job, folder: Path) -> None:
@@ -283,43 +268,18 @@ def _write_companions(job: Job, folder: Path) -> None:
         job.model.tokenizer.save(folder)
 
 
-def _manifest(job: Job, signatures: dict[str, Signature]) -> Manifest:
-    return Manifest(
-        format=job.format,  # type: ignore[arg-type]
-        info=job.info,
-        signatures=signatures,
-        capacity=job.capacity,
-        encoder_capacity=job.encoder_capacity,
-        recipe={**job.recipe.to_dict(), **job.notes},
-        profile=job.profile,
-        versions=_versions(job.format),
-    )
-
-
-def _versions(format: str) -> dict[str, str]:
-    """Of the packages that made the bundle."""
-    names = ["keras", "tensorflow", *(["tf2onnx", "onnxruntime"] if format == "onnx" else ["ai-edge-litert"])]
-    found = {"kerasformer": __version__}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # tensorflow-cpu and other builds have names of their own
-            continue
-    return found
-
-
 def _in_child(
     model: Any,
     destination: str | Path,
     format: str,
-    recipe: Recipe,
+    recipe: Recipe | Budget,
     overwrite: bool,
     given: Mapping[str, Sequence[Any] | None],
     options: dict[str, Any],
 ) -> Path:
     """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""
     require("tensorflow", "export")
-    if RECIPES.get(recipe.name) != recipe:
+    if isinstance(recipe, Recipe) and RECIPES.get(recipe.name) != recipe:
         raise ExportError(
             f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
         )
@@ -331,7 +291,7 @@ def _in_child(
             options = {**options, "task": options["task"] or model.task}
         # --debug, for then the last line of stderr names the error's type.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
-        options = {**options, "format": format, "quantize": recipe.name}
+        options = {**options, "format": format, **_as_options(recipe)}
         for option, texts in given.items():
             if texts is not None:
                 rows = [json.dumps(t.to_dict()) if isinstance(t, Example) else t.replace("\n", " ") for t in texts]
@@ -339,13 +299,19 @@ def _in_child(
                 options[option].write_text("\n".join(rows), encoding="utf-8")
         for option, value in options.items():
             values = value if isinstance(value, list | tuple) else [value]
-            command += [part for each in values if each is not None for part in (f"--{option}", str(each))]
+            name = option.replace("_", "-")
+            command += [part for each in values if each is not None for part in (f"--{name}", str(each))]
         command += ["--overwrite"] if overwrite else []
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise _error_of(done.stderr)
     return Path(destination).expanduser().resolve()
+
+
+def _as_options(recipe: Recipe | Budget) -> dict[str, Any]:
+    """Of the command line."""
+    return {"quantize": recipe.name} if isinstance(recipe, Recipe) else {"quantize": AUTO, **asdict(recipe)}
 
 
 def _error_of(log: str) -> Exception:

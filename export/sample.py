@@ -29,7 +29,8 @@ _ROWS = 32  # texts continued at once
 
 Passages = dict[str, np.ndarray]
 """`(N, T)` int32 arrays, padded on the right: `input_ids`, `attention_mask`, `token_type_ids` where the model has
-them, and for an encoder-decoder `written`, which is 1 for the decoder's tokens, behind those of the encoder."""
+them; for an encoder-decoder `written`, which is 1 for the decoder's tokens, behind those of the encoder; for a decoder
+`asked`, if only some of its answers count, which is 1 for these."""
 
 
 def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
@@ -156,15 +157,60 @@ def one_by_one(arrays: Passages) -> Iterator[Passages]:
         yield {name: array[row : row + 1, :length] for name, array in arrays.items()}
 
 
-def some(arrays: Mapping[str, np.ndarray], rows: Sequence[int]) -> dict[str, np.ndarray]:
-    """These rows of passages, or of what was recorded of them."""
-    return {name: array[list(rows)] if array.ndim else array for name, array in arrays.items()}
-
-
 def as_inputs(passage: Passages) -> Passages:
     """What the model's `call` takes of one passage."""
+    inputs = {name: array for name, array in passage.items() if name not in ("written", "asked")}
     written = passage.get("written")
     if written is None:
-        return passage
+        return inputs
     ids = passage["input_ids"]
     return {"input_ids": ids[written == 0][None], "decoder_input_ids": ids[written == 1][None]}
+
+
+def asked(output: np.ndarray, passage: Passages) -> np.ndarray:
+    """Of the answers `(1, T, ...)` to a passage those that count: the last ones, if the passage says how many."""
+    return output if "asked" not in passage else output[:, -int(passage["asked"].sum()) :]
+
+
+def as_read(model: Any, references: Mapping[str, np.ndarray], tokens: int | None = None) -> dict[str, np.ndarray]:
+    """References of a bundle, in the form in which a model answers all of a text at once.
+
+    A generating model then reads each prompt together with the tokens that it once wrote, and what it answers along
+    them is what it answered then.
+
+    Args:
+        model: The model that they are of.
+        references: Of `verify.record`.
+        tokens: Of the written ones, the first that count; all by default.
+
+    Returns:
+        References of `record_forward`, for passages as inputs.
+    """
+    if not model.generates:
+        return dict(references)
+    written = references["tokens"][:, :tokens]
+    count = written.shape[1]
+    prompts = [
+        ids[mask > 0]
+        for ids, mask in zip(references["input.input_ids"], references["input.attention_mask"], strict=True)
+    ]
+    # A decoder's first token is the last one of the prompt.
+    heads = [*references["input.first"]] if model.is_encoder_decoder else [written[0, :0]] * len(prompts)
+    rows = [np.concatenate(parts) for parts in zip(prompts, heads, written[:, :-1], strict=True)]
+    ids, mask, last = np.zeros((3, len(rows), max(map(len, rows))), "int32")
+    for index, row in enumerate(rows):
+        ids[index, : len(row)], mask[index, : len(row)] = row, 1
+        last[index, len(row) - count : len(row)] = 1
+    found = {"input.input_ids": ids, "input.attention_mask": mask}
+    found["input.written" if model.is_encoder_decoder else "input.asked"] = last
+    kept = {name: array[:, :count] for name, array in references.items() if name.startswith("output.")}
+    return {**found, **kept}
+
+
+def shortest(references: Mapping[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
+    """Those of the shortest texts that have about so many tokens in all, at least one."""
+    lengths = references["input.attention_mask"].sum(axis=1)
+    order = np.argsort(lengths, kind="stable")
+    count = max(1, int((np.cumsum(lengths[order]) <= tokens).sum()))
+    rows = np.sort(order[:count])
+    return {name: array[rows] if array.ndim else array for name, array in references.items()}
