@@ -1,11 +1,13 @@
-"""The functions of a model that a TFLite file has: int32 and float32, static shapes, batch 1, several lengths.
+"""The functions of a model that a TFLite file has: int32 and float32, static shapes, several lengths.
 
 Names and shapes are those that foreign runtimes expect; a cache is `(1, H, S, D)`, under one name as input and output.
+Steps of several rows at once have a cache for each row, with the row in its name: a row keeps its own position, and
+its cache serves steps alone as well as steps together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
@@ -13,12 +15,14 @@ from keras import ops
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import InputError
 from kerasformer.export.functions import Function, Infos, forward
-from kerasformer.layers import FixedCache, StaticCache, padding_mask
+from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, padding_mask
 
 ENCODER_LENGTHS = (32, 128, 512)
 PREFILL_LENGTHS = (8, 64)
 # A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
 DECODE_WINDOWS = (128, 256)
+# A step reads every weight once, however many rows it has.
+DECODE_ROWS = (4, 8)
 
 
 def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
@@ -43,62 +47,98 @@ def tflite_functions(
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     if not model.is_encoder_decoder:
-        prefills = [n for n in PREFILL_LENGTHS if n <= capacity]
-        steps = [_static_step(model, f"prefill_{n}", n, capacity, logits=False) for n in prefills]
-        windows = [n for n in DECODE_WINDOWS if n < capacity]
-        steps += [_static_step(model, f"decode_{n}", 1, capacity, logits=True, window=n) for n in windows]
-        return [*steps, _static_step(model, "decode", 1, capacity, logits=True)]
+        prefills = [_static_prefill(model, n, capacity) for n in PREFILL_LENGTHS if n <= capacity]
+        shapes = _step_shapes(capacity)
+        return [*prefills, *(_static_step(model, rows, capacity, window) for rows, window in shapes)]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
-    windows = [n for n in DECODE_WINDOWS if n < max(capacity, encoder_capacity)]
-    steps = [_static_step_with_memory(model, f"decode_{n}", capacity, encoder_capacity, n) for n in windows]
-    return [*encoders, *steps, _static_step_with_memory(model, "decode", capacity, encoder_capacity)]
+    shapes = _step_shapes(max(capacity, encoder_capacity))
+    capacities = capacity, encoder_capacity
+    return [*encoders, *(_static_step_with_memory(model, rows, *capacities, window) for rows, window in shapes)]
 
 
-def _static_caches(model: Any, capacity: int) -> Infos:
+def _step_shapes(capacity: int) -> list[tuple[int, int | None]]:
+    """Rows and window of every step; the last one is the plain `decode`."""
+    windows = [*(n for n in DECODE_WINDOWS if n < capacity), None]
+    return [(rows, window) for rows in (*DECODE_ROWS, 1) for window in windows]
+
+
+def _step_name(rows: int, window: int | None) -> str:
+    return "decode" + (f"_rows_{rows}" if rows > 1 else "") + (f"_{window}" if window else "")
+
+
+def _by_row(name: str, rows: int) -> list[str]:
+    """Names of a tensor that every row has."""
+    return [name] if rows == 1 else [f"{name}_row_{row}" for row in range(rows)]
+
+
+def _infos(model: Any, prefix: str, capacity: int, rows: int = 1) -> Infos:
+    """Caches of all layers, under their names."""
     info = TensorInfo(tuple(model.cache_shape(1, capacity)), "float32")
-    return {f"kv_cache_{kind}_{i}": info for i in range(model.num_cache_layers) for kind in "kv"}
+    names = [f"{prefix}_{kind}_{i}" for i in range(model.num_cache_layers) for kind in "kv"]
+    return {each: info for name in names for each in _by_row(name, rows)}
 
 
-def _taken(inputs: dict[str, Any], prefix: str, count: int) -> list[tuple[Any, Any]]:
-    return [(inputs[f"{prefix}_k_{i}"], inputs[f"{prefix}_v_{i}"]) for i in range(count)]
+def _taken(model: Any, inputs: dict[str, Any], prefix: str, rows: int, make: Callable[..., LayerCache]) -> list[Any]:
+    """The cache of each layer; `make` gets a row's number, keys and values."""
+    layers = []
+    for i in range(model.num_cache_layers):
+        names = zip(_by_row(f"{prefix}_k_{i}", rows), _by_row(f"{prefix}_v_{i}", rows), strict=True)
+        caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in enumerate(names))
+        layers.append(RowCaches(caches) if rows > 1 else caches[0])
+    return layers
 
 
 def _given(prefix: str, caches: Sequence[Any]) -> dict[str, Any]:
-    return {
-        f"{prefix}_{kind}_{i}": tensor
-        for i, cache in enumerate(caches)
-        for kind, tensor in (("k", cache.key), ("v", cache.value))
-    }
+    """The tensors of all layers' caches, under their names."""
+    given = {}
+    for i, layer in enumerate(caches):
+        rows = layer.rows if isinstance(layer, RowCaches) else (layer,)
+        given.update(zip(_by_row(f"{prefix}_k_{i}", len(rows)), (cache.key for cache in rows), strict=True))
+        given.update(zip(_by_row(f"{prefix}_v_{i}", len(rows)), (cache.value for cache in rows), strict=True))
+    return given
 
 
-def _seen(input_pos: Any, count: int, capacity: int) -> Any:
-    """Each token sees the positions up to its own: boolean `(1, 1, T, S)`."""
-    places = ops.reshape(ops.arange(capacity, dtype="int32"), (1, 1, 1, capacity))
-    return places <= ops.reshape(input_pos, (1, 1, count, 1))
+def _seen(input_pos: Any, capacity: int) -> Any:
+    """Each place sees the positions up to its own: boolean `(N, S)`."""
+    return ops.expand_dims(ops.arange(capacity, dtype="int32"), 0) <= ops.expand_dims(input_pos, 1)
 
 
-def _static_step(model: Any, name: str, count: int, capacity: int, logits: bool, window: int | None = None) -> Function:
-    """Some tokens of a decoder; only the last step needs logits. Only the first `window` positions are seen."""
+def _static_prefill(model: Any, count: int, capacity: int) -> Function:
+    """The next tokens of one prompt, into the caches; nobody needs their logits."""
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        taken = _taken(inputs, "kv_cache", model.num_cache_layers)
-        caches = [StaticCache(k, v, input_pos[0], window=window) for k, v in taken]
-        positions = ops.reshape(input_pos, (1, count))
-        scores, new = model.decode(tokens, positions, _seen(input_pos, count, window or capacity), caches)
-        outputs = _given("kv_cache", new)
-        return {**outputs, "logits": scores} if logits else outputs
+        caches = _taken(model, inputs, "kv_cache", 1, lambda row, *pair: StaticCache(*pair, input_pos[0]))
+        seen = ops.reshape(_seen(input_pos, capacity), (1, 1, count, capacity))
+        _, new = model.decode(tokens, ops.reshape(input_pos, (1, count)), seen, caches)
+        return _given("kv_cache", new)
 
-    cached = _static_caches(model, capacity)
+    cached = _infos(model, "kv_cache", capacity)
     inputs = {"tokens": TensorInfo((1, count), "int32"), "input_pos": TensorInfo((count,), "int32"), **cached}
-    scores = {"logits": TensorInfo((1, count, model.config.vocab_size), "float32")} if logits else {}
-    return Function(name, inputs, {**cached, **scores}, call)
+    return Function(f"prefill_{count}", inputs, cached, call)
 
 
-def _cross_caches(model: Any, encoder_capacity: int) -> Infos:
-    info = TensorInfo(tuple(model.cache_shape(1, encoder_capacity)), "float32")
-    return {f"cross_{kind}_{i}": info for i in range(model.num_cache_layers) for kind in "kv"}
+def _static_step(model: Any, rows: int, capacity: int, window: int | None) -> Function:
+    """One token for each row, which stand at positions of their own; only the first `window` positions are seen."""
+    reach = window or capacity
+
+    def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
+        def cache(row: int, key: Any, value: Any) -> StaticCache:
+            return StaticCache(key, value, input_pos[row], window=window)
+
+        caches = _taken(model, inputs, "kv_cache", rows, cache)
+        seen = ops.reshape(_seen(input_pos, reach), (rows, 1, 1, reach))
+        scores, new = model.decode(tokens, ops.reshape(input_pos, (rows, 1)), seen, caches)
+        return {**_given("kv_cache", new), "logits": scores}
+
+    cached = _infos(model, "kv_cache", capacity, rows)
+    inputs = {"tokens": TensorInfo((rows, 1), "int32"), "input_pos": TensorInfo((rows,), "int32"), **cached}
+    return Function(_step_name(rows, window), inputs, {**cached, **_scores(model, rows)}, call)
+
+
+def _scores(model: Any, rows: int) -> Infos:
+    return {"logits": TensorInfo((rows, 1, model.config.vocab_size), "float32")}
 
 
 def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
@@ -111,31 +151,38 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
         return _given("cross", padded)
 
     inputs = {name: TensorInfo((1, length), "int32") for name in ("input_ids", "attention_mask")}
-    return Function(f"encode_{length}", inputs, _cross_caches(model, encoder_capacity), call)
+    return Function(f"encode_{length}", inputs, _infos(model, "cross", encoder_capacity), call)
 
 
 def _static_step_with_memory(
-    model: Any, name: str, capacity: int, encoder_capacity: int, window: int | None = None
+    model: Any, rows: int, capacity: int, encoder_capacity: int, window: int | None
 ) -> Function:
-    """One token of a decoder that attends to an encoded text; of both, only the first `window` positions are seen."""
+    """One token of each row of a decoder that attends to encoded texts, a text a row.
+
+    All rows stand at one position, since each text begins with the decoder's start token. Of both caches, only the
+    first `window` positions are seen.
+    """
     own, other = min(window or capacity, capacity), min(window or encoder_capacity, encoder_capacity)
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
-        count = model.num_cache_layers
-        window = own if own < capacity else None
-        caches = [StaticCache(k, v, input_pos[0], window=window) for k, v in _taken(inputs, "kv_cache", count)]
-        cross = [FixedCache(*(t[:, :, :other] for t in pair)) for pair in _taken(inputs, "cross", count)]
-        seen, memory_mask = _seen(input_pos, 1, own), padding_mask(encoder_mask[:, :other])
-        scores, new, _ = model.decode(tokens, input_pos, seen, caches, memory_mask, cross)
+        def cache(row: int, key: Any, value: Any) -> StaticCache:
+            return StaticCache(key, value, input_pos[0], window=own if own < capacity else None)
+
+        def memory(row: int, key: Any, value: Any) -> FixedCache:
+            return FixedCache(key[:, :, :other], value[:, :, :other])
+
+        caches = _taken(model, inputs, "kv_cache", rows, cache)
+        cross = _taken(model, inputs, "cross", rows, memory)
+        seen = ops.reshape(_seen(input_pos, own), (1, 1, 1, own))
+        scores, new, _ = model.decode(tokens, input_pos, seen, caches, padding_mask(encoder_mask[:, :other]), cross)
         return {**_given("kv_cache", new), "logits": scores}
 
-    cached = _static_caches(model, capacity)
+    cached = _infos(model, "kv_cache", capacity, rows)
     inputs = {
-        "tokens": TensorInfo((1, 1), "int32"),
+        "tokens": TensorInfo((rows, 1), "int32"),
         "input_pos": TensorInfo((1,), "int32"),
-        "encoder_mask": TensorInfo((1, encoder_capacity), "int32"),
+        "encoder_mask": TensorInfo((rows, encoder_capacity), "int32"),
         **cached,
-        **_cross_caches(model, encoder_capacity),
+        **_infos(model, "cross", encoder_capacity, rows),
     }
-    outputs = {**cached, "logits": TensorInfo((1, 1, model.config.vocab_size), "float32")}
-    return Function(name, inputs, outputs, call)
+    return Function(_step_name(rows, window), inputs, {**cached, **_scores(model, rows)}, call)

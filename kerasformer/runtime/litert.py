@@ -1,7 +1,8 @@
 """Bundles on LiteRT: `LiteRTForward` for encoders, `LiteRTStep` for models that generate. No Keras, no TensorFlow.
 
-A TFLite file has static shapes and batch 1. Texts of a batch therefore run one by one, each at the smallest length
-that it fits, and each generated row has buffers of its own: its answer does not depend on its neighbours.
+A TFLite file has static shapes. Texts of a batch are therefore read one by one, each at the smallest length that it
+fits. Each generated row has a cache of its own; steps of several rows take several such caches and read the weights
+once, and the answer of a row does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert_engine import Held
 from kerasformer.runtime.litert_signatures import (
     by_length,
-    decode_windows,
+    decode_steps,
     open_file,
     per_token,
     prefill_plan,
     row_lengths,
+    rows_at_once,
     smallest,
 )
 
@@ -144,6 +146,11 @@ class _Row:
     steps: int = 0
     release: Any = None
 
+    @property
+    def reach(self) -> int:
+        """Positions that the next step sees."""
+        return max(self.position + 1, self.encoded)
+
 
 @dataclass
 class LiteRTState:
@@ -158,7 +165,7 @@ class LiteRTStep:
     Args:
         folder: The bundle.
         manifest: Its manifest; the signatures `prefill_{length}` or `encode_{length}`, and `decode` are used, and
-            `decode_{window}` where there are some.
+            `decode_{window}`, `decode_rows_{rows}` and `decode_rows_{rows}_{window}` where there are some.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
         accelerator: `"gpu"` or `"npu"`.
@@ -191,18 +198,21 @@ class LiteRTStep:
         self.vocab_size = int(decode.outputs["logits"].shape[-1])
         kind, argument = ("encode", "input_ids") if self.is_encoder_decoder else ("prefill", "tokens")
         self._signatures = by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
-        self._windows = decode_windows(manifest)
+        self._steps = decode_steps(manifest)
+        self._shapes = {name: signature.inputs for name, signature in manifest.signatures.items()}
         self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
         self._pad = manifest.info.pad_token_id or 0
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._free: list[dict[str, Held]] = []
+        self._spare: dict[str, Held] = {}
         self._lock = RLock()
 
     def limited_to(self, names: Container[str]) -> LiteRTStep:
         """The same loaded file, of which only these signatures are run, and `decode` where no other step fits."""
         other = copy.copy(self)
         other._signatures = {size: chosen for size, chosen in self._signatures.items() if chosen[0] in names}
-        other._windows = {window: name for window, name in self._windows.items() if name in names}
+        kept = {n: {reach: name for reach, name in of.items() if name in names} for n, of in self._steps.items()}
+        other._steps = {rows: steps for rows, steps in kept.items() if steps}
         return other
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
@@ -252,8 +262,13 @@ class LiteRTStep:
         logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
         with self._lock:
             state.rows = None
-            for index, row in enumerate(rows):
-                logits[index, 0] = self._decode(row, int(tokens[index, 0]))
+            # Texts of like length together, for the longest one decides how far a step reaches.
+            left = sorted(range(len(rows)), key=lambda index: rows[index].reach)
+            while left:
+                count, name = self._next_step([rows[index].reach for index in left])
+                now, left = left[:count], left[count:]
+                logits[now] = self._decode(name, [rows[index] for index in now], tokens[now])
+            for row in rows:
                 row.steps += 1
         return logits, LiteRTState(rows)
 
@@ -325,7 +340,7 @@ class LiteRTStep:
         for size in prefill_plan(len(prompt), self.capacity, list(self._signatures)):
             part = prompt[row.position : row.position + size]
             if size == 1:
-                self._decode(row, int(part[0]))
+                self._decode(self._next_step([row.reach])[1], [row], part[None])
                 continue
             tokens = np.full((1, size), self._pad, np.int32)
             tokens[0, : len(part)] = part
@@ -335,30 +350,55 @@ class LiteRTStep:
             row.position += len(part)
         return row
 
-    def _decode(self, row: _Row, token: int) -> np.ndarray:
-        arrays = {"tokens": np.array([[token]], np.int32), "input_pos": np.array([row.position], np.int32)}
-        if row.encoder_mask is not None:
-            arrays["encoder_mask"] = row.encoder_mask
-        reach = max(row.position + 1, row.encoded)
-        name = next((name for window, name in self._windows.items() if reach <= window), "decode")
-        logits = self._engine.run(name, arrays, {**row.caches, **row.cross})["logits"]
-        row.position += 1
-        return logits.reshape(-1)
+    def _next_step(self, reaches: list[int]) -> tuple[int, str]:
+        """How many of the rows the next step takes, given how far each reaches (ascending), and its signature."""
+        if self._steps:
+            size = rows_at_once(len(reaches), self._steps)
+            for reach, name in self._steps[size].items():
+                if reaches[:size][-1] <= reach:
+                    return size, name
+        return 1, "decode"
+
+    def _decode(self, name: str, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
+        """Logits `(N, 1, V)` of one token `(N, 1)` for each row; `name` may be a step with room for more rows."""
+        room = self._shapes[name]["tokens"].shape[0]
+        positions = [row.position for row in rows] + [0] * (room - len(rows))
+        # The rows of an encoder-decoder all began with one token, and stand at one position.
+        arrays = {"input_pos": np.array(positions[: self._shapes[name]["input_pos"].shape[0]], np.int32)}
+        arrays["tokens"] = np.zeros((room, 1), np.int32)
+        arrays["tokens"][: len(rows)] = tokens
+        if self.is_encoder_decoder:
+            arrays["encoder_mask"] = np.zeros((room, self._encoder_capacity), np.int32)
+            for index, row in enumerate(rows):
+                arrays["encoder_mask"][index] = row.encoder_mask
+        if room > len(rows) and not self._spare:
+            self._spare.update(self._caches())
+        held = {}
+        for index in range(room):
+            row = rows[index] if index < len(rows) else None
+            caches = {**(row.caches if row else self._spare), **(row or rows[0]).cross}
+            held.update({_of_row(key, index, room): tensor for key, tensor in caches.items()})
+        logits = self._engine.run(name, arrays, held)["logits"]
+        for row in rows:
+            row.position += 1
+        return logits[: len(rows)]
 
     def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
         """A row with caches from the pool. Old content is never read: the mask hides what a row has not written."""
-        caches = self._free.pop() if self._free else None
-        caches = caches or {name: self._engine.hold("decode", name) for name in self._cache_names}
+        caches = self._free.pop() if self._free else self._caches()
         row = _Row(caches, cross, encoder_mask, encoded)
         row.release = weakref.finalize(row, _give_back, self._free, caches)
         row.release.atexit = False
         return row
 
+    def _caches(self) -> dict[str, Held]:
+        return {name: self._engine.hold("decode", name) for name in self._cache_names}
+
     def _copy(self, row: _Row) -> _Row:
         new = self._row(row.cross, row.encoder_mask, row.encoded)
         new.position, new.steps = row.position, row.steps
         for name, source in row.caches.items():
-            self._engine.copy(source, new.caches[name])
+            self._engine.copy(source, new.caches[name], row.position)
         return new
 
     def _check_ids(self, ids: np.ndarray) -> None:
@@ -372,6 +412,11 @@ class LiteRTStep:
 def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:
     if len(pool) < _POOL_SIZE:
         pool.append(caches)
+
+
+def _of_row(name: str, row: int, rows: int) -> str:
+    """Name of a row's cache in a step of so many rows."""
+    return name if rows == 1 else f"{name}_row_{row}"
 
 
 def _alive(state: LiteRTState) -> list[_Row]:

@@ -33,8 +33,8 @@ class Engine(Protocol):
         """A tensor of zeros for this input or output, which any run may then read, write, or both."""
         ...
 
-    def copy(self, source: Held, target: Held) -> None:
-        """Overwrites `target`."""
+    def copy(self, source: Held, target: Held, count: int) -> None:
+        """Overwrites `target`, `(1, H, S, D)` as `source`, or at least its first `count` positions."""
         ...
 
     def run(
@@ -100,53 +100,120 @@ class CompiledEngine:
         names = self._model.get_signature_list()
         self._inputs = {name: self._model.get_input_tensor_details(name) for name in names}
         self._outputs = {name: self._model.get_output_tensor_details(name) for name in names}
-        self._buffers: dict[tuple[str, str, str], Any] = {}
-        signature = next(iter(self._inputs))
-        self.hold(signature, next(iter(self._inputs[signature])))  # the first access loads more, and logs it
+        self._own: dict[tuple[str, str, str], _Tensor] = {}
+        signature, inputs = next(iter(self._inputs.items()))
+        first = self.hold(signature, next(iter(inputs)))
+        first.buffer.write(first.read())  # the first access by LiteRT itself loads more, and logs it
         _silence_native_exit()
 
-    def hold(self, signature: str, name: str) -> Held:
-        """A `TensorBuffer` of zeros."""
-        if name in self._inputs[signature]:
-            buffer = self._model.create_input_buffer_by_name(signature, name)
-            details = self._inputs[signature][name]
-        else:
-            buffer = self._model.create_output_buffer_by_name(signature, name)
-            details = self._outputs[signature][name]
-        buffer.write(np.zeros(details["shape"], details["dtype"]))
-        return buffer
+    def hold(self, signature: str, name: str) -> _Tensor:
+        """A tensor of zeros."""
+        tensor = self._tensor(signature, "input" if name in self._inputs[signature] else "output", name)
+        tensor.clear()
+        return tensor
 
-    def copy(self, source: Held, target: Held) -> None:
-        """Through host memory: LiteRT has no copy from buffer to buffer."""
-        details = source.get_tensor_details()
-        target.write(source.read(int(np.prod(details["shape"])), np.dtype(details["dtype"])))
+    def copy(self, source: _Tensor, target: _Tensor, count: int) -> None:
+        """Copies the first positions, or all through host memory: LiteRT has no copy from buffer to buffer."""
+        if source.array is None or target.array is None:
+            target.write(source.read())
+        else:
+            target.array[:, :, :count] = source.array[:, :, :count]
 
     def run(
-        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, _Tensor] | None = None
     ) -> dict[str, np.ndarray]:
         """See `Engine.run`."""
-        held = held or {}
-        given, results = {}, {}
-        for name in self._inputs[signature]:
-            given[name] = held[name] if name in held else self._buffer(signature, "input", name)
-            if name not in held:
-                given[name].write(inputs[name])
-        for name in self._outputs[signature]:
-            results[name] = held[name] if name in held else self._buffer(signature, "output", name)
-        self._model.run_by_name(signature, given, results)
-        return {name: self._read(signature, name, buffer) for name, buffer in results.items() if name not in held}
+        given, results = dict(held or {}), dict(held or {})
+        for name in self._inputs[signature].keys() - given.keys():
+            given[name] = self._kept(signature, "input", name)
+            given[name].write(inputs[name])
+        own = self._outputs[signature].keys() - results.keys()
+        results |= {name: self._kept(signature, "output", name) for name in own}
+        self._model.run_by_name(
+            signature,
+            {name: given[name].buffer for name in self._inputs[signature]},
+            {name: results[name].buffer for name in self._outputs[signature]},
+        )
+        return {name: results[name].read() for name in own}
 
-    def _buffer(self, signature: str, kind: str, name: str) -> Any:
+    def _kept(self, signature: str, kind: str, name: str) -> _Tensor:
+        """The engine's own tensor for this input or output."""
         key = (signature, kind, name)
-        if key not in self._buffers:
-            create = getattr(self._model, f"create_{kind}_buffer_by_name")
-            self._buffers[key] = create(signature, name)
-        return self._buffers[key]
+        if key not in self._own:
+            self._own[key] = self._tensor(*key)
+        return self._own[key]
 
-    def _read(self, signature: str, name: str, buffer: Any) -> np.ndarray:
-        details = self._outputs[signature][name]
-        shape = tuple(details["shape"])
-        return buffer.read(int(np.prod(shape)), np.dtype(details["dtype"])).reshape(shape)
+    def _tensor(self, signature: str, kind: str, name: str) -> _Tensor:
+        create = getattr(self._model, f"create_{kind}_buffer_by_name")
+        details = (self._inputs if kind == "input" else self._outputs)[signature][name]
+        return _Tensor(create(signature, name), tuple(details["shape"]), np.dtype(details["dtype"]))
+
+
+class _Tensor:
+    """A `TensorBuffer`, whose memory NumPy sees directly where it is the processor's.
+
+    Attributes:
+        buffer: LiteRT's.
+        array: Its memory; `None` if that is an accelerator's.
+    """
+
+    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.buffer, self._shape, self._dtype = buffer, shape, dtype
+        self.array = _memory(buffer, shape, dtype)
+
+    def write(self, value: np.ndarray) -> None:
+        """Overwrites it."""
+        if self.array is None:
+            self.buffer.write(value)
+        else:
+            self.array[...] = value
+
+    def read(self) -> np.ndarray:
+        """A copy."""
+        if self.array is not None:
+            return self.array.copy()
+        return np.asarray(self.buffer.read(int(np.prod(self._shape)), self._dtype)).reshape(self._shape)
+
+    def clear(self) -> None:
+        """Fills it with zeros. Memory that is fresh from the system holds them, and takes no room until written."""
+        if self.array is None or self.array.view(np.uint8).any():
+            self.write(np.zeros(self._shape, self._dtype))
+
+
+def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
+    """The memory of a `TensorBuffer`, which Python's LiteRT has no way to show, through its C interface."""
+    library = _library()
+    size, address = ctypes.c_size_t(), ctypes.c_void_p()
+    count = int(np.prod(shape)) * dtype.itemsize
+    if library is None:
+        return None
+    handle = ctypes.c_void_p(_capsule_pointer()(buffer.capsule, b"LiteRtTensorBuffer"))
+    if (
+        library.LiteRtGetTensorBufferSize(handle, ctypes.byref(size))
+        or library.LiteRtGetTensorBufferHostMemory(handle, ctypes.byref(address))
+        or size.value < count
+        or not address.value
+    ):
+        return None
+    return np.frombuffer((ctypes.c_char * count).from_address(address.value), dtype).reshape(shape)
+
+
+@cache
+def _library() -> Any:
+    """LiteRT's C library, the one that the Python package has loaded; `None` if it is not there."""
+    folder = Path(str(require("ai_edge_litert", "litert").__file__)).parent
+    try:
+        library = ctypes.CDLL(str(next(folder.glob("libLiteRt.*"))))
+        return library if library.LiteRtGetTensorBufferHostMemory and library.LiteRtGetTensorBufferSize else None
+    except (StopIteration, OSError, AttributeError):
+        return None
+
+
+@cache
+def _capsule_pointer() -> Any:
+    function = ctypes.pythonapi.PyCapsule_GetPointer
+    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return function
 
 
 class InterpreterEngine:
@@ -169,9 +236,9 @@ class InterpreterEngine:
         details = {**runner.get_output_details(), **runner.get_input_details()}[name]
         return np.zeros(details["shape"], details["dtype"])
 
-    def copy(self, source: Held, target: Held) -> None:
-        """Overwrites `target`."""
-        np.copyto(target, source)
+    def copy(self, source: Held, target: Held, count: int) -> None:
+        """Copies the first positions."""
+        target[:, :, :count] = source[:, :, :count]
 
     def run(
         self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import BundleError, CapacityError
 from kerasformer.runtime.litert_engine import Engine, open_engine, runtime_version
+
+_STEP = re.compile(r"decode(?:_rows_(\d+))?(?:_(\d+))?")
 
 
 def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
@@ -84,10 +87,31 @@ def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: st
     raise CapacityError(f"The {what} has at most {max(signatures)} tokens here. Received: {length}. Shorten it")
 
 
-def decode_windows(manifest: Manifest) -> dict[int, str]:
-    """Signatures `decode_{window}`, ascending: steps that see only so many first positions, and take less time."""
-    names = [name for name in manifest.signatures if name.startswith("decode_")]
-    return {int(name.removeprefix("decode_")): name for name in sorted(names, key=lambda name: int(name[7:]))}
+def decode_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
+    """Signatures `decode`, `decode_{window}`, `decode_rows_{rows}` and `decode_rows_{rows}_{window}`.
+
+    Returns:
+        By number of rows, then by reach, both ascending: how many of a text's first positions the step sees.
+    """
+    steps: dict[int, dict[int, str]] = {}
+    for name, signature in manifest.signatures.items():
+        if found := _STEP.fullmatch(name):
+            whole = max(info.shape[2] for info in signature.inputs.values() if len(info.shape) == 4)
+            rows, window = (int(number) if number else None for number in found.groups())
+            steps.setdefault(rows or 1, {})[window or int(whole)] = name
+    return {rows: dict(sorted(names.items())) for rows, names in sorted(steps.items())}
+
+
+def rows_at_once(count: int, sizes: Iterable[int]) -> int:
+    """How many of `count` rows the next step takes, which may have more room than that.
+
+    A step of several rows reads the weights once, so that up to two and a half times the rows cost less than one step
+    for each of them.
+    """
+    sizes = sorted(sizes)
+    enough = [size for size in sizes if count <= size <= 2.5 * count]
+    filled = [size for size in sizes if size <= count]
+    return enough[0] if enough else filled[-1] if filled else sizes[0]
 
 
 def row_lengths(mask: np.ndarray) -> list[int]:
