@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
-from kerasformer.export.matrices import Group, groups, matrices, mixed, num_bytes
+from kerasformer.export.layouts import Layout, num_bytes
+from kerasformer.export.matrices import Group, groups, matrices, mixed
 from kerasformer.export.recipes import BITS, RECIPES, Recipe, Storage
 from kerasformer.export.sample import as_read, shortest
 from kerasformer.export.sensitivity import Sensitivity, Simulation, cost, sensitivities
@@ -139,11 +140,10 @@ class Workshop(Protocol):
 def choose(
     model: Any,
     references: Mapping[str, np.ndarray],
-    format: str,
+    layout: Layout,
     budget: Budget,
     workshop: Workshop,
     progress: Progress,
-    four_bit_tables: bool = True,
 ) -> Choice:
     """Finds the mix for a budget and writes it.
 
@@ -153,11 +153,10 @@ def choose(
     Args:
         model: Any model of the zoo.
         references: Of `verify.record`.
-        format: `"tflite"` or `"onnx"`.
+        layout: Of the files.
         budget: What is wanted.
         workshop: Writes and runs files.
         progress: Is told each stage.
-        four_bit_tables: The format can look up rows of int4.
     Raises:
         ExportError: no mix keeps the budget; the message has the best that was possible.
     """
@@ -165,21 +164,21 @@ def choose(
     members = groups(parts)
     if not members:
         raise ExportError("No matrix of this model is large enough to be quantized. Take quantize='none'")
-    simulation = Simulation(model, parts, format)
+    simulation = Simulation(model, parts, layout)
     trial = shortest(as_read(model, references, _TRIAL_ANSWERS), _TRIAL_TOKENS)
     found = sensitivities(
         simulation,
         members,
-        lambda group: ("int8", "int4") if four_bit_tables or not group.table else ("int8",),
+        lambda group: ("int8", "int4") if layout.four_bit_tables or not group.table else ("int8",),
         trial,
         progress=lambda done, total: progress("try each part", done, total),
     )
     search = _Search(
         budget,
-        [_recipe(mix, members, budget) for mix in frontier(members, found, format)],
+        [_recipe(mix, members, budget) for mix in frontier(members, found, layout)],
         workshop,
         progress,
-        size=lambda recipe: num_bytes(model, parts, recipe, format),
+        size=lambda recipe: num_bytes(model, parts, recipe, layout),
         simulate=lambda recipe: simulation.fidelity(recipe, as_read(model, references)),
         count=lambda recipe: dict(Counter(recipe.storage(g.parts[0].path, g.parts[0].rows, g.table) for g in members)),
     )
@@ -187,7 +186,7 @@ def choose(
     return Choice(recipe, fidelity, budget, search.looked_at(), tuple(found))
 
 
-def frontier(parts: Sequence[Group], found: Sequence[Sensitivity], format: str) -> list[Mix]:
+def frontier(parts: Sequence[Group], found: Sequence[Sensitivity], layout: Layout) -> list[Mix]:
     """Mixes from all in float32 to the smallest, each the one before with one group stored smaller.
 
     Divergences of single groups add up nearly, so of all mixes of its size each is nearly the most faithful one: the
@@ -198,12 +197,12 @@ def frontier(parts: Sequence[Group], found: Sequence[Sensitivity], format: str) 
     Args:
         parts: The groups.
         found: Their sensitivities.
-        format: Of the file, for the sizes.
+        layout: Of the files, for the sizes.
     """
     steps: list[tuple[float, str, Storage]] = []
     for group in parts:
         options: dict[Storage, tuple[int, float]] = {
-            storage: (_group_bytes(group, storage, format), 0.0) for storage in ("float32", "float16")
+            storage: (_group_bytes(group, storage, layout), 0.0) for storage in ("float32", "float16")
         }
         options |= {each.storage: (each.num_bytes, each.divergence) for each in found if each.group == group.name}
         steps += [(slope, group.name, storage) for slope, storage in _hull(options)]
@@ -230,9 +229,9 @@ def _hull(options: Mapping[Storage, tuple[int, float]]) -> list[tuple[float, Sto
     return steps
 
 
-def _group_bytes(group: Group, storage: Storage, format: str) -> int:
+def _group_bytes(group: Group, storage: Storage, layout: Layout) -> int:
     recipe = Recipe("trial", storage, storage, "dynamic", tolerance=1.0, min_agreement=0.0)
-    return sum(part.num_bytes(recipe, format) for part in group.parts)
+    return sum(layout.num_bytes(part, recipe) for part in group.parts)
 
 
 def _recipe(mix: Mix, parts: Sequence[Group], budget: Budget) -> Recipe:

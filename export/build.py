@@ -24,6 +24,7 @@ from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.auto import Budget, choose
 from kerasformer.export.calibration import calibrate
 from kerasformer.export.card import write_card
+from kerasformer.export.layouts import layout_of
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
@@ -151,11 +152,10 @@ def _write_chosen(artifact: Artifact, budget: Budget) -> tuple[dict[str, Any], F
     choice = choose(
         job.model,
         bundle.read_references(artifact.folder),
-        job.format,
+        layout_of(job.format, job.profile, job.opset),
         budget,
         artifact,
         artifact.tell,
-        four_bit_tables=job.profile != "portable",
     )
     return {**choice.recipe.to_dict(), AUTO: choice.to_dict()}, choice.fidelity
 

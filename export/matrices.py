@@ -24,13 +24,17 @@ class Matrix:
 
     Attributes:
         variable: Of the Keras model.
+        product: Texts are multiplied with it.
         table: Rows of it are looked up.
         output_first: It is `(N, K)`, a row for each output or token; otherwise `(K, N)`.
+        incremental: It is used token by token, not for whole texts alone.
     """
 
     variable: keras.Variable
+    product: bool
     table: bool
     output_first: bool
+    incremental: bool
 
     @property
     def path(self) -> str:
@@ -48,46 +52,30 @@ class Matrix:
         value = ops.convert_to_numpy(self.variable.value).astype("float32", copy=False)
         return value if self.output_first else value.T
 
-    def as_stored(self, recipe: Recipe, format: str) -> np.ndarray:
-        """The values that a runtime finds in the file, in the shape of the variable."""
-        values = _LAYOUTS[format].as_stored(self, recipe)
-        return values if self.output_first else values.T
-
-    def num_bytes(self, recipe: Recipe, format: str) -> int:
-        """Bytes in the file, scales included."""
-        return _LAYOUTS[format].num_bytes(self, recipe)
-
-
-class _Tflite:
-    """One scale a row, or a block of it."""
-
-    @staticmethod
-    def as_stored(matrix: Matrix, recipe: Recipe) -> np.ndarray:
-        from kerasformer.export import tflite_storage
-
-        form = tflite_storage.form_of(recipe, matrix.path, matrix.rows, matrix.table)
-        return tflite_storage.as_stored(matrix.value(), form)
-
-    @staticmethod
-    def num_bytes(matrix: Matrix, recipe: Recipe) -> int:
-        from kerasformer.export import tflite_storage
-
-        form = tflite_storage.form_of(recipe, matrix.path, matrix.rows, matrix.table)
-        return form.num_bytes(matrix.rows) + form.scale_bytes(matrix.rows)
-
-
-_LAYOUTS: dict[str, Any] = {"tflite": _Tflite}
+    def in_keras(self, rows: np.ndarray) -> np.ndarray:
+        """`(N, K)` in the shape of the variable."""
+        return rows if self.output_first else rows.T
 
 
 def matrices(model: Any) -> list[Matrix]:
     """Those that the model's functions use and that are large enough to be quantized, in the order of its variables."""
-    noting = _Noting()
+    inputs = as_inputs(next(one_by_one(passages(model, ["A text."]))))
+    noting, once = _Noting(), _Noting()
     with lowering(noting):
-        model(as_inputs(next(one_by_one(passages(model, ["A text."])))), training=False)
+        model(inputs, training=False)
+    if model.is_encoder_decoder and model.generates:
+        with lowering(once):
+            model.encode(inputs["input_ids"])
     return [
-        Matrix(variable, variable.path in noting.tables, noting.used[variable.path])
-        for variable in {id(v): v for v in model.variables}.values()
-        if variable.path in noting.used and prod(variable.shape) >= MIN_QUANTIZED
+        Matrix(
+            variable,
+            product=path in noting.products,
+            table=path in noting.tables,
+            output_first=noting.output_first[path],
+            incremental=model.generates and path not in once.output_first,
+        )
+        for path, variable in {v.path: v for v in model.variables}.items()
+        if path in noting.output_first and prod(variable.shape) >= MIN_QUANTIZED
     ]
 
 
@@ -95,39 +83,27 @@ class _Noting(Primitives):
     """Plain primitives that take note of the matrices they are given.
 
     Attributes:
-        used: Whether a matrix is output-first, by path.
+        output_first: Of every matrix, by its path.
+        products: Paths of those that texts are multiplied with.
         tables: Paths of those that rows are looked up in.
     """
 
     def __init__(self) -> None:
-        self.used: dict[str, bool] = {}
+        self.output_first: dict[str, bool] = {}
+        self.products: set[str] = set()
         self.tables: set[str] = set()
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """The product."""
-        self.used[kernel.path] = transposed
+        self.output_first[kernel.path] = transposed
+        self.products.add(kernel.path)
         return super().linear(x, kernel, bias, transposed=transposed)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
         """The rows."""
-        self.used[table.path] = True
+        self.output_first[table.path] = True
         self.tables.add(table.path)
         return super().embedding(table, ids)
-
-
-def num_bytes(model: Any, parts: Sequence[Matrix], recipe: Recipe, format: str) -> int:
-    """Bytes of all weights in the model's files; the graphs are extra, a few hundred kilobytes.
-
-    Args:
-        model: Whose matrices they are.
-        parts: What `matrices` found.
-        recipe: How they are stored.
-        format: `"tflite"` or `"onnx"`.
-    """
-    matrix_bytes = sum(part.num_bytes(recipe, format) for part in parts)
-    # Small matrices, and vectors.
-    rest = sum(4 * prod(v.shape) for v in model.variables if len(v.shape) == 1 or prod(v.shape) < MIN_QUANTIZED)
-    return matrix_bytes + rest
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.export.layouts import Layout
 from kerasformer.export.matrices import Group, Matrix
 from kerasformer.export.recipes import Activations, Recipe, Storage
 from kerasformer.export.sample import as_inputs, asked
@@ -63,11 +64,11 @@ class Simulation:
     Args:
         model: Any model of the zoo.
         parts: Its matrices.
-        format: Whose layouts the values come from.
+        layout: Of the files that the values would come from.
     """
 
-    def __init__(self, model: Any, parts: Sequence[Matrix], format: str) -> None:
-        self.parts, self.format = parts, format
+    def __init__(self, model: Any, parts: Sequence[Matrix], layout: Layout) -> None:
+        self.parts, self.layout = parts, layout
         self._originals = {part.path: ops.convert_to_tensor(part.variable.value) for part in parts}
         self._replaced: dict[str, tuple[Any, Tensor]] = {}
         self._rounded = {part.path: np.float32(0) for part in parts}
@@ -109,7 +110,7 @@ class Simulation:
             return
         wanted = (storage, recipe.block)
         if part.path not in self._replaced or self._replaced[part.path][0] != wanted:
-            value = np.ascontiguousarray(part.as_stored(recipe, self.format))
+            value = np.ascontiguousarray(part.in_keras(self.layout.as_stored(part, recipe)), "float32")
             self._replaced[part.path] = (wanted, ops.convert_to_tensor(value))
 
 
@@ -156,7 +157,7 @@ def sensitivities(
             layers = tuple((pattern, storage) for pattern in group.patterns)
             recipe = Recipe("trial", "float32", "float32", activations, tolerance=1.0, min_agreement=0.0, layers=layers)
             fidelity = simulation.fidelity(recipe, references)
-            size = sum(part.num_bytes(recipe, simulation.format) for part in group.parts)
+            size = sum(simulation.layout.num_bytes(part, recipe) for part in group.parts)
             found.append(Sensitivity(group.name, storage, size, cost(fidelity), fidelity.agreement))
             if progress is not None:
                 progress(len(found), total)
