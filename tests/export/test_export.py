@@ -363,11 +363,10 @@ def test_the_card_names_what_is_there(name, format, exported):
     folder = exported(name, format)
     card, manifest = (folder / "README.md").read_text(), bundle.read(folder)
     for signature_name, signature in manifest.signatures.items():
-        assert f"`{signature_name}` in `{signature.file}`" in card
-        for tensor, info in {**signature.inputs, **signature.outputs}.items():
-            layers = [part for part in tensor.replace(".", "_").split("_") if part.isdigit()]
-            if not layers or layers == ["0"]:
-                assert f"| `{tensor}` | {info.dtype} | `[{', '.join(map(str, info.shape))}]` |" in card
+        assert f"`{signature_name}`" in card and f"in `{signature.file}`" in card
+        for tensor in (*signature.inputs, *signature.outputs):
+            if not [part for part in tensor.replace(".", "_").split("_") if part.isdigit() and part != "0"]:
+                assert f"| `{tensor.removesuffix('_row_0')}` | " in card
     assert f'kf.pipeline("{manifest.info.task}"' in card
     assert f"on {manifest.fidelity['answers']} answers" in card
     code = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
@@ -445,7 +444,7 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
     content, quantize = tflite_storage.content, onnx_rounding.in_channels
     monkeypatch.setattr(tflite_storage, "content", wrong_content)
     monkeypatch.setattr(onnx_rounding, "in_channels", wrong_quantize)
-    with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of 32 answers"):
+    with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of \d+ answers"):
         kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8", lengths=LENGTHS)
     assert corrupted == [(288, 72)]
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,200 @@
+"""The card of a bundle: what it says is what the manifest says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.export import card
+from kerasformer.export.recipes import RECIPES
+from kerasformer.runtime.fidelity import Fidelity
+
+LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
+
+
+def ints(*shape: Any) -> TensorInfo:
+    return TensorInfo(shape, "int32")
+
+
+def floats(*shape: Any) -> TensorInfo:
+    return TensorInfo(shape, "float32")
+
+
+def caches(rows: int = 1) -> dict[str, TensorInfo]:
+    endings = [""] if rows == 1 else [f"_row_{row}" for row in range(rows)]
+    return {
+        f"kv_cache_{kind}_{layer}{ending}": floats(1, HEADS, CAPACITY, SIZE)
+        for layer in range(LAYERS)
+        for kind in "kv"
+        for ending in endings
+    }
+
+
+def step(rows: int = 1) -> Signature:
+    inputs = {"tokens": ints(rows, 1), "input_pos": ints(rows), **caches(rows)}
+    return Signature("model.tflite", inputs, {"logits": floats(rows, 1, 99), **caches(rows)})
+
+
+def decoder(**changes: Any) -> Manifest:
+    prefill = {
+        f"prefill_{n}": Signature("model.tflite", {"tokens": ints(1, n), "input_pos": ints(n), **caches()}, caches())
+        for n in (8, 64)
+    }
+    signatures = {
+        **prefill,
+        "decode_128": step(),
+        "decode": step(),
+        "decode_rows_4": step(4),
+        "decode_rows_8": step(8),
+    }
+    info = ModelInfo("text-generation", "gpt2")
+    known = {"capacity": CAPACITY, "recipe": RECIPES["int8"].to_dict(), "versions": {"kerasformer": "1.2"}}
+    return Manifest("tflite", info, signatures, **{**known, **changes})
+
+
+def written(folder: Path, manifest: Manifest) -> str:
+    for signature in manifest.signatures.values():
+        (folder / signature.file).parent.mkdir(exist_ok=True)
+        (folder / signature.file).write_bytes(b"x" * 2_500_000)
+    card.write_card(folder, manifest)
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_signatures_that_differ_in_sizes_share_a_table(tmp_path):
+    text = written(tmp_path, decoder())
+    tables = text.split("## Inputs and outputs")[1].split("## Kotlin")[0]
+    assert tables.count("| name | type | shape |") == 2 * 3  # takes and gives, of prefills, steps, steps of rows
+    assert "`prefill_8`, `prefill_64` in `model.tflite`; N = 8, 64 take" in tables
+    assert "| `tokens` | int32 | `[1, N]` |" in tables and "| `input_pos` | int32 | `[N]` |" in tables
+    assert "`decode_128`, `decode` in `model.tflite` take" in tables
+    assert "| `tokens` | int32 | `[1, 1]` |" in tables
+    assert "`decode_rows_4`, `decode_rows_8` in `model.tflite`; N = 4, 8 take" in tables
+    assert "| `logits` | float32 | `[N, 1, 99]` |" in tables
+    assert f"{2 * LAYERS} caches in all, one of each kind a layer |" in tables
+    assert f"{2 * LAYERS * 4} or {2 * LAYERS * 8} caches in all, one of each kind a layer and a row" in tables
+    names = set(re.findall(r"\| `(\w+)` \|", tables))
+    assert names == {"tokens", "input_pos", "logits", "kv_cache_k_0", "kv_cache_v_0"}
+
+
+def test_bytes_of_the_cache(tmp_path):
+    manifest = decoder()
+    expected = 2 * LAYERS * HEADS * CAPACITY * SIZE * 4
+    assert manifest.cache_bytes == expected
+    text = written(tmp_path, manifest)
+    assert f"{LAYERS} layers × 2 (keys, values) × {HEADS} heads × {CAPACITY} tokens × {SIZE} × 4 bytes" in text
+    assert f"takes {expected / 1e6:.2f} MB of memory" in text
+
+
+def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
+    pasts = {
+        f"past_key_values.{layer}.{part}.{kind}": floats("batch_size", HEADS, f"past_{part}_sequence_length", SIZE)
+        for layer in range(LAYERS)
+        for part in ("decoder", "encoder")
+        for kind in ("key", "value")
+    }
+    ids = TensorInfo(("batch_size", "encoder_sequence_length"), "int64")
+    signatures = {
+        "encoder_model": Signature("onnx/encoder_model_q4.onnx", {"input_ids": ids}, {"last_hidden_state": floats(1)}),
+        "decoder_model_merged": Signature(
+            "onnx/decoder_model_merged_q4.onnx", {"input_ids": ids, **pasts}, {"logits": floats(1, 1, 9)}
+        ),
+    }
+    manifest = Manifest(
+        "onnx",
+        ModelInfo("summarization", "t5", is_encoder_decoder=True),
+        signatures,
+        capacity=CAPACITY,
+        encoder_capacity=7,
+        recipe=RECIPES["int4"].to_dict(),
+        profile="ort",
+    )
+    assert manifest.cache_bytes == 2 * LAYERS * HEADS * SIZE * 4 * (CAPACITY + 7)
+    text = written(tmp_path, manifest)
+    assert f"{CAPACITY} tokens × {SIZE} × 4 bytes, and for the encoded text {LAYERS} layers" in text
+    assert "heads × 7 tokens" in text
+    assert 'dtype: "q4"' in text and "com.microsoft" in text
+    assert "| `onnx/encoder_model_q4.onnx` | 2.50 MB |" in text and "| **together** | 5.00 MB |" in text
+
+
+def test_an_encoder_has_no_cache(tmp_path):
+    ids = {"input_ids": ints(1, 32)}
+    manifest = Manifest(
+        "tflite",
+        ModelInfo("text-classification", "bert", labels=("no", "yes"), max_length=32),
+        {"forward_32": Signature("model.tflite", ids, {"logits": floats(1, 2)})},
+        recipe=RECIPES["fp16"].to_dict(),
+    )
+    assert manifest.cache_bytes == 0
+    text = written(tmp_path, manifest)
+    assert "**Memory.**" not in text
+    assert "Labels, by id: no, yes." in text and "Texts of up to 32 tokens." in text
+    assert "stores matrices as float16, and computes in float32" in text
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_says_when_to_take_it(tmp_path, name):
+    text = written(tmp_path, decoder(recipe=RECIPES[name].to_dict()))
+    assert f"`{name}`" in text
+    assert card._WHEN[name] in text
+    assert ", embedding tables as" in text if name == "int4" else ", embedding tables as" not in text
+
+
+def test_own_recipes_and_calibration(tmp_path):
+    own = replace(RECIPES["int8_static"], name="mine", layers=(("*/head/*", "float32"),)).to_dict()
+    text = written(tmp_path, decoder(recipe={**own, "calibration": {"texts": 12, "given": False}}))
+    assert "some matrices otherwise" in text
+    assert "Calibrated on 12 sentences of kerasformer" in text
+
+
+def test_fidelity_in_words(tmp_path):
+    figures = Fidelity(
+        max_error=0.02,
+        mean_error=0.001,
+        agreement=0.9876,
+        answers=1289,
+        generated=0.75,
+        scale=15.0,
+        divergence=0.00012,
+        perplexity=22.0,
+        keras_perplexity=20.0,
+        quality={"accuracy": {"keras": 0.91, "bundle": 0.905}, "rouge_l": {"keras": 0.3, "bundle": 0.31}},
+    )
+    text = written(tmp_path, decoder(fidelity=figures.to_dict()))
+    for row in (
+        "| answers compared | 1,289 |",
+        "| most probable answer is that of Keras | 98.76% |",
+        "| largest difference of a logit | 0.3 (2.00%) |",
+        "| mean difference of a logit | 0.015 (0.10%) |",
+        "| mean KL divergence from Keras | 0.00012 nats |",
+        "| freely generated tokens that are those of Keras | 75.00% |",
+        "| perplexity, Keras → bundle | 20 → 22 (+10.00%) |",
+        "| accuracy, Keras → bundle | 91.00% → 90.50% |",
+        "| rouge l, Keras → bundle | 30.00% → 31.00% |",
+    ):
+        assert row in text
+
+
+def test_older_figures_are_enough(tmp_path):
+    text = written(tmp_path, decoder(fidelity=Fidelity(0.02, 0.001, 0.9, 10).to_dict()))
+    assert "| largest difference of a logit | 0.02 of the scale (2.00%) |" in text
+    assert "KL" not in text and "perplexity" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "encoder_decoder", "expected"),
+    [
+        ("onnx/model.onnx", False, 'dtype: "fp32"'),
+        ("onnx/model_fp16.onnx", False, 'dtype: "fp16"'),
+        ("onnx/decoder_model_merged.onnx", True, 'dtype: "fp32"'),
+        ("onnx/decoder_model_merged_quantized.onnx", True, 'dtype: "q8"'),
+        ("onnx/model_int8_static.onnx", False, 'dtype: "fp32", model_file_name: "model_int8_static"'),
+        ("onnx/encoder_model_int8_static.onnx", True, None),
+    ],
+)
+def test_what_transformers_js_is_told(file, encoder_decoder, expected):
+    assert card._options(file, encoder_decoder) == expected
