@@ -127,7 +127,8 @@ def _cells(
         raise InputError(f"The table cannot be read: {error}. Received: {path}, line {reader.line_num}") from error
     if not table:
         return []
-    known = {*TEXT_COLUMNS, *LABEL_COLUMNS, *PAIR_COLUMNS, *QUESTION_COLUMNS, *wanted}
+    # Not the names of labels: a first text may well have one of them as its label.
+    known = {*TEXT_COLUMNS, *(name for name in wanted if name is not None and not name.isdigit())}
     names = [cell.strip() for cell in table[0][1]]
     if len(names) > 1 and known.intersection(names):
         table = table[1:]
