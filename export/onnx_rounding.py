@@ -117,7 +117,8 @@ def _rounded(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         scale = sign * largest * share / (high + 1)
         levels = np.clip(np.rint(blocks / scale[..., None]), -high - 1, high)
         # Of all scales with these levels, the one of least squares.
-        scale = np.einsum("...k,...k->...", blocks, levels) / np.einsum("...k,...k->...", levels, levels)
+        squares = np.maximum(np.einsum("...k,...k->...", levels, levels), 1)
+        scale = np.einsum("...k,...k->...", blocks, levels) / squares
         error = np.square(blocks - levels * scale[..., None]).sum(axis=-1)
         better = error < least
         best[better], least[better] = scale[better], error[better]

@@ -8,11 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 import onnx
+import onnxruntime
 
 from kerasformer import zoo
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.export.onnx_signatures import onnx_functions
-from kerasformer.export.recipes import recipe
+from kerasformer.export.recipes import Recipe, recipe
 from kerasformer.export.to_onnx import write_onnx
 
 TINY = {
@@ -35,11 +36,12 @@ def tiny(model_type: str, task: str | None = None, **settings: Any) -> Any:
     return model
 
 
-def write(folder: Path, model: Any, quantize: str = "none", profile: str = "ort") -> Manifest:
-    """Writes all files of a model into `folder/onnx`."""
+def write(folder: Path, model: Any, quantize: str | Recipe = "none", profile: str = "ort", **settings: Any) -> Manifest:
+    """Writes all files of a model into `folder/onnx`; `settings` are those of `write_onnx`."""
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
     functions = {f"onnx/{function.name}.onnx": function for function in onnx_functions(model)}
-    write_onnx({folder / name: f for name, f in functions.items()}, model.variables, recipe(quantize), profile=profile)
+    paths = {folder / name: f for name, f in functions.items()}
+    write_onnx(paths, model.variables, recipe(quantize), profile=profile, **settings)
     signatures = {f.name: Signature(name, f.inputs, f.outputs) for name, f in functions.items()}
     files = dict.fromkeys(functions, "0" * 64)
     capacity = 40 if model.generates else None
@@ -57,3 +59,51 @@ def padded(rows: int, length: int, side: str, seed: int = 1) -> tuple[np.ndarray
     ids = np.random.default_rng(seed).integers(2, 61, (rows, length)).astype("int32")
     real = np.arange(length)[None] >= 2 * np.arange(rows)[:, None]
     return ids, (real if side == "left" else real[:, ::-1]).astype("int32")
+
+
+def session(path: Path, **config: str) -> onnxruntime.InferenceSession:
+    """An opened file; `config` are entries of ONNX Runtime's session options, with `_` for the dots."""
+    options = onnxruntime.SessionOptions()
+    for name, value in config.items():
+        options.add_session_config_entry(name.replace("_", ".", 1), value)
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def run(path: Path, feeds: dict[str, np.ndarray], **config: str) -> dict[str, np.ndarray]:
+    """All outputs of a file."""
+    opened = session(path, **config)
+    return dict(zip([output.name for output in opened.get_outputs()], opened.run(None, feeds), strict=True))
+
+
+def feeds_of(model: Any, seed: int = 1) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """For each file, inputs as the first step gets them: a padded batch, pasts of length 0."""
+    ids, mask = padded(3, 9, "left" if model.generates and not model.is_encoder_decoder else "right", seed)
+    ids64, mask64 = ids.astype("int64"), mask.astype("int64")
+    feeds = []
+    for function in onnx_functions(model):
+        given = {
+            "input_ids": ids64,
+            "attention_mask": mask64,
+            "encoder_attention_mask": mask64,
+            "token_type_ids": ids64 % 2,
+            "position_ids": np.maximum(mask64.cumsum(axis=1) - 1, 0),
+        }
+        for name, info in function.inputs.items():
+            if name.startswith("past_key_values"):
+                given[name] = np.zeros((3, info.shape[1], 0, info.shape[3]), "float32")
+        if "encoder_hidden_states" in function.inputs:
+            given["encoder_hidden_states"] = np.asarray(model.encode(ids, mask))
+        feeds.append((function.name, {name: given[name] for name in function.inputs if name not in function.defaults}))
+    return feeds
+
+
+def expected(model: Any, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the Keras model answers, for `feeds_of` with its default seed."""
+    arrays = {name: value.astype("int32") for name, value in feeds.items() if value.dtype == np.int64}
+    if not model.is_encoder_decoder:
+        return {name: np.asarray(value) for name, value in model.named(model(arrays)).items()}
+    if "encoder_hidden_states" not in feeds:
+        return {"last_hidden_state": np.asarray(model.encode(arrays["input_ids"], arrays["attention_mask"]))}
+    ids, mask = padded(3, 9, "right")
+    inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": arrays["input_ids"]}
+    return {"logits": np.asarray(model(inputs))}

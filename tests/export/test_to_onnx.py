@@ -16,12 +16,11 @@ from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export import onnx_files, recipes
 from kerasformer.export.functions import Function
-from kerasformer.export.onnx_rounding import in_blocks
 from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import recipe
 from kerasformer.export.to_onnx import write_onnx
 from tests.export import onnx_bundles
-from tests.export.onnx_bundles import load, padded, tiny
+from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny
 
 write = partial(onnx_bundles.write, profile="portable")
 
@@ -45,48 +44,6 @@ def written(request, tmp_path_factory):
     for quantize in ("none", "int8"):
         write(folder / quantize, model, quantize)
     return model, folder
-
-
-def session(path) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
-def run(path, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    opened = session(path)
-    return dict(zip([output.name for output in opened.get_outputs()], opened.run(None, feeds), strict=True))
-
-
-def feeds_of(model, seed: int = 1) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """For each file, inputs as the first step gets them: a padded batch, pasts of length 0."""
-    ids, mask = padded(3, 9, "left" if model.generates and not model.is_encoder_decoder else "right", seed)
-    ids64, mask64 = ids.astype("int64"), mask.astype("int64")
-    feeds = []
-    for function in onnx_functions(model):
-        given = {
-            "input_ids": ids64,
-            "attention_mask": mask64,
-            "encoder_attention_mask": mask64,
-            "token_type_ids": ids64 % 2,
-            "position_ids": np.maximum(mask64.cumsum(axis=1) - 1, 0),
-        }
-        for name, info in function.inputs.items():
-            if name.startswith("past_key_values"):
-                given[name] = np.zeros((3, info.shape[1], 0, info.shape[3]), "float32")
-        if "encoder_hidden_states" in function.inputs:
-            given["encoder_hidden_states"] = np.asarray(model.encode(ids, mask))
-        feeds.append((function.name, {name: given[name] for name in function.inputs}))
-    return feeds
-
-
-def expected(model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    arrays = {name: value.astype("int32") for name, value in feeds.items() if value.dtype == np.int64}
-    if not model.is_encoder_decoder:
-        return {name: np.asarray(value) for name, value in model.named(model(arrays)).items()}
-    if "encoder_hidden_states" not in feeds:
-        return {"last_hidden_state": np.asarray(model.encode(arrays["input_ids"], arrays["attention_mask"]))}
-    ids, mask = padded(3, 9, "right")
-    inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": arrays["input_ids"]}
-    return {"logits": np.asarray(model(inputs))}
 
 
 def test_answers_are_those_of_keras(written):
@@ -283,16 +240,3 @@ def test_a_model_in_half_precision_is_refused(tmp_path):
     (function,) = onnx_functions(model)
     with pytest.raises(ExportError, match="computed in float32.*float16.*dtype='float32'"):
         write_onnx({tmp_path / "m.onnx": function}, model.variables, recipe("none"))
-
-
-@pytest.mark.parametrize("columns", [5, 48, 64, 100])
-def test_quantized_blocks_keep_every_value_to_half_a_step(columns):
-    matrix = np.random.default_rng(0).normal(size=(7, columns)).astype("float32")
-    matrix[3] = 0
-    matrix[4, 2] = 100  # harms its block alone
-    data, scales = in_blocks(matrix, 8, 32)
-    restored = ((data.astype("float32") - 128) * scales[..., None]).reshape(7, -1)
-    steps = np.repeat(scales, 32, axis=1)
-    assert data.dtype == np.uint8
-    assert (np.abs(restored[:, :columns] - matrix) <= 0.501 * steps[:, :columns]).all()
-    assert (restored[:, columns:] == 0).all() and (restored[3] == 0).all()

@@ -1,0 +1,213 @@
+"""Each recipe in each profile, in ONNX Runtime: the stored values are close to Keras', the answers those of the stored
+values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from keras import ops
+from onnx import TensorProto, numpy_helper
+
+from kerasformer.errors import ExportError
+from kerasformer.export import recipes
+from kerasformer.export.calibration import Calibration, Ranges
+from kerasformer.export.onnx_signatures import onnx_functions
+from kerasformer.export.recipes import RECIPES, Recipe, recipe
+from kerasformer.layers.primitives import Primitives, lowering
+from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny, write
+
+MODELS = {"bert-text-classification": ("bert", "text-classification"), "gpt2": ("gpt2", None), "t5": ("t5", None)}
+PROFILES = ("ort", "portable")
+# Of a stored matrix, by root mean square: half of the last bit of float16, of 8 bits, of 4 bits.
+STORED = {"float32": 0, "float16": 3e-4, "int8": 0.012, "int4": 0.13}
+# Of answers from the stored values, by root mean square: the order of sums alone, or 8 bits of all that is multiplied.
+ANSWERS = {"float": 1e-5, "dynamic": 0.05, "static": 0.15}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_matrices_too():
+    """The models of these tests are smaller than what is worth quantizing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipes, "MIN_QUANTIZED", 0)
+        yield
+
+
+class Observer(Primitives):
+    """Measures what is multiplied."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[str, Ranges] = {}
+
+    def linear(self, x, kernel, bias=None, *, transposed=False):
+        y = super().linear(x, kernel, bias, transposed=transposed)
+        if not hasattr(x, "numpy"):  # Keras computes shapes before its first call
+            return y
+        low, high = float(ops.min(x)), float(ops.max(x))
+        if kernel.path in self.ranges:
+            low, high = min(low, self.ranges[kernel.path].input[0]), max(high, self.ranges[kernel.path].input[1])
+        self.ranges[kernel.path] = Ranges((low, high), (float(ops.min(y)), float(ops.max(y))))
+        return y
+
+
+def calibrated(model) -> Calibration:
+    observer = Observer()
+    with lowering(observer):
+        for _, feeds in feeds_of(model):
+            expected(model, feeds)
+    return observer.ranges
+
+
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+def measured(request):
+    """A model, and the ranges of its products."""
+    model = tiny(*request.param, num_layers=1)
+    return model, calibrated(model)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("quantize", RECIPES)
+def test_answers_are_those_of_the_stored_values(tmp_path, measured, quantize, profile):
+    model, ranges = measured
+    opset = 21 if (quantize, profile) == ("int4", "portable") else None
+    write(tmp_path, model, quantize, profile, opset=opset, calibration=ranges)
+    before = {variable.path: ops.convert_to_numpy(variable) for variable in model.variables}
+    graphs = [load(tmp_path, function.name).graph for function in onnx_functions(model)]
+    stored = {path: value for graph in graphs for path, value in values(graph, model).items()}
+    tables = {t.name.removesuffix(".scale") for g in graphs for t in g.initializer if "tokens/embeddings" in t.name}
+    assert len(tables) == 1, "look-up, projection and both files of an encoder-decoder share the table"
+    try:
+        for variable in model.trainable_variables:
+            value, kind = stored[variable.path], "embeddings" in variable.path
+            storage = recipe(quantize).storage(variable.path, variable.shape, kind)
+            assert error(value, before[variable.path]) <= STORED[storage]
+            variable.assign(value)
+        feeds = feeds_of(model)
+        answers = [expected(model, given) for _, given in feeds]
+    finally:
+        for variable in model.variables:
+            variable.assign(before[variable.path])
+    # Left to itself, ONNX Runtime multiplies dequantized matrices with 8 bits.
+    widened = recipe(quantize).activations == "float"
+    config = {"session_disable_quant_qdq": "1"} if widened else {}
+    tolerance = ANSWERS[recipe(quantize).activations]
+    for (name, given), want in zip(feeds, answers, strict=True):
+        got = run(tmp_path / "onnx" / f"{name}.onnx", given, **config)
+        for output, value in want.items():
+            real = given["attention_mask"] == 1 if "position_ids" in given else slice(None)
+            assert error(got[output][real], value[real]) < tolerance
+
+
+def error(got: np.ndarray, want: np.ndarray) -> float:
+    return float(np.sqrt(np.square(got - want).sum() / max(np.square(want).sum(), 1e-12)))
+
+
+def values(graph: onnx.GraphProto, model) -> dict[str, np.ndarray]:
+    """What a file holds of each variable, in the shape that it has in Keras."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    found = {}
+    for name, tensor in tensors.items():
+        base, dot, form = name.rpartition(".")
+        paths, form = (base.split("+"), form) if dot else (name.split("+"), "")
+        if form == "scale" or paths[0] not in shapes:
+            continue
+        scale = numpy_helper.to_array(tensors[f"{name}.scale"]) if "int" in form else None
+        matrix = dequantized(tensor, form, scale)
+        tables = [path.endswith("embeddings") for path in paths]
+        if form.startswith("uint") and not any(tables):
+            matrix = matrix.T
+        elif "int" in form and any(tables) and form != "int8_rows" and not form.startswith("uint"):
+            matrix = matrix.T
+        start = 0
+        for path in paths:
+            width = shapes[path][-1]
+            part = matrix[..., start : start + width]
+            found[path] = part[: shapes[path][0]] if part.ndim == 2 else part
+            start += width
+    return found
+
+
+def dequantized(tensor: TensorProto, form: str, scale: np.ndarray | None) -> np.ndarray:
+    """float32; `(N, K)` of blocks, which may be longer than the rows, otherwise as the tensor lies."""
+    data = numpy_helper.to_array(tensor)
+    if scale is None:
+        return data.astype("float32")
+    kind, _, block = form.partition("_")
+    if kind.startswith("uint"):
+        bits = int(kind[4:])
+        if bits == 4:
+            data = np.stack([data & 15, data >> 4], axis=-1).reshape(*scale.shape, -1)
+        return ((data.astype("float32") - (1 << (bits - 1))) * scale[..., None]).reshape(len(data), -1)
+    data = data.astype("float32")
+    if block == "rows":
+        return data * scale[:, None]
+    if block.isdigit():
+        return data * np.repeat(scale, int(block), axis=0)[: len(data)]
+    return data * scale
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("model_type", ["bert", "gpt2"])
+def test_int8_answers_do_not_depend_on_neighbours(tmp_path, model_type, profile):
+    model = tiny(model_type, num_layers=1)
+    write(tmp_path, model, "int8", profile)
+    opened = session(tmp_path / "onnx" / "model.onnx")
+    (_, feeds), *_ = feeds_of(model)
+    wanted = opened.get_outputs()[0].name
+    together = opened.run([wanted], feeds)[0]
+    for row in range(3):
+        real = feeds["attention_mask"][row] == 1
+        alone = {
+            name: value[row : row + 1] if value.ndim == 4 else value[row : row + 1, real]
+            for name, value in feeds.items()
+        }
+        np.testing.assert_allclose(opened.run([wanted], alone)[0][0], together[row, real], atol=1e-5)
+
+
+def test_layers_of_a_recipe_are_stored_their_own_way(tmp_path):
+    """Also where a product of several kernels has more than one storage."""
+    model = tiny("bert", "text-classification")
+    kernels = [v.path for v in model.variables if "layer_0" in v.path and "attention" in v.path and len(v.shape) == 2]
+    layers = ((kernels[0], "float32"), (kernels[1], "int4"), ("*/layer_1/*", "float16"))
+    mixed = Recipe("mixed", "int8", "int8", "dynamic", tolerance=1, min_agreement=0, layers=layers)
+    write(tmp_path, model, mixed)
+    graph = load(tmp_path).graph
+    names = {tensor.name for tensor in graph.initializer}
+    assert {kernels[0], f"{kernels[1]}.uint4_32"} <= names
+    assert not any("layer_1" in name and "int8" in name for name in names)
+    (name, feeds), *_ = feeds_of(model)
+    got, (want,) = run(tmp_path / "onnx" / f"{name}.onnx", feeds), expected(model, feeds).values()
+    assert error(got["logits"], want) < 0.2
+
+
+def test_four_bit_tables(tmp_path):
+    model = tiny("gpt2", hidden_dim=40, num_layers=1)
+    small = Recipe("small", "int4", "int4", "dynamic", tolerance=1, min_agreement=0, block=16)
+    write(tmp_path, model, small)
+    (name, feeds), *_ = feeds_of(model)
+    stored = values(load(tmp_path).graph, model)
+    assert all(stored[v.path].shape == tuple(v.shape) for v in model.trainable_variables)
+    for variable in model.trainable_variables:
+        variable.assign(stored[variable.path])
+    got, (want,) = run(tmp_path / "onnx" / f"{name}.onnx", feeds), expected(model, feeds).values()
+    real = feeds["attention_mask"] == 1
+    assert error(got["logits"][real], want[real]) < ANSWERS["dynamic"]
+
+
+def test_ranges_that_are_missing_are_named(tmp_path, measured):
+    model, ranges = measured
+    path = next(path for path in ranges if "layer_0" in path)
+    ranges = {other: value for other, value in ranges.items() if other != path}
+    with pytest.raises(ExportError, match=f"Received none for: .*{path}.*Calibrate"):
+        write(tmp_path, model, "int8_static", calibration=ranges)
+    assert not list((tmp_path / "onnx").iterdir())
+
+
+def test_a_value_beyond_float16_is_refused(tmp_path):
+    model = tiny("bert", "text-classification")
+    kernel = next(v for v in model.trainable_variables if v.path.endswith("kernel") and "layer_0" in v.path)
+    kernel.assign(ops.convert_to_numpy(kernel) + 1e6)
+    with pytest.raises(ExportError, match=r"65504. Received: 1e\+06 in .*layer_0.*`layers`"):
+        write(tmp_path, model, "fp16")
