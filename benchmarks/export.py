@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import forget_peak, peak_mb, quiet_environment
+from benchmarks.quiet import quiet_environment
+from kerasformer.bench.memory import forget_peak, peak_mb
 
 LOOSE = 0.5
 """Least agreement at int8: the best of fifty thousand random logits is hardly better than the next."""

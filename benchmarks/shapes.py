@@ -6,23 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from kerasformer.bench.question import Question
+from kerasformer.bench.rounds import Work
 
-
-@dataclass(frozen=True)
-class Case:
-    """One question of a batch of 1.
-
-    Attributes:
-        read: Tokens of the input.
-        write: Tokens to generate, exactly; 0 for an encoder.
-    """
-
-    read: int
-    write: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.read} tokens in, {self.write} out" if self.write else f"{self.read} tokens"
+VOCABULARY = 30000
+"""Ids of the questions are below this; it fits into every shape."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +20,46 @@ class Shape:
     Attributes:
         title: As it stands in tables.
         kind: Name of its class in `transformers`, whose configuration's defaults are the shape.
-        cases: What it is asked.
+        questions: What it is asked.
         settings: Fields of its configuration, by Hugging Face's names.
     """
 
     title: str
     kind: str
-    cases: tuple[Case, ...]
+    questions: tuple[Question, ...]
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def inputs(self, case: Case) -> np.ndarray:
-        """The same int32 ids `(1, T)` for every candidate; above those that vocabularies keep for special tokens."""
-        return np.random.default_rng(0).integers(300, 30000, (1, case.read), "int32")
+    @property
+    def generates(self) -> bool:
+        """Whether it writes tokens."""
+        return bool(self.questions[0].write)
+
+    @property
+    def works(self) -> list[Work]:
+        """Each question as a work of its own."""
+        return [Work(f"{self.title}, {described(question)}", (question,)) for question in self.questions]
+
+
+def described(question: Question) -> str:
+    """A question in words."""
+    words = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read} tokens"
+    return words if question.batch == 1 else f"{words}, batch {question.batch}"
 
 
 SHAPES = {
-    "gpt2": Shape("GPT-2 124M", "GPT2LMHeadModel", (Case(32, 128),)),
+    "gpt2": Shape("GPT-2 124M", "GPT2LMHeadModel", (Question(32, 128), Question(32, 64, batch=8))),
     "t5": Shape(
-        "T5-small", "T5ForConditionalGeneration", (Case(64, 64),), {"decoder_start_token_id": 0, "dropout_rate": 0.0}
+        "T5-small",
+        "T5ForConditionalGeneration",
+        (Question(64, 64),),
+        {"decoder_start_token_id": 0, "dropout_rate": 0.0},
     ),
-    "bert": Shape("BERT-base", "BertForSequenceClassification", (Case(128), Case(16))),
+    "bert": Shape("BERT-base", "BertForSequenceClassification", (Question(128), Question(16))),
     "tiny": Shape(  # to try the scripts
-        "GPT-2, tiny", "GPT2LMHeadModel", (Case(32, 32),), {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 256}
+        "GPT-2, tiny",
+        "GPT2LMHeadModel",
+        (Question(32, 32),),
+        {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 256},
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", column
                     axis.set_axis_off()
             figure.suptitle(title, fontsize=13, fontweight="bold")
             if note:
-                figure.supxlabel(note, fontsize=8, color="#656d76")
+                figure.supxlabel(textwrap.fill(note, int(15 * size[0])), fontsize=8, color="#656d76")
             temporary = path.with_name(f".{path.stem}.new{path.suffix}")
             figure.savefig(temporary, dpi=150, facecolor="white", metadata={"Date": None} if _is_svg(path) else None)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kerasformer.bench.figures import Percentiles, SubjectFigures, WorkFigures
@@ -32,9 +32,9 @@ def work_table(title: str, subjects: Sequence[SubjectFigures]) -> Table:
     """Speeds of all subjects at one work."""
     rows = [(one, own) for one in subjects for own in one.works if own.work == title]
     writes = any(own.first_token_ms or own.decode_tokens_s for _, own in rows)
-    heads = ["source", "engine", "ms, best", "median", *(_WRITING if writes else _READING)]
+    heads = ["source", "engine", "ms, best", "ms, median", *(_WRITING if writes else _READING)]
     if any(own.ratio for _, own in rows):
-        heads += ["× the first, best", "median"]
+        heads += ["× the first, best", "× the first, median"]
     return title, heads, [[one.name, one.engine, *_speeds(own, writes)] for one, own in rows]
 
 
@@ -58,14 +58,15 @@ def note(report: Report) -> str:
     return f"{host['cpu']}, {host['cpus']} CPUs, {threads} threads, {settings['rounds']} rounds; {packages}"
 
 
-def markdown(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown, under a heading."""
     lines = [heads, ["---"] * len(heads), *rows]
     return f"### {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-_WRITING = ["tokens/s", "prefill tokens/s", "decode tokens/s", "first token ms, p50", "ms per token, p50", "p90", "p99"]
-_READING = ["tokens/s", "p50", "p90", "p99"]
+_WRITING = ["tokens/s", "prefill tokens/s", "decode tokens/s", "first token ms"]
+_WRITING += ["token ms, p50", "p90", "p99"]
+_READING = ["tokens/s", "ms, p50", "p90", "p99"]
 
 
 def _speeds(own: WorkFigures, writes: bool) -> list[str]:

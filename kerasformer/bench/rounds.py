@@ -1,4 +1,4 @@
-"""The measuring loop: in each round every subject answers once, so that a busy moment of the machine meets all alike."""
+"""The measuring loop: every subject answers once in each round; a busy moment of the machine meets all alike."""
 
 from __future__ import annotations
 

@@ -199,7 +199,8 @@ def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | N
             raise CapacityError(
                 f"One of the models holds {of.longest} tokens"
                 + (f" and writes {of.longest_answer}" if of.longest_answer else ", prompt and answer together")
-                + f". Received: prompt_length={read}, new_tokens={write}. Ask for less, or export with a larger capacity"
+                + f". Received: prompt_length={read}, new_tokens={write}. "
+                "Ask for less, or export with a larger capacity"
             )
     return read, write
 

@@ -1,0 +1,120 @@
+"""KerasHub on TensorFlow, compiled with XLA; and its own export to LiteRT, of an encoder.
+
+Its weights are its own random ones, in the same shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.catalogue import Place
+from benchmarks.peers.fixed_lengths import FixedLengths
+from benchmarks.shapes import VOCABULARY, Shape
+from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.bench.sources import limit_tensorflow, size_mb
+
+
+class Model:
+    """A model of KerasHub, or its exported files."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._exported = "litert" in place.variant
+
+    def prepare(self) -> None:
+        """Exports one file for each length: their shapes are fixed."""
+        if not self._exported:
+            return
+        import tensorflow as tf
+
+        settings = {"optimizations": [tf.lite.Optimize.DEFAULT]} if self._place.variant.endswith("int8") else {}
+        model = _BUILDERS[self._place.shape.kind](self._place.shape)
+        for question in self._place.shape.questions:
+            specs = {name: tf.TensorSpec((1, question.read), "int32", name=name) for name in _inputs(np.zeros((1, 1)))}
+            path = self._place.folder / f"{question.read}.tflite"
+            model.export(str(path), format="litert", input_signature=[specs], verbose=False, **settings)
+
+    def import_runtime(self) -> None:
+        """See `Subject.import_runtime`."""
+        if self._exported:
+            import ai_edge_litert.compiled_model  # noqa: F401
+        else:
+            import keras_hub.models  # noqa: F401
+
+    def load(self, threads: int | None) -> Facts:
+        """See `Subject.load`."""
+        shape = self._place.shape
+        if self._exported:
+            self._files = FixedLengths(self._place.folder, threads)
+            # One file would be shipped.
+            size = max(path.stat().st_size for path in self._place.folder.glob("*.tflite")) / 1e6
+            return Facts("litert", shape.kind, shape.generates, size_mb=size)
+        if threads is not None:
+            limit_tensorflow(threads)
+        self._model = _BUILDERS[shape.kind](shape)
+        settings = {"sampler": "greedy"} if shape.generates else {}
+        self._model.compile(jit_compile=True, **settings)
+        return Facts("keras", shape.kind, shape.generates, size_mb=size_mb(Path(self._place.checkpoint)))
+
+    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+        """See `Subject.answer`; nothing tells when a token is there."""
+        ids = question.ids(VOCABULARY)
+        if self._exported:
+            self._files.run(_inputs(ids))
+            return Tokens(ids.size, 0)
+        if not question.write:
+            self._model.predict_on_batch(_inputs(ids))
+            return Tokens(ids.size, 0)
+        ones, width = np.ones_like(ids), ((0, 0), (0, question.write))
+        if "T5" in self._place.shape.kind:
+            inputs = {
+                "encoder_token_ids": ids,
+                "encoder_padding_mask": ones,
+                "decoder_token_ids": np.zeros((len(ids), 1 + question.write), "int32"),
+                "decoder_padding_mask": np.pad(np.ones((len(ids), 1), "int32"), width),
+            }
+            written = self._model.generate(inputs, stop_token_ids=None)["decoder_token_ids"]
+            return Tokens(ids.size, len(ids) * (written.shape[1] - 1))
+        inputs = {"token_ids": np.pad(ids, width), "padding_mask": np.pad(ones, width)}
+        written = self._model.generate(inputs, stop_token_ids=None)["token_ids"]
+        return Tokens(ids.size, len(ids) * (written.shape[1] - question.read))
+
+
+def _inputs(ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Of BERT."""
+    return {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+
+
+def _gpt2(shape: Shape) -> Any:
+    from keras_hub import models
+
+    size = {"n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024} | shape.settings
+    width = size["n_embd"]
+    backbone = models.GPT2Backbone(
+        50257, size["n_layer"], size["n_head"], width, 4 * width, max_sequence_length=size["n_positions"]
+    )
+    return models.GPT2CausalLM(backbone, preprocessor=None)
+
+
+def _t5(shape: Shape) -> Any:
+    from keras_hub import models
+
+    backbone = models.T5Backbone(32128, 6, 8, 512, 2048, key_value_dim=64, use_gated_activation=False)
+    return models.T5Seq2SeqLM(backbone, preprocessor=None)
+
+
+def _bert(shape: Shape) -> Any:
+    from keras_hub import models
+
+    return models.BertTextClassifier(models.BertBackbone(30522, 12, 12, 768, 3072), num_classes=2, preprocessor=None)
+
+
+_BUILDERS: dict[str, Callable[[Shape], Any]] = {
+    "GPT2LMHeadModel": _gpt2,
+    "T5ForConditionalGeneration": _t5,
+    "BertForSequenceClassification": _bert,
+}

@@ -1,0 +1,108 @@
+"""CTranslate2, float32 and int8: its generator, its translator, its encoder (which has no head of a classifier)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.peers.catalogue import Place
+from benchmarks.shapes import VOCABULARY
+from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.bench.sources import size_mb
+
+_KINDS = {
+    "GPT2LMHeadModel": "Generator",
+    "T5ForConditionalGeneration": "Translator",
+    "BertForSequenceClassification": "Encoder",
+}
+
+
+class Model:
+    """A model of CTranslate2."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def prepare(self) -> None:
+        """Converts the checkpoint; its vocabulary is that of the ids as words."""
+        from ctranslate2.converters import TransformersConverter
+
+        source = self._place.folder.with_name(f"{self._place.folder.name}-source")
+        shutil.copytree(self._place.checkpoint, source, dirs_exist_ok=True)
+        try:
+            _write_tokenizer(source)
+            converter = TransformersConverter(str(source))
+            quantization = "int8" if self._place.variant.endswith("int8") else "float32"
+            converter.convert(str(self._place.folder), quantization=quantization, force=True)
+        finally:
+            shutil.rmtree(source)
+
+    def import_runtime(self) -> None:
+        """See `Subject.import_runtime`."""
+        import ctranslate2  # noqa: F401
+
+    def load(self, threads: int | None) -> Facts:
+        """See `Subject.load`."""
+        import ctranslate2
+
+        folder, shape = self._place.folder, self._place.shape
+        kind = getattr(ctranslate2, _KINDS[shape.kind])
+        compute = "int8" if self._place.variant.endswith("int8") else "float32"
+        self._model: Any = kind(str(folder), device="cpu", compute_type=compute, intra_threads=threads or 0)
+        return Facts("ctranslate2", shape.kind, shape.generates, size_mb=size_mb(folder))
+
+    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+        """See `Subject.answer`."""
+        import numpy as np
+
+        ids = question.ids(VOCABULARY)
+        if not question.write:
+            output = self._model.forward_batch(ids.tolist())
+            np.array(output.last_hidden_state)  # as NumPy sees it, like every other answer
+            return Tokens(ids.size, 0)
+        words = [[_word(token) for token in row] for row in ids.tolist()]
+        last = question.batch - 1
+
+        def step(result: Any) -> bool:
+            if result.batch_id == last:
+                told()
+            return False
+
+        if "T5" in self._place.shape.kind:
+            results = self._model.translate_batch(
+                words,
+                beam_size=1,
+                max_decoding_length=question.write,
+                min_decoding_length=question.write,
+                callback=step,
+            )
+            written = [len(result.hypotheses[0]) for result in results]
+        else:
+            results = self._model.generate_batch(
+                words,
+                sampling_topk=1,
+                max_length=question.write,
+                min_length=question.write,
+                include_prompt_in_result=False,
+                callback=step,
+            )
+            written = [len(result.sequences_ids[0]) for result in results]
+        return Tokens(ids.size, sum(written))
+
+
+def _word(token: int) -> str:
+    return f"w{token}"
+
+
+def _write_tokenizer(folder: Any) -> None:
+    """The converter wants a tokenizer, and the checkpoint has none."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import AutoConfig, PreTrainedTokenizerFast
+
+    size = AutoConfig.from_pretrained(folder).vocab_size
+    words = {_word(token): token for token in range(size)}
+    special = {"unk_token": _word(2), "bos_token": _word(1), "eos_token": _word(1), "pad_token": _word(0)}
+    backend = Tokenizer(WordLevel(words, unk_token=special["unk_token"]))
+    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(folder)

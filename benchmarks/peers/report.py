@@ -1,0 +1,126 @@
+"""The figures as Markdown, as JSON and as bars."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.catalogue import LIBRARIES, OURS, title_of
+from benchmarks.shapes import SHAPES
+from kerasformer.bench.figures import SubjectFigures, WorkFigures
+from kerasformer.bench.machine import machine, versions
+from kerasformer.bench.picture import Bar, Panel, draw
+from kerasformer.bench.report import markdown
+from kerasformer.errors import MissingExtraError
+
+
+class Results:
+    """All that a run has measured so far.
+
+    Args:
+        rounds: Answers of each variant to each question.
+        threads: CPU threads of each.
+    """
+
+    def __init__(self, rounds: int, threads: int) -> None:
+        self._head = {"machine": machine(), "versions": versions(), "rounds": rounds, "threads": threads}
+        self._figures: dict[str, list[SubjectFigures]] = {}
+        self._failures: dict[str, dict[str, str]] = {}
+
+    def add(self, shape: str, figures: list[SubjectFigures], failures: dict[str, str]) -> None:
+        """What `running.run` gave for a shape."""
+        self._figures[shape], self._failures[shape] = figures, failures
+
+    def write(self, folder: Path) -> None:
+        """`peers.json`, `peers.md`, and `peers.png` and `.svg` where matplotlib is installed."""
+        shapes = {
+            shape: {"subjects": [asdict(one) for one in figures], "failures": self._failures[shape]}
+            for shape, figures in self._figures.items()
+        }
+        content = {"format_version": 1, **self._head, "peers": _requirements(), "shapes": shapes}
+        (folder / "peers.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (folder / "peers.md").write_text(self._markdown(), encoding="utf-8")
+        panels = self._panels()
+        try:
+            for ending in (".png", ".svg"):
+                if panels:
+                    draw("Beside other libraries", panels, folder / f"peers{ending}", self._note())
+        except MissingExtraError as error:
+            (folder / "no-picture.txt").write_text(f"{error}\n", encoding="utf-8")
+
+    def _note(self) -> str:
+        host = self._head["machine"]
+        return (
+            f"{host['cpu']}, {self._head['threads']} threads, random weights, greedy, the best of "
+            f"{self._head['rounds']} rounds in turn. × transformers in brackets"
+        )
+
+    def _markdown(self) -> str:
+        host = self._head["machine"]
+        ours = ", ".join(f"{name} {version}" for name, version in self._head["versions"].items())
+        theirs = "; ".join(f"{name}: {', '.join(packages)}" for name, packages in _requirements().items())
+        rounds = f"{self._head['threads']} threads, {self._head['rounds']} rounds"
+        parts = [f"{host['cpu']}, {rounds}, {host['system']}; {ours}. Peers: {theirs}.\n"]
+        for shape, figures in self._figures.items():
+            for index, work in enumerate(SHAPES[shape].works):
+                rows = [_speeds(one, one.works[index], SHAPES[shape].generates) for one in figures]
+                parts.append(markdown(work.title, _SPEED_HEADS[SHAPES[shape].generates], rows))
+            parts.append(
+                markdown(f"{SHAPES[shape].title}, opening, memory and size", _SIZE_HEADS, map(_sizes, figures))
+            )
+            for name, reason in self._failures[shape].items():
+                parts.append(f"- {title_of(name)} could not: {reason}")
+            parts.append("")
+        return "\n".join(parts)
+
+    def _panels(self) -> list[Panel]:
+        """The first work of each shape: that is what a README has room for."""
+        panels = []
+        for shape, figures in self._figures.items():
+            writes = SHAPES[shape].generates
+            bars = [
+                Bar(title_of(one.name), value, f"{value:,.0f}  ({_best(one.works[0])}×)", one.name in OURS)
+                for one in figures
+                for value in [one.works[0].best_tokens_s if writes else 1000 * one.works[0].best_s]
+            ]
+            bars.sort(key=lambda bar: -bar.value if writes else bar.value)
+            unit = "new tokens/s, prompt included (more is better)" if writes else "ms (less is better)"
+            if bars:
+                panels.append(Panel(SHAPES[shape].works[0].title, unit, tuple(bars)))
+        return panels
+
+
+_SPEED_HEADS = {
+    True: [
+        *["", "tokens/s, best", "median", "× transformers, best", "median"],
+        *["decode tokens/s", "first token ms", "token ms, p50", "p90", "p99"],
+    ],
+    False: ["", "ms, best", "median", "× transformers, best", "median", "ms, p50", "p90", "p99"],
+}
+_SIZE_HEADS = ["", "import s", "load s", "load to first token s", "peak MB", "peak beyond the import MB", "file MB"]
+
+
+def _speeds(one: SubjectFigures, own: WorkFigures, writes: bool) -> list[str]:
+    ratios = ["–", "–"] if own.ratio is None else [f"{own.ratio.best:.2f}", f"{own.ratio.median:.2f}"]
+    latency = [f"{ms:.1f}" for ms in (own.latency_ms.p50, own.latency_ms.p90, own.latency_ms.p99)]
+    if not writes:
+        return [title_of(one.name), f"{1000 * own.best_s:.1f}", f"{1000 * own.median_s:.1f}", *ratios, *latency]
+    speeds = [f"{own.best_tokens_s:.1f}", f"{own.tokens_s:.1f}"]
+    decode = "–" if own.decode_tokens_s is None else f"{own.decode_tokens_s:.1f}"
+    first = "–" if own.first_token_ms is None else f"{own.first_token_ms.p50:.0f}"
+    return [title_of(one.name), *speeds, *ratios, decode, first, *(latency if own.latency_of == "token" else ["–"] * 3)]
+
+
+def _sizes(one: SubjectFigures) -> list[str]:
+    times = [f"{seconds:.2f}" for seconds in (one.import_s, one.load_s, one.first_token_s)]
+    return [title_of(one.name), *times, f"{one.peak_mb:.0f}", f"{one.model_mb:.0f}", f"{one.size_mb:.0f}"]
+
+
+def _best(own: WorkFigures) -> str:
+    return "–" if own.ratio is None else f"{own.ratio.best:.1f}"
+
+
+def _requirements() -> dict[str, Any]:
+    return {name: library.requirements for name, library in LIBRARIES.items()}

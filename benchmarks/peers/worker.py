@@ -1,0 +1,25 @@
+"""A peer's own process: `python -m benchmarks.peers.worker prepare|serve VARIANT SHAPE CHECKPOINT FOLDER [THREADS]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.peers.catalogue import LIBRARIES, Place, library_of
+from benchmarks.shapes import SHAPES
+from kerasformer.bench.worker import own_replies, serve
+
+
+def main() -> None:
+    """Prepares the files of a variant, or answers with them."""
+    replies = own_replies()
+    work, variant, shape, checkpoint, folder, *threads = sys.argv[1:]
+    peer = LIBRARIES[library_of(variant)].model(Place(variant, SHAPES[shape], Path(checkpoint), Path(folder)))
+    if work == "prepare":
+        peer.prepare()
+    else:
+        serve(peer, int(threads[0]) if threads else None, sys.stdin, replies)
+
+
+if __name__ == "__main__":
+    main()
