@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kerasformer import __version__, bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature
@@ -58,6 +59,7 @@ class Artifact:
 
     def __init__(self, job: Job, name: str, folder: Path, tell: Progress) -> None:
         self.job, self.folder, self.tell = job, folder, tell
+        self._converted: dict[Any, Any] = {}
         if job.format == "tflite":
             self._functions = tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
             self._files = dict.fromkeys((function.name for function in self._functions), _TFLITE)
@@ -84,7 +86,8 @@ class Artifact:
     def write(self, recipe: Recipe, calibration: Calibration | None = None) -> int:
         """Writes the model files; returns their bytes."""
         self._remove()
-        self.tell("trace and convert", 0, 0)
+        if not self._converted:
+            self.tell("trace and convert", 0, 0)
         if self.job.format == "tflite":
             self._write_tflite(recipe, calibration)
         else:
@@ -120,7 +123,13 @@ class Artifact:
         from kerasformer.export.to_tflite import write_tflite
 
         write_tflite(
-            self._functions, self.job.model.variables, recipe, self.folder / _TFLITE, calibration, self._weights_written
+            self._functions,
+            self.job.model.variables,
+            recipe,
+            self.folder / _TFLITE,
+            calibration,
+            self._weights_written,
+            self._converted,
         )
 
     def _write_onnx(self, recipe: Recipe, calibration: Calibration | None) -> None:
@@ -135,6 +144,7 @@ class Artifact:
             opset=self.job.opset,
             calibration=calibration,
             progress=self._weights_written,
+            converted=self._converted,
         )
 
     def _weights_written(self, done: int, total: int) -> None:

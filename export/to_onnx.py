@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def write_onnx(
     opset: int | None = None,
     calibration: Calibration | None = None,
     progress: Progress | None = None,
+    converted: dict[Any, Any] | None = None,
 ) -> None:
     """Writes functions and their weights as ONNX files.
 
@@ -66,6 +68,8 @@ def write_onnx(
         opset: Version of the standard operators; 17 to 23, by default 17.
         calibration: For a recipe with static activations.
         progress: Told how far the writing of the weights is.
+        converted: Graphs of earlier calls with the same functions, profile and opset, which need no conversion; those
+            of this call are added.
     Raises:
         ExportError: an opset that is not known, or lacks what the recipe needs; a product without ranges; an operation
             that has no ONNX operator; a function that gives other outputs than it says, reads a variable that was not
@@ -74,11 +78,15 @@ def write_onnx(
     opset = _known(opset)
     named = _names(variables)
     writer = WRITERS[profile]
-    converted = {path: _convert(function, named, writer.lowering, opset) for path, function in files.items()}
-    tied = _tied([marker for skeleton in converted.values() for marker in skeleton.markers])
+    graphs = {} if converted is None else converted
+    for path, function in files.items():
+        if path not in graphs:
+            graphs[path] = _convert(function, named, writer.lowering, opset)
+    skeletons = {path: graphs[path] if converted is None else deepcopy(graphs[path]) for path in files}
+    tied = _tied([marker for skeleton in skeletons.values() for marker in skeleton.markers])
     store = WeightStore(named)
     complete = {}
-    for path, skeleton in converted.items():
+    for path, skeleton in skeletons.items():
         plan = Plan(recipe, opset, calibration or {}, tied, skeleton.function.incremental)
         complete[path] = _complete(skeleton, store, writer(store, plan))
     write_models(complete, progress)

@@ -68,6 +68,7 @@ def write_tflite(
     path: Path,
     calibration: Calibration | None = None,
     progress: Progress | None = None,
+    converted: dict[Any, Any] | None = None,
 ) -> None:
     """Writes functions and weights as one TFLite file.
 
@@ -78,6 +79,8 @@ def write_tflite(
         path: The file, overwritten.
         calibration: For a recipe with static activations.
         progress: Told how far the writing of the weights is.
+        converted: Graphs of earlier calls with the same functions, which need no conversion; those of this call are
+            added.
     Raises:
         ExportError: the file would exceed 2 GB; a tensor has a symbolic dimension or another dtype; an operation has
             no TFLite operator; a function reads a variable that was not given.
@@ -85,7 +88,11 @@ def write_tflite(
     _check_interface(functions)
     _check_size(variables, recipe)
     weights = _weights(variables)
-    skeleton = Skeleton(_convert(functions, weights, recipe), {weight.argument: weight for weight in weights})
+    graphs = {} if converted is None else converted
+    form = recipe if recipe.activations == "float" else None  # all that a graph depends on
+    if form not in graphs:
+        graphs[form] = _convert(functions, weights, recipe)
+    skeleton = Skeleton(graphs[form], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
     skeleton.finish()
