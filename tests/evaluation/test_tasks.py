@@ -1,0 +1,201 @@
+"""Each task's metric, with engines that answer what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.bundle import ModelInfo
+from kerasformer.errors import BundleError, InputError
+from kerasformer.evaluation import QUALITY, compare_quality, evaluate, examples, pipeline_of, record_quality
+from tests import tiny_text
+from tests.decoding.engines import Toy
+
+TOKENIZER = tiny_text.wordpiece()
+
+
+class Knowing:
+    """Answers texts as it was told to: logits by text, one row for each token where `per_token` says so."""
+
+    def __init__(self, answers: Mapping[str, Any], name: str = "logits") -> None:
+        self.answers = {tuple(TOKENIZER.encode(text)): np.asarray(row, "float32") for text, row in answers.items()}
+        self.name = name
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        rows = []
+        for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
+            row = self.answers[tuple(ids[mask > 0].tolist())]
+            rows.append(np.pad(row, [(0, len(ids) - len(row)), (0, 0)]) if row.ndim == 2 else row)
+        return {self.name: np.stack(rows)}
+
+
+def info(task: str, **fields: Any) -> ModelInfo:
+    return ModelInfo(task, input_names=("input_ids", "attention_mask"), max_length=40, **fields)
+
+
+TEXTS = ["The museum is closed.", "What a waste!", "It made me laugh.", "Slow, loud."]
+
+
+def classifier(best: list[int], problem: str | None = None) -> Any:
+    logits = {text: np.eye(3)[place] * 4 - 1 for text, place in zip(TEXTS, best, strict=True)}
+    return pipeline_of(
+        Knowing(logits), info("text-classification", labels=("bad", "good", "odd"), problem_type=problem), TOKENIZER
+    )
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1, 2], ["bad", "good", "GOOD", "odd"], ["0", "1", "1", "2"]])
+def test_classes_by_name_and_by_id(labels):
+    told: list[tuple[int, int]] = []
+    figures = evaluate(
+        classifier([0, 1, 0, 2]), examples(TEXTS, labels), lambda done, total: told.append((done, total))
+    )
+    assert figures["accuracy"] == 0.75
+    assert figures["f1"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+    assert told == [(4, 4)]
+
+
+def test_classes_that_do_not_exclude_each_other():
+    pipe = classifier([0, 1, 0, 2], "multi_label_classification")
+    figures = evaluate(pipe, examples(TEXTS, [["bad"], ["good", "odd"], [0], ["odd"]]))
+    assert figures["accuracy"] == 0.75
+    assert figures["f1"] == pytest.approx((1 + 1 + 2 / 3) / 3)
+
+
+@pytest.mark.parametrize("label", ["fine", 3, "3", -1, None])
+def test_a_label_that_the_model_lacks(label):
+    with pytest.raises(InputError, match="text 2 of 4 has none" if label is None else "one of bad, good, odd"):
+        evaluate(classifier([0, 1, 0, 2]), examples(TEXTS, [0, label, 1, 1]))
+
+
+def test_regression_has_no_metric():
+    with pytest.raises(InputError, match="regression"):
+        evaluate(classifier([0, 1, 0, 2], "regression"), examples(TEXTS, [0, 1, 1, 2]))
+
+
+TAGS = ("O", "B-PER", "I-PER")
+
+
+def test_entities_of_words_that_are_several_tokens():
+    """The first token of a word decides; a word's further tokens may say what they like."""
+    words = ["neighbour", "grows", "villain", "tomatoes"]
+    counts = [len(TOKENIZER.encode(word, add_special_tokens=False)) for word in words]
+    assert max(counts) > 1
+    said = [1, 0, 1, 2]
+    rows = [np.zeros(3), *(row for tag, n in zip(said, counts, strict=True) for row in [np.eye(3)[tag]] + [[0, 0, 9]] * (n - 1))]  # fmt: skip  # noqa: E501
+    engine = Knowing({" ".join(words): [*rows, np.zeros(3)]})
+    pipe = pipeline_of(engine, info("token-classification", labels=TAGS), TOKENIZER)
+    right = examples([words], [["B-PER", "O", "B-PER", "I-PER"]])
+    assert evaluate(pipe, right) == {"accuracy": 1, "f1": 1}
+    wrong = examples([words], [[1, 0, 1, 0]])
+    assert evaluate(pipe, wrong) == {"accuracy": 0.75, "f1": 0.5}
+    with pytest.raises(InputError, match="4 words and 3 labels in text 1"):
+        evaluate(pipe, examples([words], [[1, 0, 1]]))
+    with pytest.raises(InputError, match="0 words"):
+        evaluate(pipe, examples([" ".join(words)], [[1, 0, 1, 0]]))
+
+
+class Span:
+    """Answers every question with the same tokens."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.places = first, last
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        shape = inputs["input_ids"].shape
+        scores = {}
+        for name, place in zip(("start_logits", "end_logits"), self.places, strict=True):
+            scores[name] = np.full(shape, -9, "float32")
+            scores[name][:, place] = 9
+        return scores
+
+
+@pytest.mark.parametrize(("label", "figures"), [("a rain", (1, 1)), (["x", "rain is"], (0, 2 / 3)), ([], (0, 0))])
+def test_answers_to_questions(label, figures):
+    question, context = "what?", "rain is rare"
+    place = len(TOKENIZER.encode(question))
+    end = place + len(TOKENIZER.encode("rain", add_special_tokens=False)) - 1
+    pipe = pipeline_of(Span(place, end), info("question-answering"), TOKENIZER)
+    row = {"question": question, "context": context}
+    received = evaluate(pipe, examples([row], [label]))
+    assert (received["exact_match"], received["f1"]) == (figures[0], pytest.approx(figures[1]))
+    with pytest.raises(InputError, match="without question"):
+        evaluate(pipe, examples([context], [label]))
+
+
+def test_words_for_a_gap():
+    text = "The [MASK] is closed."
+    logits = np.zeros((len(TOKENIZER.encode(text)), TOKENIZER.vocab_size))
+    logits[:, TOKENIZER.token_to_id("the")] = 5
+    pipe = pipeline_of(Knowing({text: logits}), info("fill-mask"), TOKENIZER)
+    assert evaluate(pipe, examples([text, text], ["the", "museum"])) == {"accuracy": 0.5}
+    with pytest.raises(InputError, match=r"one \[MASK\]"):
+        evaluate(pipe, examples(["no gap"], ["the"]))
+
+
+def writer(say: Callable[[np.ndarray], np.ndarray], task: str, **fields: Any) -> Any:
+    toy = Toy(vocab_size=TOKENIZER.vocab_size, of=say)
+    return pipeline_of(toy, info(task, vocab_size=TOKENIZER.vocab_size, **fields), TOKENIZER)
+
+
+def test_perplexity_of_texts_of_unequal_length():
+    """Every token gets a probability of its own, known here; a text that is longer than the cache is read in pieces."""
+    table = np.random.default_rng(0).normal(size=(TOKENIZER.vocab_size,) * 2)
+    table -= np.log(np.exp(table).sum(axis=1, keepdims=True))
+    pipe = writer(lambda row: table[row[-1]], "text-generation")
+    texts = ["Slow.", "It made me laugh, it made me think, and the music is wonderful. " * 3, "Rain is expected"]
+    expected = []
+    for text in texts:
+        ids = TOKENIZER.encode(text)
+        for start in range(0, len(ids), pipe.model.capacity):
+            piece = ids[start : start + pipe.model.capacity]
+            expected += [-table[first, second] for first, second in zip(piece, piece[1:], strict=False)]
+    assert len(TOKENIZER.encode(texts[1])) > pipe.model.capacity
+    figures = evaluate(pipe, examples(texts))
+    assert figures["perplexity"] == pytest.approx(np.exp(np.mean(expected)), rel=1e-5)
+
+
+def test_written_texts():
+    class Copying(Toy):
+        is_encoder_decoder = True
+
+        def start(self, inputs: np.ndarray, mask: np.ndarray) -> Any:
+            self.source = inputs
+            return super().start(np.zeros((len(inputs), 1), np.int32), np.ones((len(inputs), 1), np.int32))
+
+        def logits(self, rows: Any) -> np.ndarray:
+            place = rows.ids.shape[1]
+            scores = np.zeros((len(rows.ids), 1, self.vocab_size), "float32")
+            scores[np.arange(len(rows.ids)), 0, self.source[: len(rows.ids), min(place, self.source.shape[1] - 1)]] = 1
+            return scores
+
+    sep = TOKENIZER.sep_token_id
+    known = info(
+        "summarization",
+        vocab_size=TOKENIZER.vocab_size,
+        is_encoder_decoder=True,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        generation={"eos_token_id": sep, "decoder_start_token_id": 0, "pad_token_id": 0, "max_new_tokens": 30},
+    )
+    pipe = pipeline_of(Copying(TOKENIZER.vocab_size), known, TOKENIZER)
+    figures = evaluate(pipe, examples(["the museum is closed"], [["nothing", "the museum is open"]]))
+    assert figures == {"rouge_l": 0.75}
+
+
+def test_tasks_without_metric():
+    pipe = pipeline_of(Knowing({}), info("feature-extraction"), TOKENIZER)
+    with pytest.raises(InputError, match="no metric for feature-extraction"):
+        evaluate(pipe, examples(["a"], [1]))
+
+
+def test_recorded_quality():
+    labelled = examples(TEXTS, [0, 1, 1, 2])
+    references = record_quality(classifier([0, 1, 1, 2]), labelled)
+    found = compare_quality(classifier([0, 1, 0, 2]), references)
+    assert found["accuracy"] == {"keras": 1.0, "bundle": 0.75}
+    assert not any(array.dtype.hasobject for array in references.values())
+    with pytest.raises(BundleError, match="cannot be read.*Export the model again"):
+        compare_quality(classifier([0, 1, 0, 2]), {**references, QUALITY: np.array("{")})
