@@ -154,9 +154,11 @@ class Skeleton:
         return len(self.model.buffers) - 1
 
     def finish(self) -> None:
-        """Drops tensors and kinds of operators that nothing uses any more."""
+        """Drops what nothing uses any more, which is megabytes for a large model: tensors, names, buffers, operators."""
         for graph in self.graphs:
             self._drop_unused_tensors(graph)
+            self._drop_details(graph)
+        self._share_buffers()
         self._rebuild_codes()
 
     def check(self, expected: Mapping[str, tuple[Mapping[str, TensorInfo], Mapping[str, TensorInfo]]]) -> None:
@@ -225,6 +227,40 @@ class Skeleton:
                 for entry in (*signature.inputs, *signature.outputs):
                     entry.tensorIndex = new[int(entry.tensorIndex)]
         graph.tensors = [graph.tensors[old] for old in sorted(used)]
+
+    def _drop_details(self, graph: Any) -> None:
+        """Names of values in between, which are paths of TensorFlow's functions, and quantization that says nothing."""
+        named = {int(i) for i in (*graph.inputs, *graph.outputs)}
+        for index, tensor in enumerate(graph.tensors):
+            if index not in named and tensor.buffer not in self.stored:
+                tensor.name = b""
+            parameters = tensor.quantization
+            if parameters is not None and parameters.scale is None and parameters.details is None:
+                tensor.quantization = None
+
+    def _share_buffers(self) -> None:
+        """One buffer for all tensors that are computed, and one for equal constants."""
+        buffers: list[Any] = [self.model.buffers[0]]
+        content: dict[bytes, int] = {b"": 0}
+        stored: dict[int, Stored] = {}
+        new: dict[int, int] = {}
+        for old, buffer in enumerate(self.model.buffers):
+            data = b"" if buffer.data is None else bytes(buffer.data)
+            if old in self.stored:
+                new[old] = len(buffers)
+                stored[new[old]] = self.stored[old]
+                buffers.append(buffer)
+            elif old and data not in content:
+                new[old] = content[data] = len(buffers)
+                buffers.append(buffer)
+            else:
+                new[old] = content[data]
+        for graph in self.graphs:
+            for tensor in graph.tensors:
+                tensor.buffer = new[tensor.buffer]
+        for metadata in self.model.metadata or []:
+            metadata.buffer = new[metadata.buffer]
+        self.model.buffers, self.stored = buffers, stored
 
     def _rebuild_codes(self) -> None:
         """The list of operators in use, and no others."""
