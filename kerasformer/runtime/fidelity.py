@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import BundleError, InputError
+from kerasformer.errors import BundleError, InputError, KerasformerError
 
 TOP = 64
 ROWS = 8
@@ -165,9 +165,11 @@ def compare(engine: Forward | Step, references: Arrays, rows: int = ROWS) -> Fid
         if isinstance(engine, Step):
             return _compare_step(engine, references, rows)
         return _compare_forward(engine, references)
-    except (KeyError, IndexError) as error:
+    except KerasformerError:
+        raise
+    except (KeyError, IndexError, ValueError) as error:
         raise BundleError(
-            f"The references do not fit this model. Expected an array for {error}. "
+            f"The references do not fit this model: {error!r}. Expected those that were recorded with it. "
             f"Received: {', '.join(references) or 'none'}. Export the model again"
         ) from error
 

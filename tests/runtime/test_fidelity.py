@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.errors import BundleError
-from kerasformer.runtime.fidelity import compare, record_forward, record_step
+from kerasformer.errors import BundleError, InputError
+from kerasformer.runtime.fidelity import compare, record_forward, record_reading, record_step
 from tests.decoding.engines import Toy
 
 
@@ -107,3 +107,156 @@ def test_a_decoder_may_begin_with_a_token_of_its_own():
     references = record_step(Toy(), *PROMPTS, 9, 4)
     assert references["input.first"].tolist() == [[9], [9]]
     assert references["tokens"].tolist() != record_step(Toy(), *PROMPTS, None, 4)["tokens"].tolist()
+
+
+# Figures beyond error and agreement.
+
+
+def exact_divergence(expected: np.ndarray, received: np.ndarray) -> float:
+    """KL divergence of all classes, in float64."""
+    logs = [row - np.logaddexp.reduce(row, axis=-1, keepdims=True) for row in (expected, received)]
+    return float((np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=-1).mean())
+
+
+@pytest.mark.parametrize("classes", [5, 64, 300])
+def test_divergence_is_exact_up_to_64_classes_and_never_too_large(classes):
+    rng = np.random.default_rng(3)
+    engine = Reader(per_token=True)
+    engine.table = rng.normal(scale=2, size=(50, classes)).astype("float32")
+    ids = rng.integers(1, 50, (6, 9)).astype("int32")
+    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    references = record_forward(engine, inputs)
+    before = engine.table.astype("float64")
+    engine.table += rng.normal(scale=0.3, size=engine.table.shape).astype("float32")
+    exact = exact_divergence(before[ids], engine.table[ids].astype("float64"))
+    found = compare(engine, references).divergence
+    if classes <= 64:
+        assert found == pytest.approx(exact, rel=1e-4)
+    else:
+        assert 0.5 * exact < found < exact
+
+
+def test_classes_that_do_not_exclude_each_other(inputs):
+    engine = Reader(per_token=False)
+    engine.table = engine.table[:, :4]
+    references = record_forward(engine, inputs, "sigmoid")
+    same = compare(engine, references)
+    assert (same.agreement, same.answers) == (1, 24)
+    assert same.divergence == pytest.approx(0, abs=1e-9)
+    scores = engine.run(inputs)["logits"].astype("float64")
+    engine.table = engine.table + np.array([0, 0, 0, 0.7], "float32")
+    shifted = engine.run(inputs)["logits"].astype("float64")
+    p, q = (1 / (1 + np.exp(-x)) for x in (scores, shifted))
+    exact = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    found = compare(engine, references)
+    assert found.divergence == pytest.approx(exact.mean(), rel=1e-3)
+    assert found.agreement == ((scores > 0) == (shifted > 0)).mean() < 1
+
+
+def test_numbers_and_hidden_states_have_no_divergence(inputs):
+    for name, distribution in (("logits", "none"), ("last_hidden_state", "softmax")):
+        engine = Reader(name=name)
+        assert compare(engine, record_forward(engine, inputs, distribution)).divergence is None
+
+
+def test_scores_of_places_are_those_of_a_text_alone():
+    """A question's scores are as many as its text has tokens: those of a longer neighbour are not among them."""
+
+    class Places(Reader):
+        def run(self, inputs):
+            return {"start_logits": self.table[inputs["input_ids"], 0]}
+
+    ids = np.random.default_rng(1).integers(1, 50, (3, 9)).astype("int32")
+    mask = (np.arange(9) < np.array([9, 3, 5])[:, None]).astype("int32")
+    engine = Places()
+    references = record_forward(engine, {"input_ids": ids, "attention_mask": mask})
+    logits = engine.table[ids[1, :3], 0].astype("float64")
+    assert references["output.start_logits.logsumexp"][1] == pytest.approx(np.logaddexp.reduce(logits), rel=1e-6)
+    assert compare(engine, references).divergence == pytest.approx(0, abs=1e-9)
+
+
+def test_answers_that_are_no_numbers_are_not_recorded(inputs):
+    engine = Reader()
+    engine.table[inputs["input_ids"][0, 0], 3] = np.inf
+    with pytest.raises(InputError, match="not finite"):
+        record_forward(engine, inputs)
+
+
+class Whole:
+    """What a `Toy` would answer to a whole text at once."""
+
+    def __init__(self, toy: Toy) -> None:
+        self.toy = toy
+
+    def run(self, inputs):
+        ids = inputs["input_ids"][0]
+        return {"logits": np.stack([self.toy.of(ids[: place + 1]) for place in range(len(ids))])[None]}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_perplexity_before_and_after(rows):
+    ids = np.array([[3, 4, 7, 1], [5, 6, 0, 0], [2, 9, 8, 0]], "int32")
+    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]], "int32")
+    references = record_step(Toy(), *PROMPTS, None, 4) | record_reading(Whole(Toy()), ids, mask)
+
+    def perplexity(toy: Toy) -> float:
+        found = []
+        for row, length in zip(ids, mask.sum(axis=1), strict=True):
+            for place in range(1, length):
+                scores = toy.of(row[:place]).astype("float64")
+                found.append(np.logaddexp.reduce(scores) - scores[row[place]])
+        return float(np.exp(np.mean(found)))
+
+    same = compare(Toy(), references, rows)
+    assert same.perplexity == pytest.approx(perplexity(Toy()), rel=1e-5)
+    assert same.keras_perplexity == pytest.approx(same.perplexity, rel=1e-6)
+    assert same.answers == 2 * 4 + 3  # and the last one of each text that is read
+    other = Toy()
+    other.table *= 1.3
+    found = compare(other, references, rows)
+    assert found.keras_perplexity == same.keras_perplexity
+    assert found.perplexity == pytest.approx(perplexity(other), rel=1e-5)
+
+
+def test_perplexity_of_an_encoder_decoder_is_that_of_its_own_answers():
+    references = record_step(Toy(), *PROMPTS, 9, 6)
+    other = Toy()
+    other.table *= 1.3
+    found = compare(other, references)
+    assert compare(Toy(), references).perplexity == pytest.approx(found.keras_perplexity, rel=1e-6)
+    assert found.perplexity < found.keras_perplexity  # a surer model
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_free_generation_goes_on_where_it_leaves_the_record(rows):
+    """In one pass along the record and beside it; the same tokens come from generating anew."""
+    prompts = np.random.default_rng(5).integers(0, 12, (5, 3)).astype("int32"), np.ones((5, 3), "int32")
+    references = record_step(Toy(), *prompts, None, 8)
+    other = Toy()
+    other.table += np.random.default_rng(6).normal(scale=0.3, size=other.table.shape).astype("float32")
+    anew = record_step(other, *prompts, None, 8)["tokens"]
+    expected = (anew == references["tokens"]).mean()
+    assert 0.2 < expected < 1
+    assert compare(other, references, rows).generated == pytest.approx(expected)
+
+
+def test_as_many_rows_at_once_as_are_allowed():
+    prompts = np.random.default_rng(5).integers(0, 12, (5, 3)).astype("int32"), np.ones((5, 3), "int32")
+    engine = Toy()
+    compare(engine, record_step(Toy(), *prompts, None, 4), rows=2)
+    assert max(engine.batches) == 2
+
+
+def test_older_references_are_compared_and_broken_ones_named(inputs):
+    references = record_step(Toy(), *PROMPTS, None, 4)
+    with pytest.raises(BundleError, match="do not fit this model.*tokens.*Export the model again"):
+        compare(Toy(), {key: array for key, array in references.items() if key != "tokens"})
+    with pytest.raises(BundleError, match="do not fit"):
+        compare(Toy(), {})
+    with pytest.raises(BundleError, match="do not fit"):
+        compare(Toy(vocab_size=5), references)
+    with pytest.raises(BundleError, match="do not fit"):
+        compare(Toy(), {**references, "tokens": references["tokens"][:, :2, None]})
+    older = record_forward(Reader(), inputs)
+    del older["distribution"]
+    assert compare(Reader(), older).agreement == 1
