@@ -96,7 +96,13 @@ LIBRARIES = {
         {"optimum-o2-int8": _ENCODER},
     ),
     "litert-torch": Library(
-        ("litert-torch==0.10.0", "ai-edge-litert==2.3.0", "transformers==5.23.0", _TORCH),
+        (
+            "litert-torch==0.10.0",
+            "tensorflow==2.21.0",
+            "ai-edge-litert==2.3.0",
+            "transformers==5.23.0",
+            _TORCH,
+        ),  # its exporter imports tensorflow without asking for it
         "litert_from_torch",
         {"litert-torch-f32": "litert-torch f32", "litert-torch-int8": "litert-torch int8"},
         {},
