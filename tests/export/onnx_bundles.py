@@ -18,6 +18,15 @@ from kerasformer.export.to_onnx import write_onnx
 
 TINY = {
     "bert": {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40, "max_length": 32},
+    "distilbert": {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40, "max_length": 32},
+    "albert": {
+        "embedding_dim": 12,
+        "hidden_dim": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "intermediate_dim": 40,
+        "max_length": 32,
+    },
     "gpt2": {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "max_length": 40},
     # Heads that do not add up to the hidden size.
     "t5": {"hidden_dim": 20, "head_dim": 6, "num_layers": 2, "num_heads": 3, "intermediate_dim": 36},
