@@ -73,7 +73,7 @@ class Tried:
 
     Attributes:
         parts: Number of groups in each storage, such as `{"int8": 3, "int4": 23}`.
-        megabytes: Of its weights, as computed, or of its model files once they were written.
+        megabytes: Of its model files, as written or computed.
         divergence: Of its answers in Keras; see `sensitivity.cost`.
         agreement: Likewise, the share of answers that stay the same.
         latency: Milliseconds of a token or text in the runtime.
@@ -281,6 +281,7 @@ class _Search:
     def run(self) -> tuple[Recipe, Fidelity]:
         """The mix, and the fidelity of its files, which were written last."""
         faithful = self._most_compact()
+        self._write(faithful)
         first = self._first_that_fits(faithful)
         limited = self.budget.max_size is not None or self.budget.max_latency is not None
         if self.budget.max_latency is not None:
@@ -371,7 +372,11 @@ class _Search:
         """Writes the files, unless they are there; whether they are small enough."""
         self._agreement(place)
         if self.written != place:
-            self._note(place, megabytes=self.workshop.write(self.recipes[place]) / _MEGABYTE)
+            megabytes = self.workshop.write(self.recipes[place]) / _MEGABYTE
+            if self.written is None:  # what files hold besides weights is nearly the same in all
+                more = megabytes - self.tried[place].megabytes
+                self.tried = [replace(tried, megabytes=tried.megabytes + more) for tried in self.tried]
+            self._note(place, megabytes=megabytes)
             self.written = place
         return self.budget.max_size is None or self.tried[place].megabytes <= self.budget.max_size
 
