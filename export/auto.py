@@ -117,6 +117,28 @@ class Choice:
         }
 
 
+COLUMNS = ("parts", "MB", "agreement in Keras", "in the runtime", "ms", "")
+
+
+def in_words(record: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of a table with these `COLUMNS`, of what `Choice.to_dict` gave: what was tried, the largest mix first."""
+    return [
+        [
+            ", ".join(f"{count} {storage}" for storage, count in tried["parts"].items()),
+            f"{tried['megabytes']:.2f}",
+            _share(tried["agreement"]),
+            _share(tried["verified"]),
+            "" if tried["latency"] is None else f"{tried['latency']:.2f}",
+            "chosen" if tried["chosen"] else "",
+        ]
+        for tried in record["tried"]
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2%}"
+
+
 class Workshop(Protocol):
     """Where mixes become files, each in place of those before."""
 
@@ -180,7 +202,7 @@ def choose(
         progress,
         size=lambda recipe: num_bytes(model, parts, recipe, layout),
         simulate=lambda recipe: simulation.fidelity(recipe, as_read(model, references)),
-        count=lambda recipe: dict(Counter(recipe.storage(g.parts[0].path, g.parts[0].rows, g.table) for g in members)),
+        count=lambda recipe: _counted(recipe, members),
     )
     recipe, fidelity = search.run()
     return Choice(recipe, fidelity, budget, search.looked_at(), tuple(found))
@@ -246,6 +268,13 @@ def _recipe(mix: Mix, parts: Sequence[Group], budget: Budget) -> Recipe:
         tolerance=RECIPES[named].tolerance,
         min_agreement=budget.min_agreement,
     )
+
+
+def _counted(recipe: Recipe, parts: Sequence[Group]) -> dict[str, int]:
+    """Groups in each storage, the most bits first."""
+    first = [group.parts[0] for group in parts]
+    counts = Counter(recipe.storage(part.path, part.rows, part.table) for part in first)
+    return {storage: counts[storage] for storage in BITS if counts[storage]}
 
 
 class _Search:

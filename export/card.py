@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
+from kerasformer.export.auto import COLUMNS
+from kerasformer.export.auto import in_words as in_words_of_auto
 from kerasformer.runtime.fidelity import in_words
 
 _ENGINES = {"tflite": ("LiteRT", "litert"), "onnx": ("ONNX Runtime", "onnx")}
@@ -36,7 +38,7 @@ _ACTIVATIONS = {
 
 def write_card(folder: Path, manifest: Manifest) -> None:
     """Writes `README.md` into the bundle."""
-    parts = [_title(folder, manifest), _fidelity(manifest), _python(manifest), _tensors(manifest)]
+    parts = [_title(folder, manifest), _fidelity(manifest), _measured(manifest), _python(manifest), _tensors(manifest)]
     parts += [_kotlin(manifest), _swift(manifest), _javascript(manifest)]
     (folder / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 
@@ -228,6 +230,23 @@ Differences of logits are also given as a share of the largest one. `references.
 model, and `kerasformer verify path/to/this/folder` repeats the comparison on any device, without Keras;
 `kerasformer verify path/to/this/folder --data FILE` measures the bundle on texts of your own.
 """
+
+
+def _measured(manifest: Manifest) -> str:
+    """What the recipe was found or calibrated with."""
+    parts = []
+    if "calibration" in manifest.recipe:
+        texts, given = manifest.recipe["calibration"]["texts"], manifest.recipe["calibration"]["given"]
+        whose = "" if given else " of kerasformer's own; texts of the model's kind would serve better"
+        parts.append(f"The ranges of activations were measured on {texts} texts{whose}.\n")
+    if "auto" in manifest.recipe:
+        header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
+        rows = "\n".join("| " + " | ".join(row) + " |" for row in in_words_of_auto(manifest.recipe["auto"]))
+        parts.append(f"## How the recipe was found\n\nMixes of storages that were tried:\n\n{header}\n{rows}\n")
+        layers = "\n".join(f"| `{pattern}` | {storage} |" for pattern, storage in manifest.recipe["layers"])
+        usual = f"Matrices are stored in {manifest.recipe['weights']}, tables in {manifest.recipe['tables']}"
+        parts.append(f"{usual}, but:\n\n| path | storage |\n|---|---|\n{layers}\n" if layers else f"{usual}.\n")
+    return "\n".join(parts)
 
 
 def _shortest(manifest: Manifest) -> tuple[str, Signature]:

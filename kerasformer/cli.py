@@ -208,8 +208,12 @@ def export(
     manifest = bundle.read(folder)
     sizes = {name: (folder / name).stat().st_size for name in manifest.files}
     if as_json:
-        _print_json({"folder": str(folder), "files": sizes, "fidelity": manifest.fidelity})
+        _print_json({"folder": str(folder), "files": sizes, "recipe": manifest.recipe, "fidelity": manifest.fidelity})
         return
+    if "auto" in manifest.recipe:
+        from kerasformer.export.auto import COLUMNS, in_words
+
+        _table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
     _table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     console.print(_fidelity_line(manifest.fidelity))
 
