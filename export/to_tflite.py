@@ -176,11 +176,11 @@ def _convert(functions: Sequence[Function], weights: Sequence[Weight], recipe: R
     # Tracked by the module, so that saving finds what the graphs hold on to.
     module.graphs = {function.name: _trace(function, weights, recipe) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
-        tf.saved_model.save(module, folder, signatures=module.graphs)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
-        # What has no TFLite operator stays in the graph as a custom one, where the check finds and names it.
-        converter.allow_custom_ops = True
         try:
+            tf.saved_model.save(module, folder, signatures=module.graphs)
+            converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
+            # What has no TFLite operator stays in the graph as a custom one, where the check finds and names it.
+            converter.allow_custom_ops = True
             return bytes(converter.convert())
         except Exception as error:
             raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error

@@ -1,0 +1,305 @@
+"""What is recorded of a Keras model, and what is said of an artifact that does not answer as it does."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.cli import app
+from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError
+from kerasformer.evaluation import examples
+from kerasformer.export import texts, verify
+from kerasformer.export.recipes import RECIPES
+from kerasformer.runtime import open_engine, verification
+from tests.export.text_models import ROWS
+
+LENGTHS, CAPACITY = (16, 64), 80
+CLASSIFIER, WRITER, SUMMARIZER = "bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"
+
+
+@pytest.fixture(scope="module")
+def models() -> Callable[[str], Any]:
+    """A function from the name of a row to its model, made once."""
+    made: dict[str, Any] = {}
+    return lambda name: made[name] if name in made else made.setdefault(name, ROWS[name].model())
+
+
+@pytest.fixture(scope="module")
+def exported(models, tmp_path_factory) -> Callable[..., Path]:
+    """A function from row, format and recipe to a bundle, made once; tests must not change it."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def make(name: str, format: str, quantize: str = "none") -> Path:
+        if (name, format, quantize) not in made:
+            folder = tmp_path_factory.mktemp("bundle") / "out"
+            capacity = CAPACITY if models(name).generates else None
+            made[name, format, quantize] = kf.export.export(
+                models(name), folder, format, ROWS[name].recipe(quantize), lengths=LENGTHS, capacity=capacity
+            )
+        return made[name, format, quantize]
+
+    return make
+
+
+def run(*arguments: str) -> Any:
+    from typer.testing import CliRunner
+
+    return CliRunner().invoke(app, list(arguments))
+
+
+# What is recorded.
+
+
+def test_there_are_20_prompts_and_enough_to_read():
+    assert len(set(texts.PROMPTS)) == 20
+    assert len(set(texts.READING)) == len(texts.READING) >= 32
+
+
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+@pytest.mark.parametrize("name", [WRITER, SUMMARIZER])
+def test_a_generating_model_writes_for_20_prompts(name, format, exported):
+    folder = exported(name, format)
+    references, figures = bundle.read_references(folder), bundle.read(folder).fidelity
+    count = len(references["tokens"])
+    assert count == 20 or (name == SUMMARIZER and count == 21)  # and a text for a length that none of them has
+    assert references["tokens"].shape == (count, min(verify.GENERATED, CAPACITY // 2))
+    assert references["output.logits.values"].shape == (*references["tokens"].shape, 64)
+    assert figures["generated"] == 1.0
+    assert figures["perplexity"] == pytest.approx(figures["keras_perplexity"], rel=1e-4)
+    assert 0 <= figures["divergence"] < 1e-6
+
+
+def test_int8_changes_figures(exported):
+    figures = bundle.read(exported(WRITER, "tflite", "int8")).fidelity
+    assert 1e-7 < figures["divergence"] < 0.1
+    assert figures["perplexity"] != figures["keras_perplexity"]
+    assert figures["perplexity"] == pytest.approx(figures["keras_perplexity"], rel=0.2)
+
+
+def test_every_length_of_an_encoder_is_run(exported):
+    for name in (CLASSIFIER, SUMMARIZER):
+        lengths = bundle.read_references(exported(name, "tflite"))["input.attention_mask"].sum(axis=1)
+        for shorter, length in zip((0, *LENGTHS), LENGTHS, strict=False):
+            assert ((shorter < lengths) & (lengths <= length)).any()
+
+
+def test_every_prefill_is_run(exported, monkeypatch):
+    folder = exported(WRITER, "tflite")
+    manifest = bundle.read(folder)
+    engine = open_engine(folder, manifest)
+    ran, run_one = set(), engine._engine.run
+    monkeypatch.setattr(engine._engine, "run", lambda name, *rest: (ran.add(name), run_one(name, *rest))[1])
+    verification.verify(engine, manifest, bundle.read_references(folder))
+    assert ran == set(manifest.signatures)
+    assert sum(name.startswith("prefill_") for name in ran) > 1
+
+
+def test_questions_are_asked_about_texts(models):
+    model = models("bert-question-answering")
+    rows = list(verify._encoded(model, examples(texts.READING)))
+    assert all(set(types) == {0, 1} for _, types in rows)
+    own = examples([{"question": "What is expected?", "context": "Rain."}])
+    ((ids, _),) = verify._encoded(model, own)
+    assert ids == model.tokenizer("What is expected?", "Rain.").input_ids[0].tolist()
+
+
+def test_blocks_of_a_text_that_is_short(models):
+    manifest = bundle.Manifest("onnx", models(WRITER).info(), {}, capacity=CAPACITY)
+    (block,) = verify._blocks(models(WRITER), manifest, examples(["Rain is"]))
+    assert block[0] == models(WRITER).tokenizer.encode("Rain is")
+
+
+# Labelled texts.
+
+
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_accuracy_before_and_after(format, models, tmp_path):
+    model = models(CLASSIFIER)
+    own = list(texts.READING[:10])
+    answers = [row["label"] for row in kf.pipeline(None, model)(own)]
+    assert len(set(answers)) > 1
+    labels = [model.config.labels[0] if place < 2 else label for place, label in enumerate(answers)]
+    right = np.mean([label == answer for label, answer in zip(labels, answers, strict=True)])
+    folder = kf.export.export(model, tmp_path / "out", format, lengths=LENGTHS, texts=own, labels=labels)
+    figures = bundle.read(folder).fidelity
+    assert figures["answers"] >= 10
+    assert figures["quality"]["accuracy"] == {"keras": right, "bundle": right}
+    assert set(figures["quality"]) == {"accuracy", "f1"}
+    assert f"accuracy, Keras → bundle | {right:.2%} → {right:.2%}" in (folder / "README.md").read_text()
+    again = json.loads(run("verify", str(folder), "--json").stdout)
+    assert again["quality"] == figures["quality"] and again["faithful"]
+
+
+def test_rouge_before_and_after(models, tmp_path):
+    model = models(SUMMARIZER)
+    own = ["Rain is expected.", "What a waste!", "The museum is closed."]
+    written = kf.pipeline(None, model)(own)
+    labels = [row["generated_text"] for row in written[:2]] + ["something else entirely"]
+    assert all(labels)
+    folder = kf.export.export(model, tmp_path / "out", "onnx", lengths=LENGTHS, capacity=32, texts=own, labels=labels)
+    rouge = bundle.read(folder).fidelity["quality"]["rouge_l"]
+    assert rouge["keras"] == rouge["bundle"] >= 2 / 3
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        (CLASSIFIER, {"labels": [0]}, "without texts"),
+        (CLASSIFIER, {"texts": ["a", "b"], "labels": [0]}, "2 texts and 1 labels"),
+        (CLASSIFIER, {"texts": ["a"], "labels": ["none such"]}, "'none such'"),
+        (CLASSIFIER, {"texts": [{"text": "a", "label": 0}, "b"]}, "text 2 of 2 has none"),
+        (WRITER, {"texts": ["a"], "labels": ["b"]}, "without labels, by perplexity"),
+        ("bert-feature-extraction", {"texts": ["a"], "labels": ["b"]}, "no metric for feature-extraction"),
+    ],
+)
+def test_labels_that_cannot_be(name, given, message, models, tmp_path):
+    with pytest.raises(InputError, match=message):
+        kf.export.export(models(name), tmp_path / "out", "onnx", **given)
+    assert not list(tmp_path.iterdir())
+
+
+# Gates.
+
+
+def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice(exported):
+    folder = exported(WRITER, "tflite", "int8")
+    manifest = bundle.read(folder)
+    strict = replace(RECIPES["int8"], tolerance=1e-6)
+    with pytest.raises(ExportMismatchError) as caught:
+        verify.verify(folder, manifest, strict)
+    message = str(caught.value)
+    for part in (
+        "largest error of at most 1e-06 of the scale",
+        "Received: largest error 0.0",
+        "agreement 0.",
+        "generated tokens equal",
+        "KL divergence",
+        "Recipe.layers",
+        'quantize="auto"',
+        "texts=",
+        "Nothing was written",
+    ):
+        assert part in message
+    with pytest.raises(ExportMismatchError, match="and equal tokens.*defect of the export"):
+        verify.verify(folder, manifest, replace(RECIPES["none"], tolerance=1.0, min_agreement=0.0))
+
+
+def test_one_wrong_kind_of_step_is_enough(exported, monkeypatch):
+    """The bundle by itself is faithful, for its texts are short; the signature for long ones is not."""
+    folder = exported(WRITER, "tflite")
+    manifest = bundle.read(folder)
+    engine = open_engine(folder, manifest)
+    steps = [name for name in manifest.signatures if name.startswith("decode")]
+    assert len(steps) > 1
+    run_one = engine._engine.run
+
+    def wrong(name: str, *rest: Any) -> Any:
+        outputs = run_one(name, *rest)
+        return {key: value + 1 if name == steps[0] else value for key, value in outputs.items()}
+
+    used = verification.verify(engine, manifest, bundle.read_references(folder))
+    assert set(used.steps) == set(steps) and not used.failed(1e-4, 1.0)
+    monkeypatch.setattr(engine._engine, "run", wrong)
+    found = verification.verify(engine, manifest, bundle.read_references(folder))
+    assert steps[0] in found.failed(1e-4, 1.0)
+
+
+# Later, on the device.
+
+
+def test_verify_in_words_and_as_json(exported):
+    folder = exported(WRITER, "tflite", "int8")
+    done = run("verify", str(folder))
+    assert done.exit_code == 0
+    assert "faithful" in done.stdout and "perplexity" in done.stdout and "KL" in done.stdout
+    figures = json.loads(run("verify", str(folder), "--json").stdout)
+    recorded = bundle.read(folder).fidelity
+    assert figures["faithful"] is True
+    assert figures["divergence"] == pytest.approx(recorded["divergence"], rel=1e-3)
+    assert set(figures["steps"]) == {name for name in bundle.read(folder).signatures if name.startswith("decode")}
+
+
+def test_a_broken_promise_is_told_and_ends_with_status_1(exported, tmp_path):
+    folder = shutil.copytree(exported(CLASSIFIER, "onnx", "int8"), tmp_path / "out")
+    manifest = bundle.read(folder)
+    bundle.write(folder, replace(manifest, recipe={**manifest.recipe, "tolerance": 1e-9}))
+    done = run("verify", str(folder))
+    assert done.exit_code == 1 and "NOT faithful" in done.stdout
+    assert json.loads(run("verify", str(folder), "--json").stdout)["faithful"] is False
+
+
+@pytest.mark.parametrize(("suffix", "figures"), [(".tsv", {"accuracy", "f1"}), (".jsonl", {"accuracy", "f1"})])
+def test_verify_on_data_of_the_users_own(exported, tmp_path, suffix, figures):
+    rows = [("Rain is expected.", 1), ("What a waste!", 0)]
+    data = tmp_path / f"data{suffix}"
+    lines = [
+        f"{text}\t{label}" if suffix == ".tsv" else json.dumps({"text": text, "label": label}) for text, label in rows
+    ]
+    data.write_text("\n".join(lines))
+    done = run("verify", str(exported(CLASSIFIER, "tflite")), "--data", str(data), "--json")
+    report = json.loads(done.stdout)
+    assert report.pop("task") == "text-classification" and report.pop("texts") == 2
+    assert set(report) == figures
+    assert "accuracy" in run("verify", str(exported(CLASSIFIER, "tflite")), "--data", str(data)).stdout
+
+
+def test_perplexity_of_data_is_that_of_keras(exported, models, tmp_path):
+    data = tmp_path / "lines.txt"
+    data.write_text("\n".join(texts.READING[:4]))
+    report = json.loads(run("verify", str(exported(WRITER, "onnx")), "--data", str(data), "--json").stdout)
+    losses = []
+    for text in texts.READING[:4]:
+        ids = np.array([models(WRITER).tokenizer.encode(text)], "int32")
+        logits = np.asarray(models(WRITER)({"input_ids": ids}))[0, :-1].astype("float64")
+        losses.append(np.logaddexp.reduce(logits, axis=-1) - logits[np.arange(len(logits)), ids[0, 1:]])
+    assert report["perplexity"] == pytest.approx(np.exp(np.concatenate(losses).mean()), rel=1e-4)
+
+
+def damage(folder: Path, name: str) -> None:
+    path = folder / name
+    content = path.read_bytes()
+    if name == bundle.MANIFEST:
+        path.write_text(path.read_text().replace('"capacity": 80', '"capacity": 90'))
+        assert path.read_bytes() != content
+    else:
+        path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("references.npz", "references.npz must have sha256"),
+        ("model.tflite", "model.tflite must have sha256"),
+        (bundle.MANIFEST, "changed after its export"),
+    ],
+)
+def test_a_damaged_bundle_is_one_clear_error(exported, tmp_path, name, message):
+    folder = shutil.copytree(exported(WRITER, "tflite"), tmp_path / "out")
+    damage(folder, name)
+    with pytest.raises(BundleError, match=message):
+        kf.pipeline(None, folder)
+    with pytest.raises(BundleError, match=message):
+        bundle.read(folder)
+
+
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_a_disk_that_fills_up_during_an_export(format, models, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        # Either while TensorFlow writes its graph to the folder for temporary files, or in the bundle itself.
+        with pytest.raises((BundleError, ExportError), match="could not be written|File too large"):
+            kf.export.export(models(CLASSIFIER), tmp_path / "out", format, lengths=(16,))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
