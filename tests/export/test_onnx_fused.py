@@ -14,8 +14,9 @@ from kerasformer.export.functions import Function
 from kerasformer.export.recipes import recipe
 from kerasformer.export.to_onnx import write_onnx
 from kerasformer.layers import GrowingCache, RotaryEmbedding, causal_mask, primitives
-from tests.export.onnx_bundles import load, padded, tiny, write
-from tests.export.onnx_inventory import operators, per_layer
+from tests.export.onnx_bundles import expected as keras_answers
+from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write
+from tests.export.onnx_inventory import per_layer
 
 TOLERANCE = 1e-5  # of the largest value: the order of sums alone
 
@@ -30,7 +31,7 @@ def small_matrices_too():
 
 # What a layer becomes.
 
-ENCODER = {"BiasGelu": 1, "MatMul": 4, "MultiHeadAttention": 1, "SkipLayerNormalization": 2, "Split": 1}
+ENCODER = {"BiasGelu": 1, "MatMul": 4, "MultiHeadAttention": 1, "LayerNormalization": 2, "Split": 1, "Sum": 2}
 BIASED = {"Add": 1}  # of the packed projections: no operator takes it
 T5_SETTINGS = {"head_dim": 8}
 T5_ENCODER = {
@@ -64,7 +65,7 @@ LAYERS = [
         "gpt2",
         None,
         {},
-        {"model": {"FastGelu": 1, "GroupQueryAttention": 1, "MatMul": 4, "SkipLayerNormalization": 2} | BIASED},
+        {"model": {"FastGelu": 1, "GroupQueryAttention": 1, "LayerNormalization": 2, "MatMul": 4, "Sum": 2} | BIASED},
     ),
     ("t5", None, T5_SETTINGS, {"encoder_model": T5_ENCODER, "decoder_model_merged": T5_DECODER}),
 ]
@@ -75,3 +76,159 @@ LAYERS = [
 )
 def test_operators_of_a_layer(tmp_path, model_type, task, settings, expected):
     assert per_layer(tmp_path, model_type, task, **settings) == expected
+
+
+# Answers.
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+@pytest.mark.parametrize(
+    ("model_type", "task", "settings"),
+    [
+        ("bert", "text-classification", {}),
+        ("distilbert", "token-classification", {}),
+        ("albert", "fill-mask", {}),
+        ("gpt2", None, {}),
+        ("gpt2", "text-classification", {}),
+        ("t5", None, {"head_dim": 8}),
+        ("t5", None, {"head_dim": 6}),
+        ("t5", None, {"head_dim": 8, "feed_forward": "gated-gelu", "tied": False}),
+    ],
+    ids=str,
+)
+def test_both_profiles_and_keras_answer_alike(tmp_path, model_type, task, settings, quantize):
+    model = tiny(model_type, task, **settings)
+    for profile in ("ort", "portable"):
+        write(tmp_path / profile, model, quantize, profile)
+    for name, feeds in feeds_of(model):
+        outputs = {profile: run(tmp_path / profile / "onnx" / f"{name}.onnx", feeds) for profile in ("ort", "portable")}
+        tolerance = TOLERANCE if quantize == "none" else recipe(quantize).tolerance
+        for output, want in keras_answers(model, feeds).items():
+            real = feeds["attention_mask"] == 1 if "position_ids" in feeds else np.ones(len(want), bool)
+            for got in (outputs["ort"][output], outputs["portable"][output]):
+                assert np.abs(got - want)[real].max() < tolerance * np.abs(want).max()
+
+
+def steps(folder, model, capacity: int | None) -> np.ndarray:
+    """Logits of a left-padded batch: a prompt, then token by token, with growing caches or shared ones."""
+    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
+    ids, mask = (array.astype("int64") for array in padded(3, 12, "left"))
+    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
+    names = [i.name for i in session.get_inputs() if i.name.startswith("past_key_values")]
+    caches = {name: np.zeros((3, 4, capacity or 0, 8), "float32") for name in names}
+    logits = []
+    for start, end in ((0, 7), *((place, place + 1) for place in range(7, 12))):
+        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in caches.items()}
+        binding = session.io_binding()
+        given = {
+            "input_ids": ids[:, start:end],
+            "attention_mask": mask[:, :end],
+            "position_ids": positions[:, start:end],
+        }
+        for name, array in given.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        binding.bind_output("logits")
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+            present = name.replace("past_key_values", "present")
+            if capacity is None:
+                binding.bind_output(present)
+            else:
+                binding.bind_ortvalue_output(present, value)
+        session.run_with_iobinding(binding)
+        first, *rest = (output.numpy() for output in binding.get_outputs())
+        logits.append(first)
+        if capacity is None:
+            caches = dict(zip(names, rest, strict=True))
+            assert {array.shape for array in caches.values()} == {(3, 4, end, 8)}
+    return np.concatenate(logits, axis=1)
+
+
+@pytest.mark.parametrize("capacity", [None, 12, 40], ids=lambda c: f"capacity {c}")
+def test_one_graph_grows_its_caches_or_shares_them(tmp_path, capacity):
+    model = tiny("gpt2")
+    write(tmp_path, model)
+    ids, mask = padded(3, 12, "left")
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": np.maximum(mask.cumsum(axis=1) - 1, 0)}
+    want, got = np.asarray(model(inputs)), steps(tmp_path, model, capacity)
+    assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
+
+
+def test_a_file_names_the_caches_that_may_be_shared(tmp_path):
+    for head_dim, count in ((8, 4), (6, 0)):  # the operator takes multiples of 8
+        write(tmp_path / str(head_dim), tiny("t5", head_dim=head_dim))
+        metadata = {
+            entry.key: entry.value for entry in load(tmp_path / str(head_dim), "decoder_model_merged").metadata_props
+        }
+        names = metadata.get("kerasformer.in_place", "").split()
+        assert len(names) == count
+        assert all(".decoder." in name for name in names)
+
+
+# What is not for a fused operator.
+
+
+def written(path, call, inputs, outputs, variables=()) -> onnxruntime.InferenceSession:
+    write_onnx({path: Function("model", inputs, outputs, call)}, variables, recipe("none"))
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("rotary", [False, True], ids=["plain", "rotary"])
+def test_grouped_heads_over_a_cache(tmp_path, rotary):
+    layer = layers.MultiHeadAttention(4, 32, num_key_value_heads=2)
+    layer.build((None, None, 32))
+    angles = RotaryEmbedding(8)
+
+    def call(x, past_key, past_value):
+        length, before = ops.shape(x)[1], ops.shape(past_key)[2]
+        places = ops.expand_dims(ops.arange(length, dtype="int32") + before, 0)
+        y, _, cache = layer(
+            x,
+            attention_mask=causal_mask(length, before + length),
+            cache=GrowingCache(past_key, past_value, causal=True),
+            rotary=angles(places) if rotary else None,
+        )
+        return {"y": y, "key": cache.key, "value": cache.value}
+
+    x, past = TensorInfo(("b", "t", 32), "float32"), TensorInfo(("b", 2, "s", 8), "float32")
+    now = TensorInfo(("b", 2, "s+t", 8), "float32")
+    inputs = {"x": x, "past_key": past, "past_value": past}
+    session = written(tmp_path / "m.onnx", call, inputs, {"y": x, "key": now, "value": now}, layer.variables)
+    kinds = {node.op_type for node in onnx.load(str(tmp_path / "m.onnx")).graph.node}
+    assert ("GroupQueryAttention" in kinds) != rotary
+    generator = np.random.default_rng(0)
+    feeds = {
+        "x": generator.normal(size=(2, 1, 32)),
+        "past_key": generator.normal(size=(2, 2, 5, 8)),
+        "past_value": generator.normal(size=(2, 2, 5, 8)),
+    }
+    feeds = {name: value.astype("float32") for name, value in feeds.items()}
+    wanted = call(**{name: ops.convert_to_tensor(value) for name, value in feeds.items()})
+    for name, got in zip(("y", "key", "value"), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, ops.convert_to_numpy(wanted[name]), atol=1e-5)
+
+
+def test_what_others_read_too_is_not_joined(tmp_path):
+    """A product that two operators read keeps its bias; a sum is there for all, whoever else reads it."""
+    generator = np.random.default_rng(0)
+    kernel, bias, scale, shift = (
+        keras.Variable(generator.normal(size=shape).astype("float32"), name=name)
+        for name, shape in (("kernel", (8, 8)), ("bias", (8,)), ("scale", (8,)), ("shift", (8,)))
+    )
+
+    def call(x):
+        product = primitives.linear(x, kernel, bias)
+        total = primitives.residual(x, product)
+        return {
+            "gelu": primitives.gelu(product),
+            "norm": primitives.layer_norm(total, scale, shift, 1e-5),
+            "other": primitives.rms_norm(total, scale, 1e-5),
+            "total": total,
+        }
+
+    info = TensorInfo(("b", "t", 8), "float32")
+    outputs = dict.fromkeys(("gelu", "norm", "other", "total"), info)
+    session = written(tmp_path / "m.onnx", call, {"x": info}, outputs, [kernel, bias, scale, shift])
+    x = generator.normal(size=(2, 3, 8)).astype("float32")
+    for (name, want), got in zip(call(ops.convert_to_tensor(x)).items(), session.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(got, ops.convert_to_numpy(want), atol=1e-5, err_msg=name)
