@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -20,7 +21,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kerasformer.errors import BundleError, MissingExtraError, require
+from kerasformer.errors import BundleError, InputError, MissingExtraError, require
+
+_ACCELERATORS = ("gpu", "npu")
 
 Held = Any
 """A tensor that an engine keeps between runs."""
@@ -53,7 +56,9 @@ class Engine(Protocol):
         ...
 
 
-def open_engine(path: Path, num_threads: int | None = None, cache_file: Path | None = None) -> Engine:
+def open_engine(
+    path: Path, num_threads: int | None = None, cache_file: Path | None = None, accelerator: str | None = None
+) -> Engine:
     """Loads a TFLite file.
 
     Args:
@@ -61,22 +66,47 @@ def open_engine(path: Path, num_threads: int | None = None, cache_file: Path | N
         num_threads: CPU threads; the number of CPUs this process may use, at most 8, by default.
         cache_file: Where to keep the weights in the layout of the CPU kernels, so that the next start neither computes
             them nor holds them in memory of its own. It must be another one for every file and version of LiteRT.
+        accelerator: `"gpu"` or `"npu"`. Where there is none, a warning says so and the CPU does the work.
     Raises:
         BundleError: the file is no model that LiteRT can run.
+        InputError: an unknown accelerator.
         MissingExtraError: LiteRT is not installed.
     """
+    if accelerator is not None and accelerator not in _ACCELERATORS:
+        raise InputError(f"accelerator must be one of {', '.join(_ACCELERATORS)}, or None. Received: {accelerator!r}")
     require("ai_edge_litert", "litert")
     threads = num_threads or _available_threads()
+    makers: list[Callable[[], Engine]] = [
+        lambda: CompiledEngine(path, threads, cache_file),
+        lambda: InterpreterEngine(path, threads),
+    ]
+    if accelerator is not None:
+        makers.insert(0, lambda: CompiledEngine(path, threads, cache_file, accelerator))
     reasons = []
-    for engine in (CompiledEngine, InterpreterEngine):
+    for make in makers:
         with _native_log() as log:
             try:
-                return engine(path, threads, cache_file)
+                engine = make()
             except (ImportError, MissingExtraError, RuntimeError, ValueError, OSError) as error:
-                reasons.append(f"{engine.__name__}: {error} {log()}".strip())
+                reasons.append(f"{error} {log()}".strip())
+                continue
+        _tell(accelerator, engine, reasons)
+        return engine
     raise BundleError(
         f"LiteRT cannot load this file. Expected: a TFLite model. Received: {path}. {' | '.join(reasons)}"
     )
+
+
+def _tell(accelerator: str | None, engine: Engine, reasons: list[str]) -> None:
+    """Warns where an accelerator was asked for and the CPU does some or all of the work."""
+    if accelerator is None:
+        return
+    if reasons:
+        message = f"LiteRT has no {accelerator.upper()} for this model here: the CPU runs it. {reasons[0]}"
+        warnings.warn(message, UserWarning, stacklevel=2)
+    elif isinstance(engine, CompiledEngine) and not engine.is_fully_accelerated:
+        message = f"The {accelerator.upper()} does not run all of this model, or none of it: the CPU runs the rest."
+        warnings.warn(message, UserWarning, stacklevel=2)
 
 
 class CompiledEngine:
@@ -86,23 +116,31 @@ class CompiledEngine:
         path: The file.
         num_threads: CPU threads.
         cache_file: As for `open_engine`.
+        accelerator: Likewise; the CPU does what it cannot do.
     """
 
-    def __init__(self, path: Path, num_threads: int, cache_file: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, num_threads: int, cache_file: Path | None = None, accelerator: str | None = None
+    ) -> None:
         options = require("ai_edge_litert.options", "litert")
         # Without a cache the kernels pack the weights once for every signature; ":memory" shares them within the
         # process. It needs anonymous files, which Linux has.
         packed = str(cache_file) if cache_file else ":memory" if sys.platform == "linux" else ""
         cpu = options.CpuOptions(num_threads=num_threads, xnnpack_weight_cache_path=packed)
+        units = options.HardwareAccelerator.CPU
+        if accelerator is not None:
+            units |= getattr(options.HardwareAccelerator, accelerator.upper())
         self._model = require("ai_edge_litert.compiled_model", "litert").CompiledModel.from_file(
-            str(path), environment=_environment(), options=options.Options(cpu_options=cpu)
+            str(path), environment=_environment(), options=options.Options(units, cpu_options=cpu)
         )
+        # The CPU's kernels may write where they read. What an accelerator does then, nobody promises.
+        self._in_place = accelerator is None
         names = self._model.get_signature_list()
         self._inputs = {name: self._model.get_input_tensor_details(name) for name in names}
         self._outputs = {name: self._model.get_output_tensor_details(name) for name in names}
         self._own: dict[tuple[str, str, str], _Tensor] = {}
         signature, inputs = next(iter(self._inputs.items()))
-        first = self.hold(signature, next(iter(inputs)))
+        first = self.hold(signature, min(inputs, key=lambda name: np.prod(inputs[name]["shape"])))
         first.buffer.write(first.read())  # the first access by LiteRT itself loads more, and logs it
         _silence_native_exit()
 
@@ -123,7 +161,9 @@ class CompiledEngine:
         self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, _Tensor] | None = None
     ) -> dict[str, np.ndarray]:
         """See `Engine.run`."""
-        given, results = dict(held or {}), dict(held or {})
+        held = held or {}
+        written = held if self._in_place else self._twins(signature, held)
+        given, results = dict(held), dict(written)
         for name in self._inputs[signature].keys() - given.keys():
             given[name] = self._kept(signature, "input", name)
             given[name].write(inputs[name])
@@ -134,7 +174,20 @@ class CompiledEngine:
             {name: given[name].buffer for name in self._inputs[signature]},
             {name: results[name].buffer for name in self._outputs[signature]},
         )
+        for tensor, twin in {id(held[name]): (held[name], twin) for name, twin in written.items()}.values():
+            if tensor is not twin:
+                tensor.swap(twin)
         return {name: results[name].read() for name in own}
+
+    @property
+    def is_fully_accelerated(self) -> bool:
+        """Every operator runs on the accelerator that was asked for."""
+        return bool(self._model.is_fully_accelerated())
+
+    def _twins(self, signature: str, held: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
+        """Second tensors for those that this signature would read and write at once."""
+        both = held.keys() & self._outputs[signature].keys()
+        return {name: self._kept(signature, "output", name) for name in both}
 
     def _kept(self, signature: str, kind: str, name: str) -> _Tensor:
         """The engine's own tensor for this input or output."""
@@ -161,6 +214,11 @@ class _Tensor:
         self.buffer, self._shape, self._dtype = buffer, shape, dtype
         self.array = _memory(buffer, shape, dtype)
 
+    def swap(self, other: _Tensor) -> None:
+        """Exchanges what the two hold."""
+        self.buffer, other.buffer = other.buffer, self.buffer
+        self.array, other.array = other.array, self.array
+
     def write(self, value: np.ndarray) -> None:
         """Overwrites it."""
         if self.array is None:
@@ -176,8 +234,11 @@ class _Tensor:
 
     def clear(self) -> None:
         """Fills it with zeros. Memory that is fresh from the system holds them, and takes no room until written."""
-        if self.array is None or self.array.view(np.uint8).any():
+        if self.array is None:
             self.write(np.zeros(self._shape, self._dtype))
+        else:
+            bits = self.array.view(np.int32).reshape(-1, self._shape[-1])  # as floats they might be NaN
+            bits[bits.any(axis=1)] = 0
 
 
 def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
@@ -222,10 +283,9 @@ class InterpreterEngine:
     Args:
         path: The file.
         num_threads: CPU threads.
-        cache_file: Not used.
     """
 
-    def __init__(self, path: Path, num_threads: int, cache_file: Path | None = None) -> None:
+    def __init__(self, path: Path, num_threads: int) -> None:
         interpreter = require("ai_edge_litert.interpreter", "litert")
         self._interpreter = interpreter.Interpreter(str(path), num_threads=num_threads)
         self._runners = {n: self._interpreter.get_signature_runner(n) for n in self._interpreter.get_signature_list()}

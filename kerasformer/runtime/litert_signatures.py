@@ -10,6 +10,7 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import BundleError, CapacityError
+from kerasformer.runtime import weight_cache
 from kerasformer.runtime.litert_engine import Engine, open_engine, runtime_version
 
 _STEP = re.compile(r"decode(?:_rows_(\d+))?(?:_(\d+))?")
@@ -50,15 +51,16 @@ def open_file(
 
     Raises:
         BundleError: there are several, or LiteRT cannot load it.
+        InputError: a `cache_dir` that cannot be written, or an unknown accelerator.
     """
     files = sorted({signature.file for signature in manifest.signatures.values()})
     if len(files) != 1:
         raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
-    cache_file = None
-    if isinstance(cache_dir, str | Path):
-        Path(cache_dir).mkdir(parents=True, exist_ok=True)
-        cache_file = Path(cache_dir) / f"{manifest.files[files[0]][:32]}-{runtime_version()}.xnnpack"
-    return open_engine(Path(folder) / files[0], num_threads, cache_file)
+    path, folder_of_cache = Path(folder) / files[0], weight_cache.folder_of(cache_dir)
+    if folder_of_cache is None:
+        return open_engine(path, num_threads, None, accelerator)
+    key = weight_cache.key_of("litert", runtime_version(), manifest.files[files[0]])
+    return weight_cache.load(folder_of_cache, key, lambda file: open_engine(path, num_threads, file, accelerator))
 
 
 def by_length(manifest: Manifest, kind: str, argument: str, needed: bool = True) -> dict[int, tuple[str, Signature]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.decoding.protocols import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime import litert_engine, weight_cache
 from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
 from kerasformer.runtime.litert_engine import CompiledEngine, InterpreterEngine, open_engine
 from kerasformer.runtime.litert_signatures import per_token, prefill_plan
@@ -336,8 +338,66 @@ def test_packed_weights_are_kept(bundles: Bundles, tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert np.array_equal(*results)
-    (file,) = (tmp_path / "cache").iterdir()
-    assert file.name.startswith("0" * 32)
+    (entry,) = weight_cache.entries(tmp_path / "cache")
+    # Damage is found before LiteRT reads the file.
+    content = bytearray(entry.path.read_bytes())
+    content[len(content) // 2] ^= 255
+    for damaged in (bytes(content), content[:100], b""):
+        entry.path.write_bytes(damaged)
+        again = LiteRTForward(folder, manifest, 1, cache_dir=tmp_path / "cache").run({"input_ids": ids})["logits"]
+        assert np.array_equal(again, results[0])
+        assert [each.size for each in weight_cache.entries(tmp_path / "cache")] == [entry.size]
+
+
+def test_two_sets_of_caches_where_an_accelerator_may_not_write_in_place(bundles: Bundles, step: LiteRTStep) -> None:
+    results = []
+    for in_place in (True, False):
+        other = bundles.step("decoder")
+        other._engine._in_place = in_place  # type: ignore[attr-defined]
+        _, state = follow(other, other.start(*prompt(tokens(1, 3), tokens(2, 19))), tokens(6, 2, 5))
+        results.append(follow(other, other.reorder(state, np.array([1, 0, 1])), tokens(7, 3, 4))[0])
+    assert np.array_equal(*results)
+
+
+def test_without_a_view_of_the_memory(bundles: Bundles, monkeypatch: Any) -> None:
+    results = []
+    for _ in range(2):
+        other = bundles.step("decoder")
+        _, state = follow(other, other.start(*prompt(tokens(1, 3), tokens(2, 19))), tokens(6, 2, 5))
+        results.append(follow(other, other.reorder(state, np.array([1, 0, 1])), tokens(7, 3, 4))[0])
+        monkeypatch.setattr(litert_engine, "_library", lambda: None)
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("accelerator", ["gpu", "npu"])
+def test_an_accelerator_that_is_absent_is_told(bundles: Bundles, forward: LiteRTForward, accelerator: str) -> None:
+    ids = tokens(1, 1, 7)
+    with pytest.warns(UserWarning, match="the CPU runs"):
+        other = LiteRTForward(bundles.paths["encoder"], bundles.manifests["encoder"], 1, accelerator=accelerator)
+    assert np.array_equal(other.run({"input_ids": ids})["logits"], forward.run({"input_ids": ids})["logits"])
+
+
+def test_an_unknown_accelerator(bundles: Bundles) -> None:
+    with pytest.raises(InputError, match="one of gpu, npu, or None. Received: 'tpu'"):
+        LiteRTForward(bundles.paths["encoder"], bundles.manifests["encoder"], accelerator="tpu")
+
+
+def test_threads_share_an_engine(step: LiteRTStep, forward: LiteRTForward) -> None:
+    """Each thread gets what it would get alone, whatever the others do in between."""
+
+    def generate(seed: int) -> np.ndarray:
+        _, state = follow(step, step.start(*prompt(tokens(seed, 3 + seed), tokens(seed, 2))), tokens(seed, 2, 6))
+        return follow(step, step.reorder(state, np.array([1, 0, 1])), tokens(seed, 3, 6))[0]
+
+    def read(seed: int) -> np.ndarray:
+        return forward.run({"input_ids": tokens(seed, 2, 4 + seed)})["logits"]
+
+    for work in (generate, read):
+        alone = [work(seed) for seed in range(6)]
+        with ThreadPoolExecutor(6) as pool:
+            together = list(pool.map(work, [seed for _ in range(3) for seed in range(6)]))
+        for index, received in enumerate(together):
+            assert np.array_equal(received, alone[index % 6])
 
 
 SCRIPT = """
@@ -347,6 +407,7 @@ for name in ("keras", "tensorflow", "torch", "jax"):
 import numpy as np
 from pathlib import Path
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.runtime import litert_engine, weight_cache
 from kerasformer.runtime.litert import LiteRTForward
 info = TensorInfo((1, 8), "int32")
 names = ("input_ids", "attention_mask", "token_type_ids")
