@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from kerasformer import bundle
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
-from kerasformer.export import export
-from kerasformer.export.auto import Budget, _hull, _Search
+from kerasformer.export import build, export
+from kerasformer.export.auto import COLUMNS, Budget, Choice, Tried, _hull, _Search, in_words
 from kerasformer.export.recipes import RECIPES, Recipe
+from kerasformer.export.sample import read_texts
 from kerasformer.runtime.fidelity import Fidelity
 from tests.export.text_models import ROWS
 
@@ -209,3 +211,48 @@ def test_a_limit_of_size_and_speed(tmp_path):
     with pytest.raises(ExportError, match="The best that is possible"):
         automatic(name, tmp_path / "none", "onnx", max_size=smallest / 2, min_agreement=0.8)
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (
+            {"quantize": "auto", "max_size": 5.0, "max_latency": 2.5, "min_agreement": 0.9},
+            ["auto", "0.9", "5.0", "2.5"],
+        ),
+        ({"quantize": "auto"}, ["auto", "0.98", None, None]),
+        ({"quantize": "int8_static", "calibration": ["one\ntwo", "three"]}, ["int8_static", None, None, None]),
+    ],
+    ids=str,
+)
+def test_another_backend_asks_a_child_for_the_same(asked, expected, tmp_path, monkeypatch):
+    commands: list[list[str]] = []
+    texts: list[str] = []
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        if "--calibration" in command:
+            texts.extend(read_texts(command[command.index("--calibration") + 1]))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(build.subprocess, "run", run)
+    monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
+    export("sentiment-bert", tmp_path / "bundle", **asked)
+    (command,) = commands
+    options = ("--quantize", "--min-agreement", "--max-size", "--max-latency")
+    found = [command[command.index(option) + 1] if option in command else None for option in options]
+    assert found == expected
+    assert texts == (["one two", "three"] if "calibration" in asked else [])
+
+
+def test_the_table_in_words():
+    tried = [
+        Tried({"int8": 3, "int4": 23}, 2.345, 0.01, 0.98765, None, None),
+        Tried({"int4": 26}, 1.5, 0.02, 0.981, 3.14159, 0.98, chosen=True),
+    ]
+    rows = in_words(Choice(RECIPES["int8"], Fidelity(0, 0, 1, 1), Budget(), tuple(tried), ()).to_dict())
+    assert rows == [
+        ["3 int8, 23 int4", "2.35", "98.77%", "", "", ""],
+        ["26 int4", "1.50", "98.10%", "98.00%", "3.14", "chosen"],
+    ]
+    assert all(len(row) == len(COLUMNS) for row in rows)
