@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | export | run | verify | bench | demo`."""
+"""The command line: `kerasformer models | info | export | run | verify | bench | cache | demo`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -448,6 +449,29 @@ def bench(
     for title, columns, rows in map(upright, tables(report)):
         _table(title, columns, [list(row) for row in rows])
     console.print(_escaped(note(report)))
+
+
+@app.command()
+def cache(
+    folder: Annotated[Path | None, typer.Option(help="Another one than the user's.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show or clear what runtimes prepared from bundles that were opened with cache_dir=."""
+    from kerasformer.runtime import weight_cache
+
+    place = folder or weight_cache.user_folder()
+    if clear:
+        freed = weight_cache.trim(place, 0)
+        _print_json({"folder": str(place), "freed": freed}) if as_json else console.print(f"{freed:,} bytes freed")
+        return
+    found = weight_cache.entries(place)
+    if as_json:
+        files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in found]
+        _print_json({"folder": str(place), "max_bytes": weight_cache.MAX_BYTES, "files": files})
+        return
+    rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in found]
+    _table(str(place), ["file", "bytes", "last used"], rows)
 
 
 @app.command()

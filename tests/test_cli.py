@@ -127,6 +127,19 @@ def test_errors_are_one_clear_line_and_exit_status_1(arguments, message, checkpo
     assert not (tmp_path / "out").exists()
 
 
+def test_cache_shows_and_clears_what_a_runtime_kept(bundle, capsys, tmp_path):
+    pipe = kf.pipeline(None, bundle, num_threads=1, cache_dir=tmp_path)
+    assert pipe("a good film") == kf.pipeline(None, bundle, num_threads=1, cache_dir=tmp_path)("a good film")
+    capsys.readouterr()
+    assert main("cache", "--folder", str(tmp_path), "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    (file,) = shown["files"]
+    assert file["bytes"] == (tmp_path / file["file"]).stat().st_size <= shown["max_bytes"]
+    assert main("cache", "--folder", str(tmp_path), "--clear") == 0
+    assert f"{file['bytes']:,} bytes freed" in printed(capsys)
+    assert not list(tmp_path.iterdir())
+
+
 def test_debug_shows_the_traceback():
     command = [sys.executable, "-m", "kerasformer.cli", "--debug", "run", "/nowhere/at/all", "text"]
     done = subprocess.run(command, capture_output=True, text=True)
