@@ -81,32 +81,26 @@ def test_operators_of_a_layer(tmp_path, model_type, task, settings, expected):
 # Answers.
 
 
-@pytest.mark.parametrize("quantize", ["none", "int8"])
 @pytest.mark.parametrize(
     ("model_type", "task", "settings"),
     [
         ("bert", "text-classification", {}),
-        ("distilbert", "token-classification", {}),
         ("albert", "fill-mask", {}),
-        ("gpt2", None, {}),
         ("gpt2", "text-classification", {}),
-        ("t5", None, {"head_dim": 8}),
-        ("t5", None, {"head_dim": 6}),
         ("t5", None, {"head_dim": 8, "feed_forward": "gated-gelu", "tied": False}),
     ],
-    ids=str,
+    ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_both_profiles_and_keras_answer_alike(tmp_path, model_type, task, settings, quantize):
+def test_both_profiles_and_keras_answer_alike(tmp_path, model_type, task, settings):
     model = tiny(model_type, task, **settings)
     for profile in ("ort", "portable"):
-        write(tmp_path / profile, model, quantize, profile)
+        write(tmp_path / profile, model, profile=profile)
     for name, feeds in feeds_of(model):
         outputs = {profile: run(tmp_path / profile / "onnx" / f"{name}.onnx", feeds) for profile in ("ort", "portable")}
-        tolerance = TOLERANCE if quantize == "none" else recipe(quantize).tolerance
         for output, want in keras_answers(model, feeds).items():
             real = feeds["attention_mask"] == 1 if "position_ids" in feeds else np.ones(len(want), bool)
             for got in (outputs["ort"][output], outputs["portable"][output]):
-                assert np.abs(got - want)[real].max() < tolerance * np.abs(want).max()
+                assert np.abs(got - want)[real].max() < TOLERANCE * np.abs(want).max()
 
 
 def steps(folder, model, capacity: int | None) -> np.ndarray:
