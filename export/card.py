@@ -87,7 +87,7 @@ def _recipe(manifest: Manifest) -> str:
     mixed = ", some matrices otherwise (`layers` in the manifest)" if recipe.get("layers") else ""
     lines = [
         f"**Recipe.** It stores matrices as {recipe['weights']}{tables}{mixed}, and "
-        f"{_ACTIVATIONS.get(recipe['activations'], recipe['activations'])}. {_WHEN.get(recipe.get('name'), '')}".strip()
+        f"{_ACTIVATIONS.get(recipe['activations'], recipe['activations'])}. {_WHEN.get(recipe.get('name', ''), '')}".strip()
     ]
     if calibration := recipe.get("calibration"):
         whose = (
