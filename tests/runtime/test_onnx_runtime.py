@@ -9,6 +9,8 @@ import pytest
 
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime import onnx_caches
+from kerasformer.runtime.onnx_caches import GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
 from tests.export.onnx_bundles import padded, tiny, write
 
@@ -214,7 +216,135 @@ def test_tokens_of_another_batch_are_refused(decoder):
         engine.start(np.ones((1, 3), int), np.ones((1, 2), int))
 
 
+# Caches in place.
+
+
+@pytest.fixture(scope="module")
+def portable(decoder, tmp_path_factory):
+    """The same model without fused operators."""
+    folder = tmp_path_factory.mktemp("portable")
+    return OnnxStep(folder, write(folder, decoder[0], profile="portable"), num_threads=1)
+
+
+def test_which_caches_are_shared(decoder, portable):
+    prompt = padded(2, 5, "left")
+    assert isinstance(decoder[1].start(*prompt).caches, SharedCaches)
+    assert isinstance(portable.start(*prompt).caches, GrowingCaches)
+
+
+def test_shared_caches_grow_to_the_capacity(decoder, monkeypatch):
+    model, engine = decoder
+    monkeypatch.setattr(onnx_caches, "_FIRST_ROOM", 4)
+    ids, mask = padded(2, 40, "left")
+    state, rooms, got = engine.start(ids[:, :3], mask[:, :3]), [], []
+    for place in range(2, 40):
+        logits, state = engine.step(ids[:, place : place + 1], state)
+        got.append(logits)
+        rooms.append(next(iter(state.caches.arrays.values())).shape[2])
+    assert sorted(set(rooms)) == [4, 8, 16, 32, 40]
+    assert_close(np.concatenate(got, axis=1), whole(model, ids, mask)[:, 2:])
+
+
+def test_a_step_copies_no_cache(decoder):
+    _, engine = decoder
+    _, state = engine.step(np.ones((2, 1), int), engine.start(*padded(2, 5, "left")))
+    before = {name: array.ctypes.data for name, array in state.caches.arrays.items()}
+    _, state = engine.step(np.ones((2, 1), int), state)
+    assert {name: array.ctypes.data for name, array in state.caches.arrays.items()} == before
+
+
+def test_logits_of_earlier_steps_stay(decoder):
+    _, engine = decoder
+    first, state = engine.step(np.ones((2, 1), int), engine.start(*padded(2, 5, "left")))
+    copy = first.copy()
+    engine.step(np.full((2, 1), 7), state)
+    np.testing.assert_array_equal(first, copy)
+
+
+@pytest.mark.parametrize("again", ["step", "reorder", "rewind", "fork"])
+def test_a_state_is_used_once(decoder, again):
+    _, engine = decoder
+    old = engine.start(*padded(2, 5, "left"))
+    engine.step(np.ones((2, 1), int), old)
+    uses = {
+        "step": lambda: engine.step(np.ones((2, 1), int), old),
+        "reorder": lambda: engine.reorder(old, np.array([1, 0])),
+        "rewind": lambda: engine.rewind(old, 0),
+        "fork": lambda: engine.fork(old),
+    }
+    with pytest.raises(InputError, match="A state is used once"):
+        uses[again]()
+
+
+@pytest.mark.parametrize("rows", [[1, 0, 2], [2, 2, 2], [0, 0, 1], [1], [0, 1, 2, 2, 1]], ids=str)
+def test_both_forms_of_caches_reorder_alike(decoder, portable, rows):
+    model, _ = decoder
+    ids, mask = padded(3, 9, "left")
+    want = whole(model, ids, mask)[rows, 7:]
+    for engine in (decoder[1], portable):
+        _, state = engine.step(ids[:, 6:7], engine.start(ids[:, :7], mask[:, :7]))
+        logits, _ = engine.step(ids[rows, 7:], engine.reorder(state, np.array(rows)))
+        assert_close(logits, want)
+
+
+def test_portable_states_may_be_taken_back(portable, decoder):
+    model, _ = decoder
+    ids, mask = padded(2, 9, "left")
+    start = portable.start(ids[:, :6], mask[:, :6])
+    _, state = portable.step(np.full((2, 3), 7), portable.fork(start))
+    logits, _ = portable.step(ids[:, 5:], portable.rewind(state, 3))
+    assert_close(logits, whole(model, ids, mask)[:, 5:])
+
+
+def test_threads_do_not_disturb_each_other_under_stress(decoder):
+    """Rows leave and change places while others step."""
+    model, engine = decoder
+
+    def answer(seed: int) -> None:
+        ids, mask = padded(3, 20, "left", seed)
+        rows = np.random.default_rng(seed).permutation(3)[:2]
+        _, state = engine.step(ids[:, 8:14], engine.start(ids[:, :9], mask[:, :9]))
+        other = engine.fork(state)
+        state = engine.reorder(state, rows)
+        want = whole(model, ids, mask)
+        for place in range(14, 20):
+            logits, state = engine.step(ids[rows, place : place + 1], state)
+            assert_close(logits[:, 0], want[rows, place])
+        logits, _ = engine.step(ids[:, 14:15], other)
+        assert_close(logits[:, 0], want[:, 14])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(answer, range(24)))
+
+
+def test_a_provider_that_is_absent_is_told(classifier):
+    _, folder, manifest = classifier
+    with pytest.raises(InputError, match="CPUExecutionProvider.*Received: NoneSuchExecutionProvider"):
+        OnnxForward(folder, manifest, providers=["NoneSuchExecutionProvider", "CPUExecutionProvider"])
+
+
 # Encoder-decoders.
+
+
+@pytest.fixture(scope="module")
+def in_place_translator(tmp_path_factory):
+    """With heads that the fused attention takes."""
+    model, folder = tiny("t5", head_dim=8), tmp_path_factory.mktemp("t5")
+    return model, OnnxStep(folder, write(folder, model), num_threads=1)
+
+
+def test_beams_of_a_translation_in_place(in_place_translator):
+    model, engine = in_place_translator
+    (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
+    texts = np.array([0, 0, 1, 1])
+    state = engine.reorder(engine.start(ids, mask), texts)
+    assert isinstance(state.caches, SharedCaches)
+    _, state = engine.step(tokens[texts, :1], state)
+    logits, state = engine.step(tokens[texts, 1:3], engine.reorder(state, np.array([1, 0, 3, 3])))
+    rest, _ = engine.step(tokens[[1, 0], 3:], engine.reorder(state, np.array([2, 0])))
+    want = translated(model, ids, mask, tokens)
+    assert_close(logits, want[texts, 1:3])
+    assert_close(rest, want[[1, 0], 3:])
 
 
 def test_translation_is_that_of_keras(translator):
