@@ -85,10 +85,9 @@ def _recipe(manifest: Manifest) -> str:
         return ""
     tables = "" if recipe["tables"] == recipe["weights"] else f", embedding tables as {recipe['tables']}"
     mixed = ", some matrices otherwise (`layers` in the manifest)" if recipe.get("layers") else ""
-    lines = [
-        f"**Recipe.** It stores matrices as {recipe['weights']}{tables}{mixed}, and "
-        f"{_ACTIVATIONS.get(recipe['activations'], recipe['activations'])}. {_WHEN.get(recipe.get('name', ''), '')}".strip()
-    ]
+    activations = _ACTIVATIONS.get(recipe["activations"], recipe["activations"])
+    when = _WHEN.get(recipe.get("name", ""), "")
+    lines = [f"**Recipe.** It stores matrices as {recipe['weights']}{tables}{mixed}, and {activations}. {when}".strip()]
     if calibration := recipe.get("calibration"):
         whose = (
             "texts that were given" if calibration.get("given") else "sentences of kerasformer, for lack of your own"

@@ -127,11 +127,12 @@ class Manifest:
             BundleError: the manifest does not say.
         """
         promised = [self.recipe.get(name) for name in ("tolerance", "min_agreement")]
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in promised):
+        numbers = [float(p) for p in promised if isinstance(p, int | float) and not isinstance(p, bool)]
+        if len(numbers) < 2:
             raise BundleError(
                 f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
             )
-        return promised[0], promised[1]
+        return numbers[0], numbers[1]
 
     @property
     def cache_bytes(self) -> int:

@@ -272,3 +272,39 @@ def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
     with pytest.raises(BundleError, match="could not be moved into place: disk full"):
         publish_new(tmp_path / "out")
     assert content(tmp_path / "out") == b"old"
+
+
+def test_the_promise_of_a_recipe(tmp_path):
+    manifest = write_bundle(tmp_path)
+    kept = dataclasses.replace(manifest, recipe={"tolerance": 0.1, "min_agreement": 1})
+    assert kept.promise == (0.1, 1.0)
+    for recipe in (
+        {},
+        {"tolerance": 0.1},
+        {"tolerance": "0.1", "min_agreement": 1},
+        {"tolerance": 1, "min_agreement": True},
+    ):
+        with pytest.raises(BundleError, match="numbers tolerance and min_agreement"):
+            dataclasses.replace(manifest, recipe=recipe).promise  # noqa: B018
+
+
+def test_a_manifest_that_was_edited_by_hand_is_refused(tmp_path):
+    write_bundle(tmp_path)
+    edit(tmp_path, capacity=64)
+    with pytest.raises(BundleError, match="kerasformer.json was changed after its export.*Export the model again"):
+        bundle.read(tmp_path)
+
+
+def test_the_order_and_indent_of_a_manifest_do_not_matter(tmp_path):
+    manifest = write_bundle(tmp_path)
+    path = tmp_path / bundle.MANIFEST
+    path.write_text(json.dumps(dict(reversed(json.loads(path.read_text()).items()))))
+    assert bundle.read(tmp_path) == manifest
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    write_bundle(tmp_path, b"graph" * 100)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BundleError, match="model.tflite must have sha256"):
+        bundle.read(tmp_path)
