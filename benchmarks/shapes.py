@@ -55,11 +55,24 @@ SHAPES = {
         {"decoder_start_token_id": 0, "dropout_rate": 0.0},
     ),
     "bert": Shape("BERT-base", "BertForSequenceClassification", (Question(128), Question(16))),
-    "tiny": Shape(  # to try the scripts
+    # To try the scripts.
+    "tiny-gpt2": Shape(
         "GPT-2, tiny",
         "GPT2LMHeadModel",
-        (Question(32, 32),),
+        (Question(32, 32), Question(32, 16, batch=2)),
         {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 256},
+    ),
+    "tiny-t5": Shape(
+        "T5, tiny",
+        "T5ForConditionalGeneration",
+        (Question(16, 16),),
+        {"decoder_start_token_id": 0, "dropout_rate": 0.0, "num_layers": 2, "num_heads": 4, "d_kv": 16, "d_model": 64},
+    ),
+    "tiny-bert": Shape(
+        "BERT, tiny",
+        "BertForSequenceClassification",
+        (Question(32), Question(16)),
+        {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128},
     ),
 }
 

@@ -60,7 +60,7 @@ class Library:
 
 
 _TORCH = "torch==2.13.0"  # a range would admit versions that bring gigabytes for GPUs
-_ENCODER = ("bert",)
+_ENCODER = ("bert", "tiny-bert")
 
 LIBRARIES = {
     "transformers": Library(

@@ -103,14 +103,26 @@ def _gpt2(shape: Shape) -> Any:
 def _t5(shape: Shape) -> Any:
     from keras_hub import models
 
-    backbone = models.T5Backbone(32128, 6, 8, 512, 2048, key_value_dim=64, use_gated_activation=False)
+    size = {"num_layers": 6, "num_heads": 8, "d_model": 512, "d_kv": 64, "d_ff": 2048} | shape.settings
+    backbone = models.T5Backbone(
+        32128,
+        size["num_layers"],
+        size["num_heads"],
+        size["d_model"],
+        size["d_ff"],
+        key_value_dim=size["d_kv"],
+        use_gated_activation=False,
+    )
     return models.T5Seq2SeqLM(backbone, preprocessor=None)
 
 
 def _bert(shape: Shape) -> Any:
     from keras_hub import models
 
-    return models.BertTextClassifier(models.BertBackbone(30522, 12, 12, 768, 3072), num_classes=2, preprocessor=None)
+    names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+    size = dict(zip(names, (12, 12, 768, 3072), strict=True)) | shape.settings
+    backbone = models.BertBackbone(30522, *(size[name] for name in names))
+    return models.BertTextClassifier(backbone, num_classes=2, preprocessor=None)
 
 
 _BUILDERS: dict[str, Callable[[Shape], Any]] = {
