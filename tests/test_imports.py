@@ -35,7 +35,8 @@ print(f"{(time.perf_counter() - start) * 1000:.1f}", *sorted(set(sys.modules) - 
 
 
 @pytest.mark.parametrize(
-    "module", ["", "bench", "bundle", "cli", "decoding", "errors", "pipelines", "runtime", "sources", "swap", "tokenization"]
+    "module",
+    ["", "bench", "bundle", "cli", "decoding", "errors", "pipelines", "runtime", "sources", "swap", "tokenization"],
 )
 def test_imports_without_keras_or_any_framework(module, tmp_path):
     name = f"kerasformer.{module}".rstrip(".")
