@@ -12,8 +12,37 @@ from kerasformer.export.tflite_graph import Skeleton, has_bias, producers, reade
 def fuse(skeleton: Skeleton) -> None:
     """Does all of this file, in every graph."""
     for graph in skeleton.graphs:
+        _drop_identities(skeleton, graph)
         _fold_biases(skeleton, graph)
         _keep_dimensions(skeleton, graph)
+
+
+def _drop_identities(skeleton: Skeleton, graph: Any) -> None:
+    """RESHAPE to the shape that is there, and STRIDED_SLICE of everything: LiteRT would copy a whole cache."""
+    outputs = {int(i) for i in graph.outputs}
+    same: dict[int, int] = {}
+    kept = []
+    for op in graph.operators:
+        op.inputs = np.array([same.get(int(i), i) for i in op.inputs], np.int32)
+        source, result = int(op.inputs[0]) if len(op.inputs) else -1, int(op.outputs[0])
+        if result not in outputs and _is_identity(skeleton, graph, op):
+            same[result] = source
+        else:
+            kept.append(op)
+    graph.operators = kept
+
+
+def _is_identity(skeleton: Skeleton, graph: Any, op: Any) -> bool:
+    if skeleton.kind(op) not in ("RESHAPE", "STRIDED_SLICE"):
+        return False
+    before, after = (graph.tensors[index].shape for index in (op.inputs[0], op.outputs[0]))
+    if before is None or after is None or list(before) != list(after):
+        return False
+    if skeleton.kind(op) == "RESHAPE":
+        return True
+    strides = skeleton.model.buffers[graph.tensors[op.inputs[3]].buffer].data
+    # A stride of -1 turns an axis around.
+    return strides is not None and bool((np.frombuffer(bytes(strides), np.int32) == 1).all())
 
 
 def _fold_biases(skeleton: Skeleton, graph: Any) -> None:

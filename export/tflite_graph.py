@@ -154,7 +154,7 @@ class Skeleton:
         return len(self.model.buffers) - 1
 
     def finish(self) -> None:
-        """Drops what nothing uses any more, which is megabytes for a large model: tensors, names, buffers, operators."""
+        """Drops what nothing uses any more, megabytes of a large model: tensors, names, buffers, operators."""
         for graph in self.graphs:
             self._drop_unused_tensors(graph)
             self._drop_details(graph)
@@ -239,18 +239,22 @@ class Skeleton:
                 tensor.quantization = None
 
     def _share_buffers(self) -> None:
-        """One buffer for all tensors that are computed, and one for equal constants."""
+        """One buffer for all tensors that are computed, and one for equal constants; none that nothing shows."""
+        used = {tensor.buffer for graph in self.graphs for tensor in graph.tensors}
+        used |= {metadata.buffer for metadata in self.model.metadata or []}
         buffers: list[Any] = [self.model.buffers[0]]
         content: dict[bytes, int] = {b"": 0}
         stored: dict[int, Stored] = {}
         new: dict[int, int] = {}
         for old, buffer in enumerate(self.model.buffers):
+            if old not in used:
+                continue
             data = b"" if buffer.data is None else bytes(buffer.data)
             if old in self.stored:
                 new[old] = len(buffers)
                 stored[new[old]] = self.stored[old]
                 buffers.append(buffer)
-            elif old and data not in content:
+            elif data not in content:
                 new[old] = content[data] = len(buffers)
                 buffers.append(buffer)
             else:

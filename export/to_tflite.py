@@ -21,10 +21,11 @@ from kerasformer.errors import ExportError
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.functions import Function
-from kerasformer.export.recipes import BITS, Recipe
+from kerasformer.export.recipes import Recipe
 from kerasformer.export.tflite_fusion import fuse
 from kerasformer.export.tflite_graph import Skeleton
 from kerasformer.export.tflite_lowering import TfliteLowering, tensorflow
+from kerasformer.export.tflite_storage import form_of
 from kerasformer.export.tflite_weights import store_weights
 from kerasformer.layers.primitives import Tensor, lowering
 
@@ -113,8 +114,15 @@ def _check_interface(functions: Sequence[Function]) -> None:
 
 
 def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
-    """Refuses before the work starts what a flatbuffer, with its 32-bit offsets, cannot hold."""
-    size = sum(int(np.prod(v.shape)) * BITS[recipe.storage(v.path, v.shape)] // 8 for v in variables)
+    """Refuses before the work starts what a flatbuffer, with its 32-bit offsets, cannot hold.
+
+    Only the graphs will tell which matrices are tables, so each counts as the smaller of both: nothing that fits is
+    refused here, and the writer has the last word.
+    """
+    size = 0
+    for variable in {id(v): v for v in variables}.values():
+        shape = tuple(variable.shape)
+        size += min(form_of(recipe, variable.path, shape, table).num_bytes(shape) for table in (False, True))
     if size > MAX_BYTES:
         raise ExportError(
             f"A TFLite file holds less than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "

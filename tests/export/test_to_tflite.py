@@ -12,6 +12,7 @@ import pytest
 
 from kerasformer.bundle import Manifest, TensorInfo
 from kerasformer.errors import ExportError
+from kerasformer.export import to_tflite
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import RECIPES
 from kerasformer.export.tflite_graph import schema
@@ -222,10 +223,31 @@ def test_half_precision_variables_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, one_function(lambda x: {"y": x}), [variable], "float32 variables")
 
 
-def test_a_file_beyond_2_gb_is_refused_before_the_work_starts(tmp_path: Path) -> None:
-    huge = SimpleNamespace(shape=(30_000, 30_000), dtype="float32", path="table")
+class Traced(Exception):
+    """The work has begun."""
 
-    def never(**_: Any) -> dict[str, Any]:
-        raise AssertionError
 
-    refused(tmp_path, one_function(never), [huge], "less than 2 GB")
+# Matrices of 900 million parameters, each given twice: they count once.
+@pytest.mark.parametrize(
+    ("recipe", "count", "fits"),
+    [
+        ("none", 1, False),
+        ("fp16", 1, True),
+        ("fp16", 2, False),
+        ("int8", 2, True),
+        ("int8", 3, False),
+        ("int4", 3, True),
+    ],
+)
+def test_a_file_beyond_2_gb_is_refused_before_the_work_starts(
+    tmp_path: Path, recipe: str, count: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(*_: Any) -> bytes:
+        raise Traced
+
+    monkeypatch.setattr(to_tflite, "_convert", begin)
+    huge = [SimpleNamespace(shape=(30_000, 30_000), dtype="float32", path=f"kernel_{i}") for i in range(count)]
+    path = tmp_path / "model.tflite"
+    with pytest.raises(Traced if fits else ExportError, match=None if fits else "less than 2 GB"):
+        write_tflite(one_function(lambda x: {"y": x}), [*huge, *huge], RECIPES[recipe], path)
+    assert not path.exists()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.export.functions import Function
@@ -37,3 +39,37 @@ def operators(path: Path) -> dict[str, Counter[str]]:
         )
         for signature in model.signatureDefs
     }
+
+
+def stored_matrices(path: Path) -> dict[str, tuple[str, np.ndarray]]:
+    """Storage and float32 values of each weight, widened here as TFLite's schema says, without the writer's code."""
+    model = schema().ModelT.InitFromPackedBuf(bytearray(path.read_bytes()), 0)
+    types = names(schema().TensorType)
+    found: dict[str, tuple[str, np.ndarray]] = {}
+    for graph in model.subgraphs:
+        inputs = {int(i) for i in (*graph.inputs, *graph.outputs)}
+        for index, tensor in enumerate(graph.tensors):
+            name, data = tensor.name.decode(), model.buffers[tensor.buffer].data
+            if not name or index in inputs or data is None or types[tensor.type] == "INT32":
+                continue
+            if not name.endswith("/scales"):
+                found[name] = (types[tensor.type].lower(), _widened(model, graph, tensor))
+    return found
+
+
+def _widened(model: Any, graph: Any, tensor: Any) -> np.ndarray:
+    content = bytes(model.buffers[tensor.buffer].data)
+    shape, kind = tuple(int(size) for size in tensor.shape), names(schema().TensorType)[tensor.type]
+    if kind.startswith("FLOAT"):
+        return np.frombuffer(content, kind.lower()).reshape(shape).astype("float32")
+    levels = np.frombuffer(content, np.int8)
+    if kind == "INT4":
+        levels = np.stack([(levels << 4) >> 4, levels >> 4], axis=-1)
+    levels = levels.reshape(shape).astype("float32")
+    details = tensor.quantization.details
+    if details is None:
+        assert not np.any(tensor.quantization.zeroPoint)
+        return levels * np.asarray(tensor.quantization.scale)[:, None]
+    scales = graph.tensors[details.scales]
+    halves = np.frombuffer(bytes(model.buffers[scales.buffer].data), np.float16).reshape(tuple(scales.shape))
+    return levels * np.repeat(halves.astype("float32"), details.blockSize, axis=1)

@@ -1,0 +1,70 @@
+"""The operators that LiteRT runs for each layer: one that is new here makes every token slower."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerasformer import zoo
+from kerasformer.export.recipes import RECIPES
+from kerasformer.export.tflite_signatures import tflite_functions
+from kerasformer.export.to_tflite import write_tflite
+from tests.export.tflite_bundles import operators
+
+SIZES: dict[str, Any] = {"vocab_size": 50, "hidden_dim": 24, "num_heads": 3}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": {"intermediate_dim": 40, "max_length": 16},
+    "distilbert": {"intermediate_dim": 40, "max_length": 16},
+    "albert": {"intermediate_dim": 40, "max_length": 16, "embedding_dim": 12},
+    "gpt2": {"max_length": 16},
+    "t5": {"intermediate_dim": 40, "head_dim": 8},
+}
+
+LAYER_NORM = Counter(MEAN=2, SUB=1, SQUARED_DIFFERENCE=1, RSQRT=1, MUL=2, ADD=2)
+RMS_NORM = Counter(SQUARE=1, MEAN=1, RSQRT=1, MUL=2, ADD=1)
+# Queries, keys, values, output; heads apart and together again; scale, mask, and the sum with what came in.
+ATTENTION = Counter(FULLY_CONNECTED=4, RESHAPE=4, MUL=1, BATCH_MATMUL=2, ADD=2, SOFTMAX=1)
+T5_ATTENTION = ATTENTION - Counter(MUL=1)
+# Keys and values were projected when the text was encoded.
+CROSS_ATTENTION = T5_ATTENTION - Counter(FULLY_CONNECTED=2, RESHAPE=2)
+FEED_FORWARD = Counter(FULLY_CONNECTED=2, GELU=1, ADD=1)
+T5_FEED_FORWARD = Counter(FULLY_CONNECTED=2, ADD=1)
+# Of several tokens, the axes of heads and tokens change places: one token's reshape does that.
+SEVERAL_TOKENS = Counter(TRANSPOSE=4)
+CACHE = Counter(DYNAMIC_UPDATE_SLICE=2)
+PROJECTED_MEMORY = Counter(FULLY_CONNECTED=2, RESHAPE=2, TRANSPOSE=2, PAD=2)
+
+ENCODER_LAYER = ATTENTION + SEVERAL_TOKENS + FEED_FORWARD + LAYER_NORM + LAYER_NORM
+LAYERS = {
+    "bert": {"forward": ENCODER_LAYER},
+    "distilbert": {"forward": ENCODER_LAYER},
+    "albert": {"forward": ENCODER_LAYER},
+    "gpt2": {"prefill": ENCODER_LAYER + CACHE, "decode": ENCODER_LAYER - SEVERAL_TOKENS + CACHE},
+    "t5": {
+        "encode": T5_ATTENTION + SEVERAL_TOKENS + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + PROJECTED_MEMORY,
+        "decode": T5_ATTENTION + CACHE + CROSS_ATTENTION + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + RMS_NORM,
+    },
+}
+
+
+def counted(path: Path, model_type: str, num_layers: int) -> dict[str, Counter[str]]:
+    """Operators of one signature of each kind, by kind."""
+    layers = {"num_layers": num_layers, **({"decoder_layers": num_layers} if model_type == "t5" else {})}
+    model = zoo.build(model_type, **SIZES, **CONFIGS[model_type], **layers)
+    capacity = 16 if model.generates else None
+    functions = tflite_functions(model, capacity, 16 if model_type == "t5" else None, [8])
+    kinds = ("forward_8", "encode_8", "prefill_8", "decode")
+    write_tflite([f for f in functions if f.name in kinds], model.variables, RECIPES["none"], path)
+    return {name.split("_")[0]: count for name, count in operators(path).items()}
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_operators_of_one_layer(model_type: str, tmp_path: Path) -> None:
+    # Of the last layer, a prefill computes the keys and values alone.
+    two, three = (counted(tmp_path / f"{n}.tflite", model_type, n) for n in (2, 3))
+    received = {kind: three[kind] - two[kind] for kind in three}
+    assert received == LAYERS[model_type]
+    assert all(not two[kind] - three[kind] for kind in two), "nothing leaves with a layer more"
