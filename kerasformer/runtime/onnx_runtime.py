@@ -33,8 +33,10 @@ class OnnxForward:
         manifest: Its manifest; the signature `model` is used.
         num_threads: CPU threads; ONNX Runtime's choice, all cores, by default.
         providers: ONNX Runtime's execution providers; the CPU by default.
+        cache_dir: Taken as other engines take it; nothing is kept, as `OnnxSession` says.
     Raises:
         BundleError: no such signature, or a file that ONNX Runtime cannot load.
+        InputError: a provider that the installed ONNX Runtime lacks.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class OnnxStep:
         manifest: Its manifest; the signature `model`, or `encoder_model` and `decoder_model_merged`, are used.
         num_threads: CPU threads; ONNX Runtime's choice, all cores, by default.
         providers: ONNX Runtime's execution providers; the CPU by default.
-        cache_dir: Where what is prepared at a first load is kept.
+        cache_dir: Taken as other engines take it; nothing is kept, as `OnnxSession` says.
     Raises:
         BundleError: no such signature, no capacity in the manifest, or a file that ONNX Runtime cannot load.
         InputError: a provider that the installed ONNX Runtime lacks.
