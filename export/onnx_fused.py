@@ -108,8 +108,9 @@ class _Merger:
     def join_projections(self) -> None:
         """Queries, keys and values from one product, where they are products of one tensor."""
         for node in self._of_kind("cached_attention", "heads_attention"):
-            projections = [self._maker(name, "linear") for name in node.input[:3]]
-            if None in projections or len({each.input[0] for each in projections}) > 1:
+            found = [self._maker(name, "linear") for name in node.input[:3]]
+            projections = [each for each in found if each is not None]
+            if len(projections) < len(found) or len({each.input[0] for each in projections}) > 1:
                 continue
             products = [self._marker(each) for each in projections]
             roles = {tuple(product.weights) for product in products}

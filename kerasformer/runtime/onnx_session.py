@@ -20,8 +20,8 @@ CPU = "CPUExecutionProvider"
 class OnnxSession:
     """A loaded file, which several threads may run at once.
 
-    Nothing is kept for the next load. An optimized graph would save 0.02 of 0.34 s for GPT-2 in int8, as files come with
-    fused operators; weights as the processor wants them, 0.2 s, which checking a cache of twice the file takes again.
+    Nothing is kept for the next load. For GPT-2 in int8, an optimized graph would save 0.02 of 0.34 s, as files come
+    with fused operators; weights as the processor wants them 0.2 s, which checking twice the file's bytes takes again.
 
     Args:
         folder: The bundle.
