@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,26 +27,31 @@ class Model:
 
     def prepare(self) -> None:
         """Exports, and optimizes and quantizes as the variant says."""
-        from optimum.onnxruntime import ORTOptimizer, ORTQuantizer
-        from optimum.onnxruntime.configuration import AutoOptimizationConfig, AutoQuantizationConfig
-
-        folder = self._place.folder
-        exported = self._class.from_pretrained(self._place.checkpoint, export=True)
-        plain = folder if self._place.variant == "optimum-f32" else folder / "f32"
-        exported.save_pretrained(plain)
-        del exported
+        folder, variant = self._place.folder, self._place.variant
+        plain = folder if variant == "optimum-f32" else folder / "f32"
+        self._class.from_pretrained(self._place.checkpoint, export=True).save_pretrained(plain)
         if plain == folder:
             return
-        if "o2" in self._place.variant:
-            optimizer = ORTOptimizer.from_pretrained(self._class.from_pretrained(plain))
-            optimizer.optimize(save_dir=folder / "o2", optimization_config=AutoOptimizationConfig.O2())
-            plain = folder / "o2"
-        config = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=False)
-        for file in sorted(plain.glob("*.onnx")):
-            quantizer = ORTQuantizer.from_pretrained(plain, file_name=file.name)
-            # Without a suffix the files keep the names that `from_pretrained` looks for.
-            quantizer.quantize(save_dir=folder, quantization_config=config, file_suffix="")
+        if variant == "optimum-int8":
+            _quantize(plain, folder)
+        else:
+            self._optimize_and_quantize(plain, folder)
         _keep_only_top_level(folder)
+
+    def _optimize_and_quantize(self, plain: Path, folder: Path) -> None:
+        """As optimum would, if its quantizer let this option through to ONNX Runtime's."""
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+        from optimum.onnxruntime import ORTOptimizer
+        from optimum.onnxruntime.configuration import AutoOptimizationConfig
+
+        optimizer = ORTOptimizer.from_pretrained(self._class.from_pretrained(plain))
+        optimizer.optimize(save_dir=folder / "o2", optimization_config=AutoOptimizationConfig.O2())
+        (path,) = (folder / "o2").glob("*.onnx")
+        # Nothing knows the types behind the operators that the optimizer has fused.
+        options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+        quantize_dynamic(path, folder / "model.onnx", weight_type=QuantType.QInt8, extra_options=options)
+        shutil.copy(plain / "config.json", folder)
 
     def import_runtime(self) -> None:
         """See `Subject.import_runtime`."""
@@ -77,10 +83,20 @@ class Model:
         return getattr(optimum.onnxruntime, _CLASSES[self._place.shape.kind])
 
 
+def _quantize(source: Path, target: Path) -> None:
+    """Dynamic int8 for processors with VNNI, of each file."""
+    from optimum.onnxruntime import ORTQuantizer
+    from optimum.onnxruntime.configuration import AutoQuantizationConfig
+
+    config = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=False)
+    for file in sorted(source.glob("*.onnx")):
+        quantizer = ORTQuantizer.from_pretrained(source, file_name=file.name)
+        # Without a suffix the files keep the names that `from_pretrained` looks for.
+        quantizer.quantize(save_dir=target, quantization_config=config, file_suffix="")
+
+
 def _keep_only_top_level(folder: Path) -> None:
     """Drops what the steps before the last one wrote: the size on disk is that of what is opened."""
-    import shutil
-
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -25,7 +25,12 @@ class Results:
     """
 
     def __init__(self, rounds: int, threads: int) -> None:
-        self._head = {"machine": machine(), "versions": versions(), "rounds": rounds, "threads": threads}
+        self._head: dict[str, Any] = {
+            "machine": machine(),
+            "versions": versions(),
+            "rounds": rounds,
+            "threads": threads,
+        }
         self._figures: dict[str, list[SubjectFigures]] = {}
         self._failures: dict[str, dict[str, str]] = {}
 
