@@ -19,15 +19,18 @@ import numpy as np
 from kerasformer import bundle, errors
 from kerasformer.errors import ExportError, InputError, require
 from kerasformer.evaluation import Example, examples
+from kerasformer.export import tf_text
 from kerasformer.export.artifact import PROFILES, Artifact, Job, Progress
 from kerasformer.export.auto import NAME as AUTO
-from kerasformer.export.auto import Budget, choose
+from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
 from kerasformer.export.card import write_card
 from kerasformer.export.layouts import layout_of
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
+from kerasformer.export.saved_model import IN_GRAPH, check_in_graph, export_saved_model
+from kerasformer.export.search import Budget
 from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to
 from kerasformer.export.verify import keras_quality, record
 from kerasformer.runtime.fidelity import Fidelity
@@ -58,6 +61,7 @@ def export(
     max_size: float | None = None,
     max_latency: float | None = None,
     min_agreement: float | None = None,
+    tokenizer: str | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Writes a verified bundle: a folder that runs without Keras.
@@ -86,6 +90,9 @@ def export(
         max_latency: For `"auto"`: milliseconds of a token, or of a text that is answered at once, on this machine.
         min_agreement: For `"auto"`: least share of answers whose most probable one is the Keras model's; 0.98 by
             default.
+        tokenizer: `"in-graph"` writes an encoder's tokenizer in operators of TF Text too: for `"tflite"` as
+            `tokenizer.tflite` beside the model, with the signature `tokenize`; and `format="saved-model"` is then a
+            SavedModel that reads texts, without a manifest.
         progress: Is told each stage.
 
     Returns:
@@ -99,6 +106,10 @@ def export(
         MissingExtraError: a converter or runtime is not installed.
     """
     tell = progress or _silent
+    if tokenizer is not None:
+        model = _with_tokenizer(tokenizer, model, task, format, quantize)
+        if format == "saved-model":
+            return export_saved_model(model, destination)
     recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
     _check_arguments(model, format, lengths, profile, opset)
     if texts is None and labels is not None:
@@ -126,7 +137,13 @@ def export(
             of_recipe, fidelity = _write_chosen(artifact, recipe)
         else:
             of_recipe, fidelity = _write(artifact, recipe, calibration_texts, calibration is not None)
-        manifest = replace(artifact.manifest(), recipe=of_recipe, fidelity=fidelity.to_dict())
+        signatures = artifact.manifest().signatures
+        if tokenizer is not None:
+            tell("tokenizer", 0, 0)
+            names, file = job.model.input_names, folder / tf_text.FILE
+            written = tf_text.write_tokenizer(job.model.tokenizer, names, max(job.lengths), file)
+            signatures = {**signatures, tf_text.TOKENIZE: written}
+        manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
         write_card(folder, manifest)
         bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
         return bundle.publish(folder, destination, overwrite)
@@ -184,6 +201,22 @@ def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] |
             "calibration out; texts= are what a bundle is compared with Keras on"
         )
     return None
+
+
+def _with_tokenizer(
+    tokenizer: str, model: Any, task: str | None, format: str, quantize: str | Recipe
+) -> PretrainedModel:
+    """The model, if its tokenizer can be part of what is exported."""
+    if tokenizer != IN_GRAPH or format not in ("tflite", "saved-model"):
+        raise ExportError(
+            f"tokenizer={IN_GRAPH!r}, for format='tflite' or 'saved-model', was expected. "
+            f"Received: tokenizer={tokenizer!r}, format={format!r}"
+        )
+    if format == "saved-model" and quantize != "none":
+        raise ExportError(f"A SavedModel keeps its weights as they are. Received: quantize={quantize!r}")
+    chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, task)
+    check_in_graph(chosen)
+    return chosen
 
 
 def _silent(stage: str, done: int, total: int) -> None:

@@ -1,8 +1,10 @@
 """A double-array trie in the layout of Darts-clone, which TF Text's operators read.
 
-A node is a 32-bit unit: the label by which it is reached in bits 0–7, whether a value hangs on it in bit 8, and from bit
-10 the offset whose XOR with its place and a label gives the place of a child; bit 9 scales that offset by 256. A value
-is a unit with bit 31. Reference: https://github.com/s-yata/darts-clone, and `darts_clone_trie_wrapper.h` of TF Text.
+A node is a 32-bit unit: the label by which it is reached in bits 0–7, whether a value hangs on it in bit 8, and from
+bit 10 the offset whose XOR with its place and a label gives the place of a child; bit 9 scales that offset by 256. A
+value is a unit with bit 31.
+
+Reference: https://github.com/s-yata/darts-clone, and `darts_clone_trie_wrapper.h` of TF Text.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def parts(tokenizer: Tokenizer | None, names: Sequence[str]) -> Parts:
     kind = content["model"]["type"]
     if kind not in builders:
         raise ExportError(
-            f"TF Text has operators for {' and '.join(builders)}. Received: a tokenizer of the kind {kind}, which stays "
-            "outside of the graph"
+            f"TF Text has operators for {' and '.join(builders)}. Received: a tokenizer of the kind {kind}, "
+            "which stays outside of the graph"
         )
     added = [token["content"] for token in content["added_tokens"] if not token["special"]]
     if added:
@@ -123,13 +123,16 @@ def _wordpiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[Any],
     vocabulary = _in_order(model["vocab"])
     table = normalizer_table(tokenizer.backend.normalizer, frozenset("".join(vocabulary)))
     normalize = text.FastBertNormalizer(model_buffer=table)
-    pieces = text.FastWordpieceTokenizer(
-        vocabulary,
-        suffix_indicator=model["continuing_subword_prefix"],
-        max_bytes_per_word=_LONGEST_WORD,
-        token_out_type=require("tensorflow", "export").int32,
-        unknown_token=model["unk_token"],
-    )
+    try:
+        pieces = text.FastWordpieceTokenizer(
+            vocabulary,
+            suffix_indicator=model["continuing_subword_prefix"],
+            max_bytes_per_word=_LONGEST_WORD,
+            token_out_type=require("tensorflow", "export").int32,
+            unknown_token=model["unk_token"],
+        )
+    except RuntimeError as error:
+        raise ExportError(f"TF Text cannot have this vocabulary: {error}") from error
     return lambda texts: pieces.tokenize(normalize.normalize(texts))
 
 
@@ -146,12 +149,17 @@ def normalizer_table(normalizer: normalizers.Normalizer, letters: frozenset[str]
     Args:
         normalizer: That looks at one character at a time.
         letters: Of the vocabulary.
+
+    Raises:
+        ExportError: the vocabulary has a mark at which TF Text splits, and our tokenizers do not.
     """
     flatbuffers = require("flatbuffers", "export")
     ours, theirs = _isolated()
-    # TF Text splits by a newer Unicode: what it would leave in a word is set apart, what it would set apart made unknown.
+    if apart := sorted((theirs - ours) & letters):
+        raise ExportError(f"TF Text splits texts at marks of this vocabulary, and our tokenizer does not: {apart}")
+    # TF Text splits by a newer Unicode: what it leaves in a word is set apart, what it sets apart made unknown.
     spelled_so = {letter: f" {letter} " for letter in ours - theirs}
-    spelled_so |= dict.fromkeys(theirs - ours - letters, _UNKNOWN)
+    spelled_so |= dict.fromkeys(theirs - ours, _UNKNOWN)
     alone = ours & theirs
     pool, places, values = bytearray(), dict[bytes, int](), dict[bytes, int]()
     for letter in map(chr, _characters()):

@@ -53,7 +53,9 @@ def open_file(
         BundleError: there are several, or LiteRT cannot load it.
         InputError: a `cache_dir` that cannot be written, or an unknown accelerator.
     """
-    files = sorted({signature.file for signature in manifest.signatures.values()})
+    # A tokenizer has a file of its own, which LiteRT alone cannot run.
+    models = (s for s in manifest.signatures.values() if all(info.dtype != "string" for info in s.inputs.values()))
+    files = sorted({signature.file for signature in models})
     if len(files) != 1:
         raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
     path, folder_of_cache = Path(folder) / files[0], weight_cache.folder_of(cache_dir)
