@@ -12,9 +12,10 @@ import pytest
 from kerasformer import bundle
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import build, export
-from kerasformer.export.auto import COLUMNS, Budget, Choice, Tried, _hull, _Search, in_words
+from kerasformer.export.auto import COLUMNS, Choice, _hull, in_words
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.sample import read_texts
+from kerasformer.export.search import Budget, Search, Tried
 from kerasformer.runtime.fidelity import Fidelity
 from tests.export.text_models import ROWS
 
@@ -66,7 +67,7 @@ class Shop:
 
     def search(self, **limits: float) -> tuple[int, Any]:
         self.budget = Budget(**limits)
-        search = _Search(
+        search = Search(
             self.budget,
             self.recipes,
             self,
