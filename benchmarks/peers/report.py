@@ -59,7 +59,7 @@ class Results:
         host = self._head["machine"]
         return (
             f"{host['cpu']}, {self._head['threads']} threads, random weights, greedy, the best of "
-            f"{self._head['rounds']} rounds in turn. × transformers in brackets"
+            f"{self._head['rounds']} rounds in turn"
         )
 
     def _markdown(self) -> str:
@@ -71,7 +71,7 @@ class Results:
         for shape, figures in self._figures.items():
             for index, work in enumerate(SHAPES[shape].works):
                 rows = [_speeds(one, one.works[index], SHAPES[shape].generates) for one in figures]
-                parts.append(markdown(work.title, _SPEED_HEADS[SHAPES[shape].generates], rows))
+                parts.append(markdown(work.title, _speed_heads(figures, SHAPES[shape].generates), rows))
             parts.append(
                 markdown(f"{SHAPES[shape].title}, opening, memory and size", _SIZE_HEADS, map(_sizes, figures))
             )
@@ -93,18 +93,21 @@ class Results:
             bars.sort(key=lambda bar: -bar.value if writes else bar.value)
             unit = "new tokens/s, prompt included (more is better)" if writes else "ms (less is better)"
             if bars:
+                unit += f"; in brackets: × {title_of(figures[0].name)}"
                 panels.append(Panel(SHAPES[shape].works[0].title, unit, tuple(bars)))
         return panels
 
 
-_SPEED_HEADS = {
-    True: [
-        *["", "tokens/s, best", "median", "× transformers, best", "median"],
-        *["decode tokens/s", "first token ms", "token ms, p50", "p90", "p99"],
-    ],
-    False: ["", "ms, best", "median", "× transformers, best", "median", "ms, p50", "p90", "p99"],
-}
 _SIZE_HEADS = ["", "import s", "load s", "load to first token s", "peak MB", "peak beyond the import MB", "file MB"]
+
+
+def _speed_heads(figures: list[SubjectFigures], writes: bool) -> list[str]:
+    base = title_of(figures[0].name) if figures else ""
+    ratios = [f"× {base}, best", "median"]
+    if writes:
+        decode = ["decode tokens/s", "first token ms", "token ms, p50", "p90", "p99"]
+        return ["", "tokens/s, best", "median", *ratios, *decode]
+    return ["", "ms, best", "median", *ratios, "ms, p50", "p90", "p99"]
 
 
 def _speeds(one: SubjectFigures, own: WorkFigures, writes: bool) -> list[str]:
