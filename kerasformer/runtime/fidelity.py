@@ -151,19 +151,20 @@ def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[s
     return recorded | {f"reading.last.{key}": np.stack([last[key] for last in lasts]) for key in lasts[0]}
 
 
-def compare(engine: Forward | Step, references: Arrays, rows: int = ROWS) -> Fidelity:
+def compare(engine: Forward | Step, references: Arrays, rows: int = ROWS, free: bool = True) -> Fidelity:
     """Compares an engine with what was recorded.
 
     Args:
         engine: The bundle in its runtime.
         references: Of `record_forward`, or of `record_step` and maybe `record_reading`.
         rows: Texts that are generated at once; each has a cache of its own in memory.
+        free: Generate freely too, not along the recorded tokens alone.
     Raises:
         BundleError: the references are not those of such an engine.
     """
     try:
         if isinstance(engine, Step):
-            return _compare_step(engine, references, rows)
+            return _compare_step(engine, references, rows, free)
         return _compare_forward(engine, references)
     except KerasformerError:
         raise
@@ -208,15 +209,16 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
     return _fidelity(scores)
 
 
-def _compare_step(engine: Step, references: Arrays, rows: int) -> Fidelity:
+def _compare_step(engine: Step, references: Arrays, rows: int, free: bool) -> Fidelity:
     tokens = references["tokens"]
     received: list[dict[str, np.ndarray]] = []
     own: list[np.ndarray] = []
     for start in range(0, len(tokens), rows):
         part = slice(start, start + rows)
-        answers, free = _follow(engine, {key: array[part] for key, array in references.items() if array.ndim})
-        received += [{key: array[row] for key, array in answers.items()} for row in range(len(free))]
-        own += list(free)
+        few = {key: array[part] for key, array in references.items() if array.ndim}
+        answers, written = _follow(engine, few, free)
+        received += [{key: array[row] for key, array in answers.items()} for row in range(len(written))]
+        own += list(written)
     recorded = [_row(references, "logits", row) for row in range(len(tokens))]
     surprise = [[top["logsumexp"] - top["values"][:, 0] for top in tops] for tops in (recorded, received)]
     scores = [_score(recorded, received, "softmax")]
@@ -224,15 +226,15 @@ def _compare_step(engine: Step, references: Arrays, rows: int) -> Fidelity:
         keras_losses, own_losses, lasts = _read(engine, references, rows)
         surprise = [keras_losses, own_losses]
         scores.append(lasts)
-    generated = float((np.stack(own) == tokens).mean())
+    generated = float((np.stack(own) == tokens).mean()) if free else None
     keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
     return replace(_fidelity(scores), generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
 
-def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _follow(engine: Step, references: Arrays, freely: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Answers along the recorded tokens, so that an early difference does not lead everything after it astray.
 
-    A row that would choose another token goes on twice from there: along the record, and freely.
+    If `freely`, a row that would choose another token goes on twice from there: along the record, and by itself.
 
     Returns:
         The answers, as `_received` gives them, `(N, T, …)`, and the tokens of free generation `(N, T)`.
@@ -248,7 +250,7 @@ def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np
         own[free, place] = chosen[count:]
         leaving = [row for row in range(count) if row not in free and chosen[row] != tokens[row, place]]
         own[leaving, place] = chosen[leaving]
-        if leaving and place + 1 < tokens.shape[1]:
+        if freely and leaving and place + 1 < tokens.shape[1]:
             state = engine.reorder(state, np.array([*range(len(chosen)), *leaving]))
             free += leaving
         given = np.concatenate([tokens[:, place], own[free, place]])[:, None]

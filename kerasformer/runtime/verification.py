@@ -13,7 +13,7 @@ from kerasformer.runtime.fidelity import ROWS, Fidelity, compare
 
 _CACHES = 512 * 1024**2
 """Bytes that the caches of the texts that are generated at once may take."""
-_STEP_TEXTS, _STEP_TOKENS = 8, 24
+_STEP_TEXTS, _STEP_TOKENS = 8, 16
 """Of a check of one signature: enough to see a wrong one, few enough to check them all."""
 
 
@@ -50,7 +50,7 @@ def verify(engine: Forward | Step, manifest: Manifest, references: dict[str, np.
     fidelity = compare(engine, references, rows)
     few = _few(references)
     return Verification(
-        fidelity, {name: compare(limited, few, rows) for name, limited in _step_by_step(engine, manifest)}
+        fidelity, {name: compare(limited, few, rows, free=False) for name, limited in _step_by_step(engine, manifest)}
     )
 
 

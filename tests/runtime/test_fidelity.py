@@ -240,6 +240,16 @@ def test_free_generation_goes_on_where_it_leaves_the_record(rows):
     assert compare(other, references, rows).generated == pytest.approx(expected)
 
 
+def test_free_generation_may_be_left_out():
+    references = record_step(Toy(), *PROMPTS, None, 8)
+    other = Toy()
+    other.table *= -1
+    found = compare(other, references, free=False)
+    assert found.generated is None and max(other.batches) == len(PROMPTS[0])
+    whole = compare(other, references)
+    assert (found.agreement, found.max_error) == (whole.agreement, whole.max_error)
+
+
 def test_as_many_rows_at_once_as_are_allowed():
     prompts = np.random.default_rng(5).integers(0, 12, (5, 3)).astype("int32"), np.ones((5, 3), "int32")
     engine = Toy()
