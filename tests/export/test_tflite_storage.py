@@ -1,0 +1,91 @@
+"""Rounding and packing of matrices, against formulas written out here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kerasformer.export.recipes import RECIPES, Recipe
+from kerasformer.export.tflite_storage import Form, as_stored, content, form_of, scales
+
+FORMS = [Form("float32"), Form("float16"), Form("int8"), Form("int4"), Form("int4", 32)]
+MATRIX = np.random.default_rng(0).standard_t(4, (70, 96)).astype("float32")
+
+
+def packed(matrix: np.ndarray, form: Form) -> np.ndarray:
+    scale = scales(matrix, form) if form.integer else None
+    return np.frombuffer(b"".join(content(matrix, form, scale)), np.uint8)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_bytes_are_as_many_as_told(form: Form) -> None:
+    assert packed(MATRIX, form).size == form.num_bytes(MATRIX.shape)
+    assert (scales(MATRIX, form).nbytes if form.integer else 0) == form.scale_bytes(MATRIX.shape)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_portions_make_no_difference(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, values = packed(MATRIX, form), as_stored(MATRIX, form)
+    monkeypatch.setattr("kerasformer.export.tflite_storage._STEP", 500)
+    assert np.array_equal(packed(MATRIX, form), whole)
+    assert np.array_equal(as_stored(MATRIX.T.copy().T, form), values)
+
+
+def test_the_first_of_two_levels_is_in_the_lower_half() -> None:
+    matrix = np.array([[1, -2, 7, -8]], "float32")
+    scale = np.ones(1, "float32")
+    assert list(content(matrix, Form("int4"), scale)) == [bytes([0xE1, 0x87])]
+
+
+def test_eight_bits_use_all_levels_and_err_by_half_of_one() -> None:
+    scale, values = scales(MATRIX, Form("int8"))[:, None], as_stored(MATRIX, Form("int8"))
+    assert np.allclose(scale[:, 0], np.abs(MATRIX).max(axis=1) / 127)
+    assert np.abs(values / scale).max() == pytest.approx(127)
+    assert np.all(np.abs(values - MATRIX) <= 0.5001 * scale)
+
+
+@pytest.mark.parametrize("block", [None, 32])
+def test_four_bits_err_less_than_with_the_largest_entry_as_the_last_level(block: int | None) -> None:
+    rows = MATRIX.reshape(-1, block or 96)
+    plain = np.abs(rows).max(axis=1, keepdims=True) / 7
+    before = np.square(np.rint(rows / plain) * plain - rows).sum(axis=1)
+    after = np.square(as_stored(MATRIX, Form("int4", block)) - MATRIX).reshape(rows.shape).sum(axis=1)
+    # A block's scale has eight significant bits: each of its entries may err by 1/256 of itself more.
+    assert np.all(np.sqrt(after) <= 1.0001 * np.sqrt(before) + (0 if block is None else 1 / 256) * np.abs(rows).max())
+    assert after.sum() < (0.8 if block is None else 0.9) * before.sum()
+
+
+def test_scales_of_blocks_are_the_same_in_float16_and_bfloat16() -> None:
+    tiny = MATRIX * np.logspace(-9, 3, 70, dtype="float32")[:, None]
+    scale = scales(tiny, Form("int4", 32))
+    assert scale.dtype == np.float16
+    assert not np.any(scale.astype("float32").view(np.uint32) & 0xFFFF)
+    assert np.all(scale >= np.float16(2.0**-14)), "a normal number"
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.integer], ids=str)
+def test_zeros_stay_zeros(form: Form) -> None:
+    matrix = MATRIX.copy()
+    matrix[3], matrix[5, :32] = 0, 0
+    assert np.all(np.isfinite(scales(matrix, form)) & (scales(matrix, form) > 0))
+    assert not np.any(as_stored(matrix, form)[matrix == 0])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "width", "form"),
+    [
+        (RECIPES["none"], 64, Form("float32")),
+        (RECIPES["fp16"], 64, Form("float16")),
+        (RECIPES["int8"], 75, Form("int8")),
+        (RECIPES["int4"], 64, Form("int4", 32)),
+        (RECIPES["int4"], 80, Form("int4")),
+        (RECIPES["int4"], 75, Form("int8")),
+        (Recipe("own", "int4", "int4", "dynamic", 1, 0, block=128), 256, Form("int4", 128)),
+        (Recipe("own", "int4", "int4", "dynamic", 1, 0, block=128), 192, Form("int4")),
+        (Recipe("own", "int4", "int4", "dynamic", 1, 0, block=16), 64, Form("int4")),
+        (Recipe("own", "int4", "int4", "static", 1, 0), 64, Form("int4")),
+    ],
+)
+def test_forms(recipe: Recipe, width: int, form: Form) -> None:
+    assert form_of(recipe, "kernel", (100, width), table=False) == form
+    assert form_of(recipe, "kernel", (3, width), table=False) == Form("float32"), "fewer than 4096 values"
