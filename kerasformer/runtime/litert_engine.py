@@ -256,7 +256,8 @@ def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.nda
         or not address.value
     ):
         return None
-    return np.frombuffer((ctypes.c_char * count).from_address(address.value), dtype).reshape(shape)
+    content = memoryview((ctypes.c_char * count).from_address(address.value))
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 @cache
