@@ -14,10 +14,10 @@ from kerasformer.export.recipes import BITS, Recipe, Storage
 
 _LEVELS: dict[Storage, tuple[int, int]] = {"int8": (-127, 127), "int4": (-8, 7)}
 # What the largest entry of a row becomes, as a share of the highest level. Eight bits have levels to spare; with four,
-# cutting off a few large entries for the sake of all others makes the smaller error.
+# cutting off a few large entries for the sake of all others makes the smaller error; 7/8 is for the level -8.
 _SHARES: dict[Storage, np.ndarray] = {
     "int8": np.ones(1, np.float32),
-    "int4": np.linspace(0.75, 2.25, 16, dtype=np.float32),
+    "int4": np.arange(7, 20, dtype=np.float32) / 8,
 }
 _SMALLEST: dict[bool, np.float32] = {False: np.float32(2.0**-126), True: np.float32(2.0**-14)}
 """Kernels refuse scales below the normal numbers of float32 and, for blocks, of float16."""
