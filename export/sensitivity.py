@@ -111,7 +111,7 @@ class Simulation:
         wanted = (storage, recipe.block)
         if part.path not in self._replaced or self._replaced[part.path][0] != wanted:
             value = np.ascontiguousarray(part.in_keras(self.layout.as_stored(part, recipe)), "float32")
-            self._replaced[part.path] = (wanted, ops.convert_to_tensor(value))
+            self._replaced[part.path] = (wanted, ops.convert_to_tensor(value, dtype=part.variable.dtype))
 
 
 class _RoundedInputs(Primitives):

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from kerasformer import bundle
+from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import build, export
 from kerasformer.export.auto import COLUMNS, Choice, _hull, in_words
@@ -156,6 +158,14 @@ def test_limits_are_for_auto(tmp_path):
             export("nowhere", tmp_path / "bundle", quantize="int8", **{limit: 0.5})
     with pytest.raises(InputError, match="calibration is for"):
         export("nowhere", tmp_path / "bundle", quantize="auto", calibration=["a text"])
+
+
+def test_the_command_line_has_the_limits(tmp_path):
+    for option, value in (("--max-size", "5"), ("--max-latency", "2.5"), ("--min-agreement", "0.9")):
+        command = ["export", "nowhere", str(tmp_path / "bundle"), "--quantize", "int8", option, value]
+        result = CliRunner().invoke(app, command)
+        assert isinstance(result.exception, InputError), result.output
+        assert f"{option[2:].replace('-', '_')}={value} for quantize='int8'" in str(result.exception)
 
 
 # Whole exports.
