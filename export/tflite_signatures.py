@@ -21,8 +21,8 @@ ENCODER_LENGTHS = (32, 128, 512)
 PREFILL_LENGTHS = (8, 64)
 # A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
 DECODE_WINDOWS = (128, 256)
-# A step of several rows reads every weight once. Each of them takes some megabytes of memory in a loaded model, and over
-# a long window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
+# A step of several rows reads every weight once. Each takes some megabytes of a loaded model's memory, and over a long
+# window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
 DECODE_ROWS = (8,)
 
 
@@ -94,9 +94,9 @@ def _taken(model: Any, inputs: dict[str, Any], prefix: str, rows: int, make: Cal
 
 def _given(prefix: str, caches: Sequence[Any]) -> dict[str, Any]:
     """The tensors of all layers' caches, under their names."""
-    given = {}
+    given: dict[str, Any] = {}
     for i, layer in enumerate(caches):
-        rows = layer.rows if isinstance(layer, RowCaches) else (layer,)
+        rows: Sequence[Any] = layer.rows if isinstance(layer, RowCaches) else (layer,)
         given.update(zip(_by_row(f"{prefix}_k_{i}", len(rows)), (cache.key for cache in rows), strict=True))
         given.update(zip(_by_row(f"{prefix}_v_{i}", len(rows)), (cache.value for cache in rows), strict=True))
     return given
@@ -111,7 +111,7 @@ def _static_prefill(model: Any, count: int, capacity: int) -> Function:
     """The next tokens of one prompt, into the caches; nobody needs their logits."""
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        caches = _taken(model, inputs, "kv_cache", 1, lambda row, *pair: StaticCache(*pair, input_pos[0]))
+        caches = _taken(model, inputs, "kv_cache", 1, lambda row, key, value: StaticCache(key, value, input_pos[0]))
         seen = ops.reshape(_seen(input_pos, capacity), (1, 1, count, capacity))
         _, new = model.decode(tokens, ops.reshape(input_pos, (1, count)), seen, caches)
         return _given("kv_cache", new)

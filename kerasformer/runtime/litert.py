@@ -361,10 +361,11 @@ class LiteRTStep:
 
     def _decode(self, name: str, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
         """Logits `(N, 1, V)` of one token `(N, 1)` for each row; `name` may be a step with room for more rows."""
-        room = self._shapes[name]["tokens"].shape[0]
+        room = int(self._shapes[name]["tokens"].shape[0])
         positions = [row.position for row in rows] + [0] * (room - len(rows))
         # The rows of an encoder-decoder all began with one token, and stand at one position.
-        arrays = {"input_pos": np.array(positions[: self._shapes[name]["input_pos"].shape[0]], np.int32)}
+        places = int(self._shapes[name]["input_pos"].shape[0])
+        arrays = {"input_pos": np.array(positions[:places], np.int32)}
         arrays["tokens"] = np.zeros((room, 1), np.int32)
         arrays["tokens"][: len(rows)] = tokens
         if self.is_encoder_decoder:
