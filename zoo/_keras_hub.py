@@ -82,7 +82,7 @@ class KerasHub:
 
     def arguments(self, config: Any) -> dict[str, Any]:
         """Arguments of KerasHub's backbone, from our configuration."""
-        fields = reversed(self.settings.items())
+        fields = reversed(list(self.settings.items()))
         return {theirs: getattr(config, ours) for ours, theirs in fields}
 
     def differences(self, config: Any) -> list[str]:
