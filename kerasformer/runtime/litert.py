@@ -369,15 +369,13 @@ class LiteRTStep:
         arrays["tokens"] = np.zeros((room, 1), np.int32)
         arrays["tokens"][: len(rows)] = tokens
         if self.is_encoder_decoder:
-            arrays["encoder_mask"] = np.zeros((room, self._encoder_capacity), np.int32)
-            for index, row in enumerate(rows):
-                arrays["encoder_mask"][index] = row.encoder_mask
+            masks = [row.encoder_mask for row in rows if row.encoder_mask is not None]
+            arrays["encoder_mask"] = np.concatenate([*masks, *masks[:1] * (room - len(masks))])
         if room > len(rows) and not self._spare:
             self._spare.update(self._caches())
+        unused = [{**self._spare, **rows[0].cross}] * (room - len(rows))
         held = {}
-        for index in range(room):
-            row = rows[index] if index < len(rows) else None
-            caches = {**(row.caches if row else self._spare), **(row or rows[0]).cross}
+        for index, caches in enumerate([*({**row.caches, **row.cross} for row in rows), *unused]):
             held.update({_of_row(key, index, room): tensor for key, tensor in caches.items()})
         logits = self._engine.run(name, arrays, held)["logits"]
         for row in rows:
