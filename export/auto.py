@@ -71,7 +71,7 @@ def in_words(record: Mapping[str, Any]) -> list[list[str]]:
             _share(tried["agreement"]),
             _share(tried["verified"]),
             "" if tried["latency"] is None else f"{tried['latency']:.2f}",
-            "chosen" if tried["chosen"] else "",
+            "chosen" if tried["chosen"] else "refused" if tried["refused"] else "",
         ]
         for tried in record["tried"]
     ]

@@ -63,6 +63,7 @@ class Tried:
         latency: Milliseconds of a token or text in the runtime.
         verified: Agreement in the runtime.
         chosen: It is the one.
+        refused: Why its verification failed, if it did.
     """
 
     parts: dict[str, int]
@@ -72,6 +73,7 @@ class Tried:
     latency: float | None = None
     verified: float | None = None
     chosen: bool = False
+    refused: str = ""
 
 
 class Workshop(Protocol):
@@ -231,6 +233,7 @@ class Search:
             fidelity = self.workshop.verify(self.recipes[place])
         except ExportMismatchError as error:
             self.mismatch = f"{error} "
+            self._note(place, refused=str(error))
             return None
         self._note(place, verified=fidelity.agreement)
         return fidelity

@@ -129,6 +129,7 @@ def test_what_the_runtime_refuses_is_taken_back():
     place, tried = shop.search()
     assert (place, shop.written) == (3, [6, 5, 3])
     assert [each.verified for each in tried if each.chosen] == [0.985]
+    assert [each.refused for each in tried if each.refused] == ["agreement 0.97", "agreement 0.97"]
 
 
 def test_nothing_faithful_within_the_limits_in_the_runtime():
