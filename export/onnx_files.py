@@ -60,7 +60,7 @@ def write_models(files: Mapping[Path, ModelFile], progress: Progress | None = No
         sum(weights[name].num_bytes * (1 if name in shared else readers[name]) for name in weights), progress
     )
     places: dict[str, TensorProto] = {}
-    for path, file in reversed(files.items()):
+    for path, file in reversed(list(files.items())):
         large = sum(weight.num_bytes for weight in file.weights.values()) > INLINE_LIMIT
         outside = [w for name, w in file.weights.items() if large or name in shared]
         new = [weight for weight in outside if weight.name not in places]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from onnx import TensorProto
 
@@ -66,8 +67,8 @@ class Matrices:
         """`x @ kernel + bias` for one kernel or for several side by side; see `NodeWriter.product`."""
         storages = {self._storage(kernel) for kernel in kernels}
         if len(storages) > 1:  # a recipe with exceptions
-            pairs = zip(kernels, biases or [None] * len(kernels), strict=True)
-            parts = [self.product(x, [k], [] if b is None else [b], rank, output_first) for k, b in pairs]
+            pairs = zip(kernels, [[bias] for bias in biases] or [[]] * len(kernels), strict=True)
+            parts = [self.product(x, [kernel], bias, rank, output_first) for kernel, bias in pairs]
             return self.nodes.node("Concat", parts, output, axis=-1)
         bias = self.store.joined(biases) if biases else None
         (storage,) = storages
@@ -192,11 +193,12 @@ class Matrices:
     ) -> str:
         """A float32 product with a matrix that is dequantized before, or by the runtime's own product while reading."""
         if self._storage(kernels[0]) == "int8" and self.plan.recipe.block is None:
-            stored, settings = self.store.channels(kernels, output_first, pairs=False), {"axis": 1}
+            stored = self.store.channels(kernels, output_first, pairs=False)
+            kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], axis=1)
         else:
             stored = self._columns(kernels, output_first)
-            settings = {"axis": 0, "block_size": stored.block}
-        kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], **settings)
+            given = [stored.data, stored.scale]
+            kernel = self.nodes.node("DequantizeLinear", given, axis=0, block_size=stored.block)
         return self._with_bias("MatMul", [x, kernel], bias, output)
 
     def _columns(self, kernels: Sequence[str], output_first: bool) -> Quantized:
@@ -225,7 +227,7 @@ class Matrices:
         scales = self.nodes.node("Gather", [stored.scale, ids], axis=0)
         self.nodes.node("Mul", [rows, self._column(scales)], output)
 
-    def _widened(self, operator: str, inputs: list[str], **settings: int) -> str:
+    def _widened(self, operator: str, inputs: list[str], **settings: Any) -> str:
         return self.nodes.node("Cast", [self.nodes.node(operator, inputs, **settings)], to=TensorProto.FLOAT)
 
     def _column(self, scales: str) -> str:
