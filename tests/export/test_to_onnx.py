@@ -150,6 +150,28 @@ def test_more_than_a_protobuf_holds_goes_to_a_second_file(tmp_path, monkeypatch)
     np.testing.assert_array_equal(want, got)
 
 
+@pytest.mark.parametrize("limit", [onnx_files.INLINE_LIMIT, 1000])
+def test_a_weight_of_two_files_is_stored_once(tmp_path, monkeypatch, limit):
+    model = tiny("t5")
+    monkeypatch.setattr(onnx_files, "INLINE_LIMIT", limit)
+    monkeypatch.setattr(onnx_files, "SHARED_LIMIT", 4000)
+    write(tmp_path, model)
+    data = {path.name for path in (tmp_path / "onnx").glob("*_data")}
+    assert data == {"decoder_model_merged.onnx_data"} | ({"encoder_model.onnx_data"} if limit == 1000 else set())
+    for name, feeds in feeds_of(model):
+        graph = onnx.load(str(tmp_path / "onnx" / f"{name}.onnx"), load_external_data=False).graph
+        (table,) = (tensor for tensor in graph.initializer if tensor.name.endswith("tokens/embeddings"))
+        assert {entry.key: entry.value for entry in table.external_data}["location"] == "decoder_model_merged.onnx_data"
+        got = run(tmp_path / "onnx" / f"{name}.onnx", feeds)
+        for output, want in expected(model, feeds).items():
+            np.testing.assert_allclose(got[output], want, atol=1e-5)
+    total = sum(path.stat().st_size for path in (tmp_path / "onnx").iterdir())
+    assert (
+        total
+        < sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables) + 150_000 + (limit == 1000) * 4096 * 60
+    )
+
+
 def test_progress_ends_with_all_bytes(tmp_path):
     model, seen = tiny("bert", "text-classification"), []
     (function,) = onnx_functions(model)
