@@ -99,7 +99,7 @@ def test_sources_of_texts(tmp_path):
     array = np.array(["one", "two", "three"])
     for source in (path, str(path), ["one", " ", "two", "three"], iter(array), dataset, dataset.batch(2), array):
         assert read_texts(source) == ["one", "two", "three"]
-    assert read_texts((f"text {n}" for n in range(10**9))) == [f"text {n}" for n in range(MAX_TEXTS)]
+    assert read_texts(f"text {n}" for n in range(10**9)) == [f"text {n}" for n in range(MAX_TEXTS)]
     assert len(read_texts()) >= 40
 
 
