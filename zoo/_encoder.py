@@ -42,6 +42,7 @@ class BidirectionalEncoder(Backbone):
         attention_mask: Boolean `(B, 1, 1, T)`.
         segments: `(B, T)` int32.
         positions: `(B, T)` int32; 0, 1, 2 … by default.
+        count: Only this many first tokens are wanted.
 
     Returns:
         `Encoded`.
@@ -117,10 +118,11 @@ class BidirectionalEncoder(Backbone):
         attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        count: int | None = None,
         training: bool = False,
     ) -> Encoded:
         """Reads a text."""
         x = self.embeddings(ids, segments=segments, positions=positions, training=training)
-        states = self.encoder(x, attention_mask=attention_mask, training=training)
+        states = self.encoder(x, attention_mask=attention_mask, count=count, training=training)
         pooled = None if self.pooler is None else self.pooler(states.output[:, 0])
         return Encoded(states.output, pooled, states.hidden_states, states.attentions)

@@ -160,6 +160,7 @@ class TextClassification(EncoderModel):
 
     task = "text-classification"
     has_labels = True
+    count = 1
 
     def make_head(self) -> keras.layers.Layer:
         """Dropout and one dense layer."""

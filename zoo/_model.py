@@ -8,7 +8,7 @@ Shape letters: `B` batch, `T` query length, `S` key length, `M` length of the en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -36,6 +36,7 @@ class EncoderModel(PretrainedModel):
 
     Attributes:
         pooled: Has a pooler, a dense layer with tanh over the first token; for backbones that may have one.
+        count: How many first tokens the head reads, if not all: the last layer need not answer for the others.
 
     Call arguments:
         inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` (1 for real tokens) and
@@ -48,6 +49,7 @@ class EncoderModel(PretrainedModel):
     """
 
     pooled: bool = False
+    count: ClassVar[int | None] = None
 
     def make_backbone(self) -> keras.layers.Layer:
         """The layer without head."""
@@ -63,6 +65,8 @@ class EncoderModel(PretrainedModel):
         # Not every backbone has segments, or positions to give.
         names = {"token_type_ids": "segments", "position_ids": "positions"}
         places = {argument: arrays[name] for name, argument in names.items() if name in arrays}
+        if self.count is not None and not (return_hidden_states or return_attention):
+            places["count"] = self.count
         states = self.backbone(
             arrays["input_ids"],
             attention_mask=None if mask is None else padding_mask(mask),

@@ -50,6 +50,8 @@ class EncoderLayer(keras.layers.Layer):
         bias: Float, added to the scores.
         cache: `LayerCache` or `None`.
         rotary: `(cos, sin)` or `None`.
+        count: Only this many first tokens are answered for (`T` of the output); they still see all. A classifier that
+            reads the first token needs no others from the last layer. Not with a cache or `rotary`.
 
     Returns:
         `LayerOutput`.
@@ -91,18 +93,22 @@ class EncoderLayer(keras.layers.Layer):
         bias: Tensor | None = None,
         cache: LayerCache | None = None,
         rotary: RotaryAngles | None = None,
+        count: int | None = None,
         training: bool = False,
     ) -> LayerOutput:
         """Applies the layer."""
-        x, weights, cache = self._attend(x, attention_mask, bias, cache, rotary, training)
+        x, weights, cache = self._attend(x, attention_mask, bias, cache, rotary, training, count)
         return LayerOutput(self._feed(x, training), cache, None, weights, None)
 
     def _attend(
-        self, x: Tensor, mask: Any, bias: Any, cache: Any, rotary: Any, training: bool
+        self, x: Tensor, mask: Any, bias: Any, cache: Any, rotary: Any, training: bool, count: int | None = None
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         y = self.attention_norm(x) if self.norm_first else x
+        seen = None
+        if count is not None:
+            seen, x, y = y, x[:, :count], y[:, :count]
         y, weights, cache = self.attention(
-            y, attention_mask=mask, bias=bias, cache=cache, rotary=rotary, training=training
+            y, key_value=seen, attention_mask=mask, bias=bias, cache=cache, rotary=rotary, training=training
         )
         return self._add(x, y, self.attention_norm, training), weights, cache
 
@@ -291,6 +297,7 @@ class Encoder(_Stack):
         x: `(B, T, E)`.
         attention_mask: Boolean, broadcastable to `(B, H, T, T)`.
         bias: Float, added to all attention scores.
+        count: Only this many first tokens are wanted; the last layer is not computed for the others.
 
     Returns:
         `StackOutput`.
@@ -302,11 +309,15 @@ class Encoder(_Stack):
         attention_mask: Tensor | None = None,
         bias: Tensor | None = None,
         rotary: RotaryAngles | None = None,
+        count: int | None = None,
         training: bool = False,
     ) -> StackOutput:
         """Applies all layers."""
         bias = add_biases(attention_mask, bias, x.dtype)
-        return self._run(x, [{} for _ in self.schedule], bias=bias, rotary=rotary, training=training)
+        per_place: list[dict[str, Any]] = [{} for _ in self.schedule]
+        if count is not None:
+            per_place[-1]["count"] = count
+        return self._run(x, per_place, bias=bias, rotary=rotary, training=training)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
