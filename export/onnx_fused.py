@@ -62,6 +62,7 @@ class FusedLowering(OnnxLowering):
             "scale": float(scale),
             "width": query.shape[-1],
             "same_for_queries": bias is not None and bias.shape[2] == 1,
+            "cached": cache is not None,
         }
         if isinstance(cache, GrowingCache) and cache.causal:
             inputs = {"query": query, "key": key, "value": value, "bias": bias}
@@ -254,7 +255,11 @@ class FusedWriter(NodeWriter):
         self._fused("MultiHeadAttention", given, [output], **settings)
 
     def _whole_bias(self, marker: Marker, inputs: Mapping[str, str], query: str) -> str:
-        """The bias with a row for each query, as the operators want it; all layers share it."""
+        """The bias with a row for each query, as the operators want it.
+
+        Layers share it, except those with queries of their own: the last layer of a classifier may have fewer than the
+        others. Queries and keys of one product are equally many, and over caches all layers have the same queries.
+        """
         bias = inputs["bias"]
         if not marker.settings["same_for_queries"]:
             return bias
@@ -263,7 +268,8 @@ class FusedWriter(NodeWriter):
             shape = [self.integers(1, 1), self.node("Shape", [query], start=1, end=2), self.integers(1)]
             return self.node("Expand", [bias, self.node("Concat", shape, axis=0)])
 
-        return self._once(f"{bias}/whole", write)
+        shared = "projections" in inputs or marker.settings["cached"]
+        return self._once(f"{bias}/whole" if shared else f"{bias}/whole/{query}", write)
 
     def _lengths(self, bias: str, query: str) -> tuple[str, str]:
         """The last position of each row, int32 `(B,)`, and the number of positions, int32 `(1,)`; of all layers."""
