@@ -26,7 +26,7 @@ from kerasformer.errors import (
     InputError,
     TokenizerError,
 )
-from kerasformer.export import build, onnx_rounding, texts, tflite_storage
+from kerasformer.export import artifact, build, onnx_rounding, texts, tflite_storage
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -457,7 +457,7 @@ def test_the_destination(exported, models, tmp_path, monkeypatch):
     with pytest.raises(BundleError, match="overwrite"):
         kf.export.export(model, folder, "onnx")
     with monkeypatch.context() as broken, pytest.raises(ExportMismatchError):
-        broken.setattr(build, "verify", _refuse)
+        broken.setattr(artifact, "verify", _refuse)
         kf.export.export(model, folder, "onnx", overwrite=True)
     assert bundle.checksums(folder) == before
     kf.export.export(model, folder, "onnx", "int8", overwrite=True)

@@ -80,7 +80,13 @@ ROWS = {
         ),
         Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
-        Row("gpt2", "text-classification", {**_GPT2, "num_labels": 5, "pad_token_id": 0}, tiny_text.byte_pairs),
+        Row(
+            "gpt2",
+            "text-classification",
+            {**_GPT2, "num_labels": 5, "pad_token_id": 0},
+            tiny_text.byte_pairs,
+            spread=1.0,
+        ),
         Row("t5", "text2text-generation", {**_T5, "decoder_start_token_id": 0}, tiny_text.pieces, min_agreement=0.95),
         Row("t5", "feature-extraction", {**_T5, "feed_forward": "gated-gelu"}, tiny_text.pieces),
     )
