@@ -17,7 +17,7 @@ from kerasformer.errors import InputError
 from kerasformer.export.functions import Function, Infos, forward
 from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, padding_mask
 
-ENCODER_LENGTHS = (32, 128, 512)
+ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
 # A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
 DECODE_WINDOWS = (128, 256)
