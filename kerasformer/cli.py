@@ -155,13 +155,16 @@ def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
 def export(
     source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
     destination: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[str, typer.Option(help="tflite or onnx.")] = "tflite",
+    format: Annotated[str, typer.Option(help="tflite or onnx; saved-model with --tokenizer.")] = "tflite",
     quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static, int4 or auto.")] = "none",
     task: Task = None,
     capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
     lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
     profile: Annotated[str | None, typer.Option(help="ONNX: ort or portable operators.")] = None,
     opset: Annotated[int | None, typer.Option(help="ONNX: version of the standard operators.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="in-graph: an encoder's tokenizer in operators of TF Text too.")
+    ] = None,
     texts: Annotated[
         Path | None, typer.Option(help="Texts to compare with Keras on, maybe with labels: lines, TSV, CSV or JSONL.")
     ] = None,
@@ -199,6 +202,7 @@ def export(
             lengths=lengths or None,
             profile=profile,
             opset=opset,
+            tokenizer=tokenizer,
             texts=lines,
             calibration=calibration,
             max_size=max_size,
@@ -206,6 +210,9 @@ def export(
             min_agreement=min_agreement,
             progress=stages,
         )
+    if format == "saved-model":  # no bundle, for TensorFlow alone reads it
+        console.print(str(folder))
+        return
     manifest = bundle.read(folder)
     sizes = {name: (folder / name).stat().st_size for name in manifest.files}
     if as_json:
