@@ -15,6 +15,7 @@ from keras import ops
 
 from kerasformer import decoding
 from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.generation import request
 from kerasformer.layers import FixedCache, StaticCache
 from kerasformer.layers.primitives import Tensor
 
@@ -260,12 +261,9 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
     else:
         ids = _ids(inputs)
         mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask, "int32")
-    config = model.generation_config.replace(**settings)
-    step = KerasStep(model, _capacity(model, ids.shape[1], config), jit_compile)
-    stop = None
-    if config.stop_strings:
-        stop = decoding.stop_at(config.stop_strings, model.tokenizer.decode)
-    output = decoding.generate(step, ids, mask, config, stop)
+    asked = request(settings, model.generation_config, model.tokenizer, _open_assistant)
+    step = KerasStep(model, _capacity(model, ids.shape[1], asked.config), jit_compile)
+    output = asked.generate(step, ids, mask)
     if not texts:
         return output.sequences
     heads = ids if not model.is_encoder_decoder else np.zeros((len(ids), 0), "int32")
@@ -275,6 +273,10 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
         prompt = heads[row // copies][mask[row // copies] > 0] if heads.shape[1] else heads[row // copies]
         written.append(model.tokenizer.decode([*prompt.tolist(), *sequence.tolist()], skip_special_tokens=True))
     return written[0] if single and copies == 1 else written
+
+
+def _open_assistant(source: Any) -> decoding.Step:
+    return source if isinstance(source, decoding.Step) else KerasStep(source)
 
 
 def _ids(inputs: Any) -> np.ndarray:

@@ -1,18 +1,25 @@
 """Text generation in NumPy over any engine that offers `Step`: one implementation of every method."""
 
 from kerasformer.decoding.config import GenerationConfig
+from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.protocols import Forward, State, Step
+from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.stopping import Stop, stop_at
+from kerasformer.decoding.tally import Tally
 
 __all__ = [
+    "Controls",
     "Forward",
     "GenerationConfig",
     "GenerationOutput",
+    "Node",
+    "Record",
     "State",
     "Step",
     "Stop",
+    "Tally",
     "generate",
     "stop_at",
     "stream",

@@ -105,6 +105,11 @@ class GenerationConfig:
         decoder_start_token_id: First token that an encoder-decoder's decoder reads.
         stop_strings: Texts that end a sequence; they need a tokenizer, see `kerasformer.decoding.stop_at`.
         seed: Seed of the random draws; `None` differs at each call.
+        max_time: Seconds after which all sequences end, with the token at hand.
+        guidance_scale: How far classifier-free guidance leads away from the negative prompt; 1 is off.
+        prompt_lookup_num_tokens: Most tokens that are copied from the prompt as a guess and checked at once; 0 is off.
+        max_matching_ngram_size: Longest run of tokens that prompt lookup searches for.
+        num_assistant_tokens: Most tokens that an assistant guesses before they are checked at once.
     Raises:
         GenerationError: a value that cannot be, or settings that contradict each other.
     Reference: `transformers.GenerationConfig`, whose names and meanings these are.
@@ -141,6 +146,11 @@ class GenerationConfig:
     decoder_start_token_id: int | None = _setting(None, _TOKEN)
     stop_strings: tuple[str, ...] = _setting((), _STRINGS, _listed)
     seed: int | None = _setting(None, _whole(0))
+    max_time: float | None = _setting(None, _POSITIVE)
+    guidance_scale: float = _setting(1.0, _POSITIVE)
+    prompt_lookup_num_tokens: int = _setting(0, _whole(0))
+    max_matching_ngram_size: int = _setting(3, _whole(1))
+    num_assistant_tokens: int = _setting(5, _whole(1))
 
     def __post_init__(self) -> None:
         """Puts values into their final form, checks them and decides `do_sample`."""
@@ -231,12 +241,12 @@ class GenerationConfig:
 _IGNORED = frozenset(
     "transformers_version _from_model_config use_cache cache_implementation cache_config output_attentions "
     "output_hidden_states output_scores output_logits return_dict_in_generate low_memory is_assistant compile_config "
-    "num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold assistant_lookbehind "
-    "target_lookbehind prompt_lookup_num_tokens max_matching_ngram_size disable_compile prefill_chunk_size".split()
+    "num_assistant_tokens_schedule assistant_confidence_threshold assistant_lookbehind "
+    "target_lookbehind disable_compile prefill_chunk_size".split()
 )
 """Fields of the file that say how `transformers` runs, not which tokens come out."""
 
-_NEUTRAL = {"num_beam_groups": 1, "diversity_penalty": 0.0, "encoder_repetition_penalty": 1.0, "guidance_scale": 1.0}
+_NEUTRAL = {"num_beam_groups": 1, "diversity_penalty": 0.0, "encoder_repetition_penalty": 1.0}
 
 
 def _acts(key: str, value: Any) -> bool:

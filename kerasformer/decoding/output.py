@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerasformer.decoding.record import Record
+from kerasformer.decoding.tally import Tally
+
 
 @dataclass(frozen=True)
 class GenerationOutput:
@@ -13,11 +16,38 @@ class GenerationOutput:
 
     Attributes:
         sequences: New tokens of each sequence, int32, the end token included, without prompt and padding.
-        finish_reasons: For each sequence `"eos"`, `"stop"` (a string or callback), `"length"` or `"capacity"`.
-        scores: Beam search: `(B * num_return_sequences,)` float32, log-probability over length to the power
+        finish_reasons: For each sequence `"eos"`, `"stop"` (a string or callback), `"length"`, `"capacity"`, `"time"`
+            or `"cancelled"`.
+        sequence_scores: Beam search: `(B * num_return_sequences,)` float32, log-probability over length to the power
             `length_penalty`; otherwise `None`.
+        record: What every token was chosen from, if that was to be recorded.
+        tally: What guessing ahead came to, if that was wanted.
     """
 
     sequences: list[np.ndarray]
     finish_reasons: list[str]
-    scores: np.ndarray | None = None
+    sequence_scores: np.ndarray | None = None
+    record: Record | None = None
+    tally: Tally | None = None
+
+    @property
+    def scores(self) -> list[np.ndarray] | None:
+        """For each sequence float32 `(N, V)`: the logits (beams: log-probabilities) that each token was chosen from.
+
+        All rules and cuts are in them; what they forbid is minus infinity. `None` without a record.
+        """
+        return None if self.record is None else [_stacked([n.scores for n in path]) for path in self.record.paths]
+
+    @property
+    def log_probabilities(self) -> list[np.ndarray] | None:
+        """For each sequence float32 `(N,)`: each token's log-probability in the model, before any rule.
+
+        `None` without a record.
+        """
+        if self.record is None:
+            return None
+        return [np.array([node.log_probability for node in path], np.float32) for path in self.record.paths]
+
+
+def _stacked(rows: list[np.ndarray]) -> np.ndarray:
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)

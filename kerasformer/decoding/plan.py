@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from kerasformer.decoding.alignment import left_padded
 from kerasformer.decoding.config import DEFAULT_NEW_TOKENS, GenerationConfig
+from kerasformer.decoding.controls import Controls
+from kerasformer.decoding.guidance import Guided
 from kerasformer.decoding.history import History
 from kerasformer.decoding.protocols import Step
+from kerasformer.decoding.rules import Rule, rules_of
+from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
+from kerasformer.decoding.stopping import check_stop, end_of
 from kerasformer.errors import CapacityError, GenerationError, InputError
 
 
@@ -18,35 +26,71 @@ class Plan:
     """A run, ready to start.
 
     Attributes:
+        step: The engine, guided if that is wanted.
         inputs: `(B, P)` int32 for `Step.start`.
         mask: `(B, P)` int32.
         history: One row per prompt, before the first new token.
         config: The settings with `max_new_tokens` and `min_new_tokens` in effect.
+        controls: What steers the run beside them.
         last: What ends rows that nothing else ends: `"length"` or `"capacity"`.
+        deadline: When rows end, on the clock of `time.monotonic`.
+        seed: Of the random draws.
+        drafter: Guesses tokens ahead, if that is wanted.
     """
 
+    step: Step
     inputs: np.ndarray
     mask: np.ndarray
     history: History
     config: GenerationConfig
+    controls: Controls
     last: str
+    deadline: float
+    seed: int
+    drafter: Drafter | None
 
     @property
     def num_steps(self) -> int:
         """Most tokens that will be generated."""
         return self.config.max_new_tokens or 0
 
-    def tell(self, reasons: list[str]) -> None:
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Logits rules, in their order."""
+        return (*rules_of(self.config), *self.controls.rules)
+
+    @property
+    def guesses(self) -> int:
+        """Most tokens that are guessed at once."""
+        return self.config.num_assistant_tokens if self.controls.assistant else self.config.prompt_lookup_num_tokens
+
+    def interruption(self) -> str | None:
+        """Why all rows end now, if they do: `"cancelled"` or `"time"`."""
+        if self.controls.cancelled is not None and self.controls.cancelled():
+            return "cancelled"
+        return "time" if time.monotonic() > self.deadline else None
+
+    def end_of(self, tokens: np.ndarray) -> str | None:
+        """Why a row ends after its last new token; `None` if it goes on."""
+        return end_of(tokens, self.config, self.controls.stop)
+
+    def tell(self, reasons: Sequence[str]) -> None:
         """Warns if rows ended because the engine is full."""
         if "capacity" in reasons:
             warnings.warn(
-                f"the engine is full: {reasons.count('capacity')} of {len(reasons)} sequences were cut after "
+                f"the engine is full: {list(reasons).count('capacity')} of {len(reasons)} sequences were cut after "
                 f"{self.num_steps} new tokens. Give shorter prompts, or load or export with a larger capacity.",
                 stacklevel=3,
             )
 
 
-def plan(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None, config: GenerationConfig) -> Plan:
+def plan(
+    step: Step,
+    input_ids: np.ndarray,
+    attention_mask: np.ndarray | None = None,
+    config: GenerationConfig | None = None,
+    controls: Controls | None = None,
+) -> Plan:
     """Checks and aligns prompts and settles lengths.
 
     Args:
@@ -54,11 +98,15 @@ def plan(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None, c
         input_ids: `(B, P)` integers, padded on either side.
         attention_mask: `(B, P)`, 1 for real tokens; `None`: all are real.
         config: Settings.
+        controls: What steers the run beside them.
     Raises:
         InputError: prompts of a wrong shape, an empty batch or an empty prompt.
         CapacityError: no place for a new token.
-        GenerationError: settings that this engine cannot follow.
+        GenerationError: settings that this engine cannot follow, or that contradict each other.
     """
+    config, controls = config or GenerationConfig(), controls or Controls()
+    deadline = time.monotonic() + (config.max_time or float("inf"))
+    check_stop(config, controls.stop)
     inputs, mask = _checked(step, input_ids, attention_mask)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
@@ -69,23 +117,54 @@ def plan(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None, c
         fill = config.fill_token if config.fill_token < step.vocab_size else 0
         inputs, mask = left_padded(inputs, mask, fill)
         begin, starts = inputs, mask.shape[1] - mask.sum(axis=1)
+    if config.guidance_scale != 1:
+        step = Guided(step, config.guidance_scale, *_negative(step, prompts, controls), begin.shape[1])
     history = History(begin, starts, begin.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
     most, least, last = _lengths(step, begin.shape[1], config)
     settled = config.replace(max_new_tokens=most, min_new_tokens=least)
-    return Plan(inputs, mask, history, settled, last)
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if config.seed is None else config.seed
+    drafter = _drafter(step, config, controls)
+    return Plan(step, inputs, mask, history, settled, controls, last, deadline, seed, drafter)
 
 
-def left_padded(ids: np.ndarray, mask: np.ndarray, fill: int) -> tuple[np.ndarray, np.ndarray]:
-    """Moves each row's real tokens to the right end and drops columns without any.
+def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> tuple[np.ndarray, np.ndarray]:
+    """The negative prompt of each row, `(B, Q)`; each prompt's last token alone if there is none."""
+    if controls.negative_ids is None:
+        ids = np.stack([prompt[-1:] for prompt in prompts])
+        return ids, np.ones_like(ids)
+    ids, mask = _checked(step, controls.negative_ids, controls.negative_mask)
+    if len(ids) not in (1, len(prompts)):
+        raise InputError(
+            f"There must be one negative prompt, or one for each prompt. Expected: 1 or {len(prompts)}. "
+            f"Received: {len(ids)}"
+        )
+    copies = len(prompts) // len(ids)
+    return np.repeat(ids, copies, axis=0), np.repeat(mask, copies, axis=0)
 
-    Example: ids `[[5, 6, 0], [7, 0, 0]]` with mask `[[1, 1, 0], [1, 0, 0]]` become `[[5, 6], [fill, 7]]`.
-    """
-    order = np.argsort(mask, axis=1, kind="stable")  # zeros first; the tokens keep their order
-    width = int(mask.sum(axis=1).max())
-    ids = np.take_along_axis(ids, order, axis=1)[:, -width:]
-    mask = np.take_along_axis(mask, order, axis=1)[:, -width:]
-    return np.where(mask == 1, ids, np.int32(fill)), mask
+
+def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafter | None:
+    if controls.assistant is None and not config.prompt_lookup_num_tokens:
+        return None
+    if config.num_beams > 1:
+        raise GenerationError(
+            "Guessing ahead (prompt lookup, an assistant) follows one hypothesis at a time. Expected num_beams=1. "
+            f"Received: num_beams={config.num_beams}. Leave one of the two out."
+        )
+    if controls.assistant is None:
+        return PromptLookup(config.max_matching_ngram_size)
+    if config.prompt_lookup_num_tokens:
+        raise GenerationError(
+            "Tokens are guessed by prompt lookup or by an assistant. Received: both. Leave one of the two out."
+        )
+    theirs = controls.assistant
+    if (theirs.vocab_size, theirs.is_encoder_decoder) != (step.vocab_size, step.is_encoder_decoder):
+        raise GenerationError(
+            f"An assistant must be of the same kind, with the same vocabulary. Expected: {step.vocab_size} tokens, "
+            f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'}. Received: {theirs.vocab_size} tokens, "
+            f"{'an encoder-decoder' if theirs.is_encoder_decoder else 'a decoder'}."
+        )
+    return Assistant(theirs)
 
 
 def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

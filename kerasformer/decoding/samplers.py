@@ -46,6 +46,10 @@ class Sampler(Protocol):
         """Logits `(R, V)` and a random number per row `(R,)` in [0, 1) in, tokens `(R,)` out."""
         ...
 
+    def filtered(self, logits: np.ndarray) -> np.ndarray:
+        """Logits `(R, V)` of the distribution that tokens are chosen from, in an array of its own."""
+        ...
+
 
 @dataclass(frozen=True)
 class Greedy:
@@ -57,6 +61,10 @@ class Greedy:
         if np.isnan(logits[np.arange(len(tokens)), tokens]).any():
             check_finite(logits)
         return tokens
+
+    def filtered(self, logits: np.ndarray) -> np.ndarray:
+        """See `Sampler.filtered`; greedy search compares all of them."""
+        return logits.copy()
 
 
 @dataclass(frozen=True)

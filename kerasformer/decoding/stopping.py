@@ -46,5 +46,5 @@ def check_stop(config: GenerationConfig, stop: Stop | None) -> None:
     if config.stop_strings and stop is None:
         raise GenerationError(
             "stop_strings need a tokenizer, which generation over tokens does not have. "
-            f"Received: stop_strings={list(config.stop_strings)}. Pass stop=stop_at(config.stop_strings, decode)."
+            f"Received: stop_strings={list(config.stop_strings)}. Pass Controls(stop=stop_at(strings, decode))."
         )

@@ -68,6 +68,20 @@ def open_source(task: str | None, source: str | Path | PretrainedModel, **option
     return Opened(engine, model, load_tokenizer(folder), manifest.info, wanted)
 
 
+def open_step(source: Any) -> Step:
+    """What generates: an engine as it is, that of a pipeline, or that of a model, checkpoint, preset, hub id or bundle.
+
+    Raises:
+        InputError: it does not generate.
+    """
+    engine = source if isinstance(source, Step) else getattr(source, "model", None)
+    if not isinstance(engine, Step):
+        engine = open_source(None, source).model
+    if not isinstance(engine, Step):
+        raise InputError(f"A model that generates was expected. Received one that answers at once: {source!r}")
+    return engine
+
+
 def _open_model(task: str | None, model: Any, options: dict[str, Any]) -> Opened:
     from kerasformer.zoo import PretrainedModel
     from kerasformer.zoo._engine import KerasForward, KerasStep

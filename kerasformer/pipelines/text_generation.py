@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer import decoding
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import GenerationError, InputError
+from kerasformer.generation import Request, request
 from kerasformer.pipelines._base import Pipeline, batches, listed
-from kerasformer.pipelines._open import Opened
+from kerasformer.pipelines._open import Opened, open_step
 from kerasformer.tokenization.streaming import TextStream
 
 
@@ -22,37 +22,33 @@ class _Writes(Pipeline):
         super().__init__(opened)
         self.generation_config = GenerationConfig.from_dict(opened.info.generation)
 
-    def _config(self, settings: dict[str, Any]) -> GenerationConfig:
-        config = self.generation_config.replace(**settings)
-        if not config.eos_token_id and self.info.eos_token_id:
-            config = config.replace(eos_token_id=self.info.eos_token_id)
-        return config
-
-    def _stop(self, config: GenerationConfig) -> decoding.Stop | None:
-        return decoding.stop_at(config.stop_strings, self.tokenizer.decode) if config.stop_strings else None
+    def _request(self, settings: dict[str, Any]) -> Request:
+        base = self.generation_config
+        if not base.eos_token_id and self.info.eos_token_id:
+            base = base.replace(eos_token_id=self.info.eos_token_id)
+        return request(settings, base, self.tokenizer, open_step)
 
     def _generated(
         self, texts: Sequence[str], batch_size: int, settings: dict[str, Any], truncation: bool = False
     ) -> list[list[np.ndarray]]:
         """New tokens: for each text a list of `num_return_sequences`."""
-        config = self._config(settings)
-        stop, results = self._stop(config), []
+        asked, results = self._request(settings), []
         for part in batches(texts, batch_size):
             encoded = self._encode(part, truncation)
-            output = decoding.generate(self._step(), encoded.input_ids, encoded.attention_mask, config, stop)
-            copies = config.num_return_sequences
+            output = asked.generate(self._step(), encoded.input_ids, encoded.attention_mask)
+            copies = asked.config.num_return_sequences
             results += [output.sequences[i * copies : (i + 1) * copies] for i in range(len(part))]
         return results
 
     def _streamed(self, text: str, settings: dict[str, Any]) -> Iterator[str]:
         """The new text piece by piece; arguments are checked at the call, not at the first piece."""
-        config = self._config(settings)
-        if config.num_return_sequences > 1:
+        asked = self._request(settings)
+        if asked.config.num_return_sequences > 1:
             raise GenerationError(
-                f"A stream is one text. Expected num_return_sequences=1. Received: {config.num_return_sequences}"
+                f"A stream is one text. Expected num_return_sequences=1. Received: {asked.config.num_return_sequences}"
             )
         encoded = self._encode([text], False)
-        steps = decoding.stream(self._step(), encoded.input_ids, encoded.attention_mask, config, self._stop(config))
+        steps = asked.stream(self._step(), encoded.input_ids, encoded.attention_mask)
         return _pieces(steps, self.tokenizer.streamer())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import GenerationConfig, generate
+from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.samplers import log_softmax
 from kerasformer.errors import GenerationError
 from tests.decoding.engines import Toy
@@ -28,12 +28,15 @@ def test_enough_beams_find_the_best_sequence() -> None:
 
     best = max(itertools.product(range(5), repeat=length), key=score)
     assert output.sequences[0].tolist() == list(best)
-    np.testing.assert_allclose(output.scores, [score(best) / length], rtol=1e-5)
+    np.testing.assert_allclose(output.sequence_scores, [score(best) / length], rtol=1e-5)
 
 
 def test_more_beams_find_no_worse() -> None:
     prompts = np.arange(12)[:, None]
-    scores = [generate(Toy(), prompts, config=GenerationConfig(num_beams=n, max_new_tokens=6)).scores for n in (2, 60)]
+    scores = [
+        generate(Toy(), prompts, config=GenerationConfig(num_beams=n, max_new_tokens=6)).sequence_scores
+        for n in (2, 60)
+    ]
     assert (scores[1] >= scores[0] - 1e-6).all() and (scores[1] > scores[0] + 1e-6).any()
 
 
@@ -41,8 +44,8 @@ def test_results_come_best_first() -> None:
     config = GenerationConfig(num_beams=4, num_return_sequences=3, max_new_tokens=5, eos_token_id=(2, 5))
     output = generate(Toy(), IDS, MASK, config)
     assert len(output.sequences) == len(output.finish_reasons) == 9
-    assert output.scores is not None and output.scores.dtype == np.float32
-    assert (np.diff(output.scores.reshape(3, 3), axis=1) <= 0).all()
+    assert output.sequence_scores is not None and output.sequence_scores.dtype == np.float32
+    assert (np.diff(output.sequence_scores.reshape(3, 3), axis=1) <= 0).all()
     for sequence, reason in zip(output.sequences, output.finish_reasons, strict=True):
         assert (reason == "eos") == (sequence[-1] in (2, 5))
         assert not set(sequence[:-1].tolist()) & {2, 5}
@@ -77,7 +80,7 @@ def test_a_state_moves_only_when_parents_change() -> None:
 
 def test_stops_and_full_engines() -> None:
     config = GenerationConfig(num_beams=2, max_new_tokens=30)
-    output = generate(Toy(), IDS, MASK, config, stop=lambda tokens: len(tokens) == 3)
+    output = generate(Toy(), IDS, MASK, config, controls=Controls(stop=lambda tokens: len(tokens) == 3))
     assert output.finish_reasons == ["stop"] * 3
     assert [len(sequence) for sequence in output.sequences] == [3, 3, 3]
     with pytest.warns(UserWarning, match="3 of 3 sequences were cut after 4"):

@@ -103,8 +103,8 @@ def test_the_default_file_is_empty() -> None:
 
 
 def test_fields_without_effect_are_told_and_neutral_ones_are_not() -> None:
-    with pytest.warns(UserWarning, match="not implemented.*: guidance_scale=3.0, penalty_alpha=0.6"):
-        GenerationConfig.from_dict({"guidance_scale": 3.0, "penalty_alpha": 0.6, "use_cache": True})
+    with pytest.warns(UserWarning, match="not implemented.*: dola_layers='high', penalty_alpha=0.6"):
+        GenerationConfig.from_dict({"dola_layers": "high", "penalty_alpha": 0.6, "use_cache": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         neutral = {"guidance_scale": 1.0, "renormalize_logits": False, "max_time": None, "num_beam_groups": 1}
@@ -124,5 +124,6 @@ def test_the_default_of_every_setting_is_that_of_transformers() -> None:
     theirs = transformers.GenerationConfig._get_default_generation_params()
     ours = GenerationConfig()
     for name in {field.name for field in dataclasses.fields(GenerationConfig)} & set(theirs):
-        if name not in ("top_k", "max_length"):  # top_k: told in the docstring; max_length 20 is DEFAULT_NEW_TOKENS
+        # Told in the docstring; DEFAULT_NEW_TOKENS; unset there means the same as these.
+        if name not in ("top_k", "max_length", "num_assistant_tokens"):
             assert (getattr(ours, name) or None) == (theirs[name] or None), name

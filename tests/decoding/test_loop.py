@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import GenerationConfig, generate, stop_at, stream
-from kerasformer.decoding.plan import left_padded
+from kerasformer.decoding import Controls, GenerationConfig, generate, stop_at, stream
+from kerasformer.decoding.alignment import left_padded
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from tests.decoding.engines import Toy
 
@@ -28,12 +28,12 @@ def test_each_row_ends_when_it_ends() -> None:
     output = generate(counting(), IDS, MASK, GenerationConfig(max_new_tokens=4, eos_token_id=9))
     assert told(output.sequences) == [[6, 7, 8, 9], [7, 8, 9], [9]]
     assert output.finish_reasons == ["eos", "eos", "eos"]
-    assert output.scores is None
+    assert output.sequence_scores is None
 
 
 def test_reasons_are_those_of_the_row() -> None:
     config = GenerationConfig(max_new_tokens=3, eos_token_id=(9, 10))
-    output = generate(counting(), IDS, MASK, config, stop=lambda tokens: tokens[-1] == 8)
+    output = generate(counting(), IDS, MASK, config, controls=Controls(stop=lambda tokens: tokens[-1] == 8))
     assert told(output.sequences) == [[6, 7, 8], [7, 8], [9]]
     assert output.finish_reasons == ["stop", "stop", "eos"]
     assert generate(counting(), IDS, MASK, config).finish_reasons == ["length", "eos", "eos"]
@@ -64,7 +64,9 @@ def test_a_row_draws_the_same_whatever_others_do() -> None:
     settings = GenerationConfig(max_new_tokens=12, do_sample=True, seed=5)
     free = told(generate(Toy(), IDS, MASK, settings).sequences)
     engine = Toy()
-    ended = told(generate(engine, IDS, MASK, settings, stop=lambda tokens: tokens[0] != free[1][0]).sequences)
+    ended = told(
+        generate(engine, IDS, MASK, settings, controls=Controls(stop=lambda tokens: tokens[0] != free[1][0])).sequences
+    )
     assert ended[1] == free[1]
     assert min(engine.batches) < 3
 
@@ -188,7 +190,9 @@ def test_stop_strings_span_tokens() -> None:
         return "".join(pieces[token] for token in tokens)
 
     config = GenerationConfig(max_new_tokens=8, stop_strings=["STOP", "vw"])
-    output = generate(counting(), np.array([[1], [6]]), config=config, stop=stop_at(config.stop_strings, decode))
+    output = generate(
+        counting(), np.array([[1], [6]]), config=config, controls=Controls(stop=stop_at(config.stop_strings, decode))
+    )
     assert told(output.sequences) == [[2, 3, 4, 5], [7, 8, 9, 10, 11]]
     assert output.finish_reasons == ["stop", "stop"]
     with pytest.raises(GenerationError, match="stop_at"):

@@ -83,7 +83,7 @@ def check(engine: Recomputing, lengths: tuple[int, ...], seed: int, **arguments:
         assert ours.tolist() == theirs[: len(ours)]
         assert set(theirs[len(ours) :]) <= ends  # and only padding after that
     if config.num_beams > 1:
-        np.testing.assert_allclose(output.scores, full.sequences_scores.numpy(), rtol=1e-4)
+        np.testing.assert_allclose(output.sequence_scores, full.sequences_scores.numpy(), rtol=1e-4)
     return output
 
 

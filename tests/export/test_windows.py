@@ -193,4 +193,4 @@ def test_beams_are_those_of_single_steps(exported: Any) -> None:
     assert any("_rows_6" in name for name in names)
     for one, other in zip(found[0].sequences, found[1].sequences, strict=True):
         assert np.array_equal(one, other)
-    assert np.array_equal(found[0].scores, found[1].scores)
+    assert np.array_equal(found[0].sequence_scores, found[1].sequence_scores)

@@ -1,0 +1,7 @@
+"""Generation in words: what a caller asks for over a tokenizer, as settings and controls of `kerasformer.decoding`."""
+
+from __future__ import annotations
+
+from kerasformer.generation.request import Request, request
+
+__all__ = ["Request", "request"]

@@ -1,0 +1,41 @@
+"""An encoder of which only the first tokens are wanted: the last layer answers for no others, and those are equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kerasformer import layers, zoo
+from tests.layers.parity import assert_close
+
+SIZES = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "max_length": 16}
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_first_tokens_are_those_of_the_whole(norm_first) -> None:
+    def layer() -> layers.EncoderLayer:
+        attention, feed_forward = layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20, "gelu")
+        return layers.EncoderLayer(attention, feed_forward, norm_first=norm_first)
+
+    encoder = layers.Encoder([layer(), layer()])
+    x = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])[:, None, None] > 0
+    whole, first = encoder(x, attention_mask=mask), encoder(x, attention_mask=mask, count=2)
+    assert first.output.shape == (2, 2, 12) and first.hidden_states[1].shape == (2, 5, 12)
+    assert_close(np.asarray(first.output), np.asarray(whole.output)[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"), [("text-classification", 1), ("token-classification", 7), ("feature-extraction", 7)]
+)
+def test_a_classifier_of_texts_asks_for_the_first(task, expected, monkeypatch) -> None:
+    model = zoo.build("bert", task, vocab_size=20, **SIZES)
+    lengths = []
+    part = model.backbone.encoder.layers[-1].feed_forward
+    call = part.call
+    monkeypatch.setattr(part, "call", lambda x, *rest, **named: lengths.append(x.shape[1]) or call(x, *rest, **named))
+    inputs = {"input_ids": np.arange(14, dtype="int32").reshape(2, 7)}
+    model(inputs)
+    assert lengths == [expected]
+    model(inputs, return_hidden_states=True)  # all of them are asked for
+    assert lengths == [expected, 7]
