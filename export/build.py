@@ -40,7 +40,6 @@ from kerasformer.zoo._loading import TASK_ALIASES
 
 FORMATS = ("tflite", "onnx")
 DEFAULT_CAPACITY = 1024
-DEFAULT_ENCODER_CAPACITY = 512
 
 
 def export(
