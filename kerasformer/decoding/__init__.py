@@ -5,11 +5,12 @@ from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.protocols import Forward, State, Step
-from kerasformer.decoding.record import Node, Record
+from kerasformer.decoding.record import Choice, Node, Record
 from kerasformer.decoding.stopping import Stop, stop_at
 from kerasformer.decoding.tally import Tally
 
 __all__ = [
+    "Choice",
     "Controls",
     "Forward",
     "GenerationConfig",

@@ -58,7 +58,7 @@ class Finished:
         if np.isfinite(score):
             self.best.append(Hypothesis(score, tokens, reason, node))
             if node is not None:
-                node.kept = True
+                node.kept = node.finished = True
             self.best.sort(key=lambda each: -each.score)
             del self.best[self.config.num_beams :]
 
@@ -156,7 +156,7 @@ class _Search:
         self.sampling = sampling_of(run.config) if run.config.do_sample else None
         self.randoms = np.random.default_rng(run.seed).spawn(len(run.history.ids))
         self.finished = [Finished(run.config) for _ in range(len(run.history.ids))]
-        self.record = Record() if run.controls.record else None
+        self.record = Record.wanted(run.controls)
         self.exhausted = False  # every continuation looked at has ended, so nothing can run on
 
     def advance(
@@ -190,8 +190,8 @@ class _Search:
         for prompt, sum_ in zip(prompts, best.sums[:, 0], strict=True):
             self.finished[prompt].look_ahead(sum_, history.num_new + 1)
         if self.record is not None:
-            for node in best.nodes.ravel():
-                node.kept = True
+            for node, sum_ in zip(best.nodes.ravel(), best.sums.ravel(), strict=True):
+                node.kept |= bool(sum_ > OUT)  # one that ended, or a copy that does not count, does not run on
         return best
 
     @staticmethod
@@ -200,16 +200,9 @@ class _Search:
     ) -> None:
         """Adds a node for every continuation that was looked at."""
         rows = found.rows.ravel()
-        before, after = logits.copy(), logs.copy()
-        new = record.add(
-            nodes[rows].tolist(),
-            history.rows[rows],
-            found.tokens.ravel(),
-            before[rows],
-            after[rows],
-            found.sums.ravel(),
+        found.nodes.flat = record.add(
+            nodes[rows].tolist(), history.rows[rows], found.tokens.ravel(), rows, logits, logs, found.sums.ravel()
         )
-        found.nodes.flat = new
 
     def _choose(self, totals: np.ndarray, prompts: np.ndarray) -> np.ndarray:
         """`(G, K)` places of the best continuations in `totals` `(G, n * V)`, or of drawn ones, in their order.

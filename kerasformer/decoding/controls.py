@@ -23,7 +23,9 @@ class Controls:
         negative_ids: `(B, Q)` or `(1, Q)` integers, what guidance leads away from; padding may be on either side.
         negative_mask: Likewise, 1 for real tokens; `None`: all are real.
         assistant: A smaller model with the same vocabulary, whose guesses are checked several at a time.
-        record: Remembers for every token what it was chosen from; see `GenerationOutput.paths`.
+        record: Remembers for every token the most probable choices; see `GenerationOutput.record`.
+        output_scores: Remembers whole rows of scores too: `V` numbers a token; see `GenerationOutput.scores`.
+        output_logits: Likewise the model's own logits; see `GenerationOutput.logits`.
     """
 
     stop: Stop | None = None
@@ -33,3 +35,5 @@ class Controls:
     negative_mask: np.ndarray | None = None
     assistant: Step | None = None
     record: bool = False
+    output_scores: bool = False
+    output_logits: bool = False

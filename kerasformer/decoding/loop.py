@@ -100,7 +100,7 @@ class _Loop:
         self._count = len(run.history.ids) * run.config.num_return_sequences
         self._choose = sampler_of(run.config)
         self.reasons = [run.last] * self._count
-        self.record = Record() if run.controls.record else None
+        self.record = Record.wanted(run.controls)
         self.nodes: list[Node | None] = [None] * self._count
         self.tally = None if run.drafter is None else Tally()
 
@@ -142,7 +142,8 @@ class _Loop:
             if self.record is not None:
                 rows, parents = outputs[live], [self.nodes[row] for row in outputs[live]]
                 left = self._choose.filtered(scores[live])
-                nodes = self.record.add(parents, history.rows[live], tokens[live], logits[live, -1].copy(), left)
+                places = np.arange(len(rows))
+                nodes = self.record.add(parents, history.rows[live], tokens[live], places, logits[live, -1], left)
                 for row, node in zip(rows.tolist(), nodes, strict=True):
                     self.nodes[row], node.kept = node, True
             history = history.append(tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +35,21 @@ class GenerationOutput:
     def scores(self) -> list[np.ndarray] | None:
         """For each sequence float32 `(N, V)`: the logits (beams: log-probabilities) that each token was chosen from.
 
-        All rules and cuts are in them; what they forbid is minus infinity. `None` without a record.
+        All rules and cuts are in them; what they forbid is minus infinity. `None` unless `output_scores` was set.
         """
-        return None if self.record is None else [_stacked([n.scores for n in path]) for path in self.record.paths]
+        if self.record is None or not self.record.keeps_scores:
+            return None
+        return [_stacked([node.choice.scores for node in path]) for path in self.record.paths]
+
+    @property
+    def logits(self) -> list[np.ndarray] | None:
+        """For each sequence float32 `(N, V)`: the model's logits for each token, before any rule.
+
+        `None` unless `output_logits` was set.
+        """
+        if self.record is None or not self.record.keeps_logits:
+            return None
+        return [_stacked([node.choice.logits for node in path]) for path in self.record.paths]
 
     @property
     def log_probabilities(self) -> list[np.ndarray] | None:
@@ -49,5 +62,6 @@ class GenerationOutput:
         return [np.array([node.log_probability for node in path], np.float32) for path in self.record.paths]
 
 
-def _stacked(rows: list[np.ndarray]) -> np.ndarray:
-    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray:
+    kept = [row for row in rows if row is not None]
+    return np.stack(kept) if kept else np.zeros((0, 0), np.float32)

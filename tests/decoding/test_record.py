@@ -1,0 +1,159 @@
+"""What is remembered of a run, against what `transformers` reports of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Record, generate
+from kerasformer.decoding.record import TOP
+from kerasformer.decoding.samplers import log_softmax
+from tests.decoding.engines import Recomputing, Toy, TorchDecoder, TorchEncoderDecoder
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+VOCAB, PAD = 41, 0
+ALL = Controls(output_scores=True, output_logits=True)
+IDS = np.array([[3, 9, 5, 17], [8, 21, 4, 6]])
+
+
+@pytest.fixture(scope="module")
+def engines() -> dict[str, Recomputing]:
+    torch.manual_seed(5)
+    gpt2 = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=VOCAB, n_positions=32, n_embd=18, n_layer=2, n_head=3, initializer_range=0.25, pad_token_id=PAD,
+            bos_token_id=None, eos_token_id=None, tie_word_embeddings=False,
+        )  # fmt: skip
+    )
+    t5 = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=VOCAB, d_model=18, d_kv=5, d_ff=30, num_layers=2, num_heads=3, initializer_factor=2.0,
+            tie_word_embeddings=False, decoder_start_token_id=PAD, pad_token_id=PAD,
+        )  # fmt: skip
+    )
+    for model in (gpt2, t5):
+        model.lm_head.weight.data.normal_(std=0.3)
+        model.generation_config = transformers.GenerationConfig(decoder_start_token_id=PAD, pad_token_id=PAD)
+    return {"decoder": TorchDecoder(gpt2.eval()), "encoder-decoder": TorchEncoderDecoder(t5.eval())}
+
+
+def both(engine: Recomputing, **settings: Any) -> tuple[Any, GenerationOutput]:
+    """Their output and ours, for tokens that are the same."""
+    theirs = engine.model.generate(  # type: ignore[attr-defined]
+        torch.tensor(IDS), attention_mask=torch.ones_like(torch.tensor(IDS)), return_dict_in_generate=True,
+        output_scores=True, output_logits=True, **settings,
+    )  # fmt: skip
+    config = GenerationConfig(pad_token_id=PAD, decoder_start_token_id=PAD, **settings)
+    ours = generate(engine, IDS, config=config, controls=ALL)
+    width = 1 if engine.is_encoder_decoder else IDS.shape[1]
+    for mine, full in zip(ours.sequences, theirs.sequences[:, width:].tolist(), strict=True):
+        assert mine.tolist() == full[: len(mine)]
+    return theirs, ours
+
+
+def along(theirs: Any, rows: Any, output: int, count: int) -> np.ndarray:
+    """`(N, V)` of one returned sequence: the row of each step that its beam indices name."""
+    indices = getattr(theirs, "beam_indices", None)
+    places = [output] * count if indices is None else indices[output, :count].tolist()
+    return np.stack([rows[step][place].numpy() for step, place in enumerate(places)])
+
+
+BEAMS: dict[str, Any] = {"num_beams": 3, "num_return_sequences": 2}
+CASES: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "greedy with rules": {"repetition_penalty": 1.6, "suppress_tokens": list(range(8)), "no_repeat_ngram_size": 1},
+    "one left": {"do_sample": True, "top_k": 1, "temperature": 0.7},
+    "beams": BEAMS,
+    "beams with rules and ends": {**BEAMS, "repetition_penalty": 1.6, "eos_token_id": list(range(20, 26))},
+}
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("case", CASES)
+def test_scores_are_those_of_transformers(engines: dict[str, Recomputing], kind: str, case: str) -> None:
+    theirs, ours = both(engines[kind], max_new_tokens=7, **CASES[case])
+    assert ours.scores is not None and ours.logits is not None and ours.log_probabilities is not None
+    raw = engines[kind].model.compute_transition_scores(  # type: ignore[attr-defined]
+        theirs.sequences, theirs.logits, getattr(theirs, "beam_indices", None), normalize_logits=True
+    )
+    for output, sequence in enumerate(ours.sequences):
+        count = len(sequence)
+        np.testing.assert_allclose(ours.scores[output], along(theirs, theirs.scores, output, count), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(ours.logits[output], along(theirs, theirs.logits, output, count), atol=1e-5)
+        np.testing.assert_allclose(ours.log_probabilities[output], raw[output, :count].numpy(), atol=1e-5)
+
+
+CUTS: dict[str, dict[str, Any]] = {
+    "temperature": {"temperature": 0.6},
+    "top-k": {"top_k": 5},
+    "top-p": {"top_p": 0.6, "temperature": 1.4},
+    "min-p": {"min_p": 0.2},
+    "all": {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.3},
+}
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_the_first_scores_of_a_draw_are_those_of_transformers(engines: dict[str, Recomputing], case: str) -> None:
+    engine = engines["decoder"]
+    settings = {"do_sample": True, "top_k": 0, **CUTS[case]}
+    torch.manual_seed(1)
+    theirs = engine.model.generate(  # type: ignore[attr-defined]
+        torch.tensor(IDS), max_new_tokens=1, return_dict_in_generate=True, output_scores=True, **settings
+    )
+    ours = generate(engine, IDS, config=GenerationConfig(max_new_tokens=1, seed=1, **settings), controls=ALL)
+    assert ours.scores is not None
+    np.testing.assert_allclose(np.concatenate(ours.scores), theirs.scores[0].numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 4}, {"do_sample": True, "seed": 2, "top_k": 3}], ids=str)
+def test_little_is_kept_unless_more_is_asked_for(settings: dict[str, Any]) -> None:
+    config = GenerationConfig(max_new_tokens=5, **settings)
+    short = generate(Toy(), IDS % 12, config=config, controls=Controls(record=True))
+    assert short.scores is None and short.logits is None and short.record is not None
+    whole = generate(Toy(), IDS % 12, config=config, controls=ALL)
+    assert whole.scores is not None and whole.logits is not None and short.log_probabilities is not None
+    for output, sequence in enumerate(short.sequences):
+        assert sequence.tolist() == whole.sequences[output].tolist()
+        logs = log_softmax(whole.logits[output])
+        np.testing.assert_allclose(short.log_probabilities[output], logs[np.arange(5), sequence], atol=1e-6)
+        for place, node in enumerate(short.record.paths[output]):
+            order = np.argsort(-logs[place], kind="stable")[:TOP]
+            assert node.choice.tokens.tolist() == order.tolist() and node.kept
+            allowed = np.isfinite(whole.scores[output][place])
+            assert node.choice.left == allowed.sum() and (node.choice.allowed == allowed[order]).all()
+
+
+def test_nothing_is_kept_unasked() -> None:
+    output = generate(Toy(), IDS % 12)
+    assert output.record is None and output.scores is None and output.logits is None
+    assert output.log_probabilities is None
+
+
+def tree(**settings: Any) -> tuple[Record, GenerationOutput]:
+    config = GenerationConfig(max_new_tokens=4, num_beams=3, eos_token_id=(2, 5), num_return_sequences=3, **settings)
+    output = generate(Toy(), IDS[:1] % 12, config=config, controls=Controls(record=True))
+    assert output.record is not None
+    return output.record, output
+
+
+def test_the_tree_of_beams() -> None:
+    record, output = tree()
+    assert {len(nodes) for nodes in record.steps} == {9}  # (1 + 2 ends) * 3 beams are looked at
+    for before, nodes in zip([[None], *record.steps], record.steps, strict=False):
+        for node in nodes:
+            assert node.parent in before and (node.parent is None or (node.parent.kept and not node.parent.finished))
+            assert node.finished <= node.kept
+            assert not node.finished or node.token in (2, 5) or nodes is record.steps[-1]
+        running = [node for node in nodes if node.kept and not node.finished]
+        assert len(running) == (0 if nodes is record.steps[-1] else 3)
+    assert any(not node.kept for node in record.steps[0])
+    for path, sequence, score in zip(record.paths, output.sequences, output.sequence_scores, strict=True):
+        assert [node.token for node in path] == sequence.tolist() and path[-1].finished
+        assert path[-1].total == pytest.approx(sum(node.log_probability for node in path), abs=1e-5)
+        assert score == pytest.approx(path[-1].total / len(path), abs=1e-5)
+    # Nodes that continue one row share what they were chosen from.
+    assert len({id(node.choice) for node in record.steps[0]}) < len(record.steps[0])
