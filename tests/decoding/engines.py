@@ -101,7 +101,7 @@ class TorchDecoder(Recomputing):
         positions = np.maximum(rows.mask.cumsum(axis=1) - 1, 0)
         ids, mask, positions = (torch.tensor(each, dtype=torch.long) for each in (rows.ids, rows.mask, positions))
         with torch.no_grad():
-            return self.model(ids, attention_mask=mask, position_ids=positions).logits[:, -1:].numpy()
+            return self.model(ids, attention_mask=mask, position_ids=positions).logits[:, -1:].float().numpy()
 
 
 class TorchEncoderDecoder(Recomputing):
@@ -119,7 +119,7 @@ class TorchEncoderDecoder(Recomputing):
         with torch.no_grad():
             encoded = self.model.encoder(torch.tensor(inputs), torch.tensor(mask)).last_hidden_state.numpy()
         nothing = np.zeros((len(inputs), 0), np.int32)
-        return Rows(nothing, nothing, np.concatenate([encoded, mask[..., None].astype(np.float32)], axis=2))
+        return Rows(nothing, nothing, np.concatenate([encoded, mask[..., None].astype(encoded.dtype)], axis=2))
 
     def logits(self, rows: Rows) -> np.ndarray:
         import torch
@@ -129,6 +129,7 @@ class TorchEncoderDecoder(Recomputing):
             return (
                 self.model(encoder_outputs=(encoded,), attention_mask=mask, decoder_input_ids=torch.tensor(rows.ids))
                 .logits[:, -1:]
+                .float()
                 .numpy()
             )
 

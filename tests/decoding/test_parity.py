@@ -1,7 +1,4 @@
-"""Token by token what `transformers.generate` gives, on random tiny models.
-
-The weights are large, so that the best token is clear (checked below) and outputs vary.
-"""
+"""Token by token what `transformers.generate` gives: a row of arguments for each method; `grid.py` mixes them."""
 
 from __future__ import annotations
 
@@ -12,45 +9,15 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import GenerationConfig, GenerationOutput, generate
-from tests.decoding.engines import Recomputing, TorchDecoder, TorchEncoderDecoder
+from tests.decoding.engines import Recomputing
+from tests.decoding.models import PAD, gpt2, t5, torch
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-torch.set_num_threads(1)  # these models are too small to share
 VOCAB = 61
-PAD = 0
-
-
-def gpt2(seed: int) -> TorchDecoder:
-    torch.manual_seed(seed)
-    config = transformers.GPT2Config(
-        vocab_size=VOCAB, n_positions=64, n_embd=24, n_layer=2, n_head=3, initializer_range=0.25, bos_token_id=1,
-        eos_token_id=None, pad_token_id=PAD, tie_word_embeddings=False,
-    )  # fmt: skip
-    model = transformers.GPT2LMHeadModel(config).eval()
-    with torch.no_grad():
-        model.lm_head.weight.normal_(std=0.3)
-    model.generation_config = transformers.GenerationConfig()
-    return TorchDecoder(model)
-
-
-def t5(seed: int) -> TorchEncoderDecoder:
-    torch.manual_seed(seed)
-    config = transformers.T5Config(
-        vocab_size=VOCAB, d_model=24, d_kv=7, d_ff=40, num_layers=2, num_heads=3, feed_forward_proj="gated-gelu",
-        initializer_factor=2.0, tie_word_embeddings=False, decoder_start_token_id=PAD, pad_token_id=PAD,
-    )  # fmt: skip
-    model = transformers.T5ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        model.lm_head.weight.normal_(std=0.3)
-    model.generation_config = transformers.GenerationConfig(decoder_start_token_id=PAD)
-    return TorchEncoderDecoder(model)
 
 
 @pytest.fixture(scope="module")
 def engines() -> dict[tuple[str, int], Recomputing]:
-    return {(kind, seed): make(seed) for kind, make in (("gpt2", gpt2), ("t5", t5)) for seed in (0, 1)}
+    return {(kind, seed): make(VOCAB, seed) for kind, make in (("gpt2", gpt2), ("t5", t5)) for seed in (0, 1)}
 
 
 def prompts(lengths: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
