@@ -6,7 +6,7 @@ from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.protocols import Forward, State, Step
 from kerasformer.decoding.record import Choice, Node, Record
-from kerasformer.decoding.stopping import Stop, stop_at
+from kerasformer.decoding.stopping import Stop
 from kerasformer.decoding.tally import Tally
 
 __all__ = [
@@ -22,6 +22,5 @@ __all__ = [
     "Stop",
     "Tally",
     "generate",
-    "stop_at",
     "stream",
 ]

@@ -228,7 +228,7 @@ class _Search:
             closed = finished.closed  # as it was before this step: several may end in one
             for rank in range(found.tokens.shape[1]):
                 said = np.append(history.new(found.rows[group, rank]), found.tokens[group, rank])
-                reason = self.run.end_of(said) or interruption
+                reason = self.run.end_of(history.before(found.rows[group, rank]), said) or interruption
                 if reason is None and len(said) == self.config.max_new_tokens:
                     reason = self.run.last
                 ended[group, rank] = reason is not None

@@ -103,7 +103,7 @@ class GenerationConfig:
         pad_token_id: What fills ended rows of a stream.
         bos_token_id: Begin token; an encoder-decoder without `decoder_start_token_id` starts with it.
         decoder_start_token_id: First token that an encoder-decoder's decoder reads.
-        stop_strings: Texts that end a sequence; they need a tokenizer, see `kerasformer.decoding.stop_at`.
+        stop_strings: Texts that end a sequence; they need a tokenizer, see `Controls.decode`.
         seed: Seed of the random draws; `None` differs at each call.
         max_time: Seconds after which all sequences end, with the token at hand.
         guidance_scale: How far classifier-free guidance leads away from the negative prompt; 1 is off.

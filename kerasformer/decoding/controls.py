@@ -9,7 +9,7 @@ import numpy as np
 
 from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule
-from kerasformer.decoding.stopping import Stop
+from kerasformer.decoding.stopping import Decode, Stop
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Controls:
     """Beside a `GenerationConfig`, all that a run is given.
 
     Attributes:
-        stop: Ends a row when it returns true for its new tokens; see `stop_at` for stop strings.
+        stop: Ends a row when it returns true for its new tokens.
+        decode: Makes text of tokens, for stop strings.
         rules: Logits rules of the caller's own; they come after all others and before the cuts of sampling.
         cancelled: Asked after every token; `True` ends all rows.
         negative_ids: `(B, Q)` or `(1, Q)` integers, what guidance leads away from; padding may be on either side.
@@ -29,6 +30,7 @@ class Controls:
     """
 
     stop: Stop | None = None
+    decode: Decode | None = None
     rules: tuple[Rule, ...] = ()
     cancelled: Callable[[], bool] | None = None
     negative_ids: np.ndarray | None = None

@@ -34,6 +34,10 @@ class History:
         """All real tokens of one row, `(N,)`: padding never reaches a rule, so batches change nothing."""
         return self.ids[index, self.starts[index] :]
 
+    def before(self, index: int) -> np.ndarray:
+        """Real tokens of one row before its first generated one, `(N,)`."""
+        return self.ids[index, self.starts[index] : self.width]
+
     def new(self, index: int) -> np.ndarray:
         """Generated tokens of one row, `(num_new,)`."""
         return self.ids[index, self.width :]

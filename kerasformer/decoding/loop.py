@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
@@ -61,10 +61,11 @@ def stream(
     attention_mask: np.ndarray | None = None,
     config: GenerationConfig | None = None,
     controls: Controls | None = None,
-) -> Iterator[np.ndarray]:
+) -> Generator[np.ndarray, None, list[str]]:
     """The tokens of `generate` as they come: `(B,)` int32 per step, `config.fill_token` for rows that have ended.
 
-    Arguments are checked at the call, not at the first token.
+    Arguments are checked at the call, not at the first token. What the generator returns at its end are the reasons
+    why each row ended.
 
     Raises:
         GenerationError: beam search, which knows its tokens only at the end; otherwise as `generate`.
@@ -78,11 +79,12 @@ def stream(
     return _filled(run)
 
 
-def _filled(run: Plan) -> Iterator[np.ndarray]:
+def _filled(run: Plan) -> Generator[np.ndarray, None, list[str]]:
     loop = _Loop(run)
     for tokens in loop:
         yield np.where(tokens == ENDED, np.int32(run.config.fill_token), tokens)
     run.tell(loop.reasons)
+    return loop.reasons
 
 
 class _Loop:
@@ -151,7 +153,7 @@ class _Loop:
             emitted[outputs[live]] = tokens[live]
             interruption = run.interruption()
             for row in np.flatnonzero(live).tolist():
-                reason = run.end_of(history.new(row)) or interruption
+                reason = run.end_of(history.before(row), history.new(row)) or interruption
                 if reason:
                     live[row], self.reasons[outputs[row]] = False, reason
             yield emitted

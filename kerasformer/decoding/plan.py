@@ -70,9 +70,9 @@ class Plan:
             return "cancelled"
         return "time" if time.monotonic() > self.deadline else None
 
-    def end_of(self, tokens: np.ndarray) -> str | None:
+    def end_of(self, before: np.ndarray, tokens: np.ndarray) -> str | None:
         """Why a row ends after its last new token; `None` if it goes on."""
-        return end_of(tokens, self.config, self.controls.stop)
+        return end_of(before, tokens, self.config, self.controls.stop, self.controls.decode)
 
     def tell(self, reasons: Sequence[str]) -> None:
         """Warns if rows ended because the engine is full."""
@@ -106,7 +106,7 @@ def plan(
     """
     config, controls = config or GenerationConfig(), controls or Controls()
     deadline = time.monotonic() + (config.max_time or float("inf"))
-    check_stop(config, controls.stop)
+    check_stop(config, controls.decode)
     inputs, mask = _checked(step, input_ids, attention_mask)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)

@@ -69,21 +69,20 @@ def request(
         encoded = _tokenizer(tokenizer, "negative_prompt")(_texts(live.pop("negative_prompt")), padding_side="right")
         negative = {"negative_ids": encoded.input_ids, "negative_mask": encoded.attention_mask}
     assistant = open_assistant(live.pop("assistant")) if "assistant" in live else None
-    stops = [live.pop("stop")] if "stop" in live else []
-    if config.stop_strings:
-        stops.append(decoding.stop_at(config.stop_strings, _tokenizer(tokenizer, "stop_strings").decode))
+    stop = _any(live.pop("stop", ()))
+    decode = _tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None
     rules = tuple(live.pop("rules", ()))
-    return Request(config, Controls(stop=_any(stops), rules=rules, assistant=assistant, **live, **negative))
+    return Request(config, Controls(stop, decode, rules, assistant=assistant, **live, **negative))
 
 
 _LIVE = frozenset({"stop", "rules", "cancelled", "negative_prompt", "assistant"})
 
 
-def _any(stops: Sequence[Stop]) -> Stop | None:
+def _any(stops: Stop | Sequence[Stop]) -> Stop | None:
     """Ends a row when one of them does."""
-    if len(stops) < 2:
-        return stops[0] if stops else None
-    return lambda tokens: any(stop(tokens) for stop in stops)
+    if callable(stops):
+        return stops
+    return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
 def _texts(value: str | Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import Controls, GenerationConfig, generate, stop_at, stream
+from kerasformer.decoding import Controls, GenerationConfig, generate, stream
 from kerasformer.decoding.alignment import left_padded
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from tests.decoding.engines import Toy
@@ -190,10 +190,8 @@ def test_stop_strings_span_tokens() -> None:
         return "".join(pieces[token] for token in tokens)
 
     config = GenerationConfig(max_new_tokens=8, stop_strings=["STOP", "vw"])
-    output = generate(
-        counting(), np.array([[1], [6]]), config=config, controls=Controls(stop=stop_at(config.stop_strings, decode))
-    )
+    output = generate(counting(), np.array([[1], [6]]), config=config, controls=Controls(decode=decode))
     assert told(output.sequences) == [[2, 3, 4, 5], [7, 8, 9, 10, 11]]
     assert output.finish_reasons == ["stop", "stop"]
-    with pytest.raises(GenerationError, match="stop_at"):
+    with pytest.raises(GenerationError, match="decode"):
         generate(counting(), IDS, MASK, config)
