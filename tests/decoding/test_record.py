@@ -10,7 +10,7 @@ import pytest
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Record, generate
 from kerasformer.decoding.record import TOP
 from kerasformer.decoding.samplers import log_softmax
-from tests.decoding.engines import Recomputing, Toy, TorchDecoder, TorchEncoderDecoder
+from tests.decoding.engines import Recomputing, TorchDecoder, TorchEncoderDecoder, Toy
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -25,14 +25,30 @@ def engines() -> dict[str, Recomputing]:
     torch.manual_seed(5)
     gpt2 = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
-            vocab_size=VOCAB, n_positions=32, n_embd=18, n_layer=2, n_head=3, initializer_range=0.25, pad_token_id=PAD,
-            bos_token_id=None, eos_token_id=None, tie_word_embeddings=False,
+            vocab_size=VOCAB,
+            n_positions=32,
+            n_embd=18,
+            n_layer=2,
+            n_head=3,
+            initializer_range=0.25,
+            pad_token_id=PAD,
+            bos_token_id=None,
+            eos_token_id=None,
+            tie_word_embeddings=False,
         )  # fmt: skip
     )
     t5 = transformers.T5ForConditionalGeneration(
         transformers.T5Config(
-            vocab_size=VOCAB, d_model=18, d_kv=5, d_ff=30, num_layers=2, num_heads=3, initializer_factor=2.0,
-            tie_word_embeddings=False, decoder_start_token_id=PAD, pad_token_id=PAD,
+            vocab_size=VOCAB,
+            d_model=18,
+            d_kv=5,
+            d_ff=30,
+            num_layers=2,
+            num_heads=3,
+            initializer_factor=2.0,
+            tie_word_embeddings=False,
+            decoder_start_token_id=PAD,
+            pad_token_id=PAD,
         )  # fmt: skip
     )
     for model in (gpt2, t5):
@@ -82,7 +98,8 @@ def test_scores_are_those_of_transformers(engines: dict[str, Recomputing], kind:
     )
     for output, sequence in enumerate(ours.sequences):
         count = len(sequence)
-        np.testing.assert_allclose(ours.scores[output], along(theirs, theirs.scores, output, count), rtol=1e-4, atol=1e-5)
+        expected = along(theirs, theirs.scores, output, count)
+        np.testing.assert_allclose(ours.scores[output], expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(ours.logits[output], along(theirs, theirs.logits, output, count), atol=1e-5)
         np.testing.assert_allclose(ours.log_probabilities[output], raw[output, :count].numpy(), atol=1e-5)
 

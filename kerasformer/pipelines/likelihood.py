@@ -1,0 +1,172 @@
+"""How probable a text is to a model: of the text as a whole, and of the token that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from kerasformer.bundle import ModelInfo
+from kerasformer.decoding import GenerationConfig, Step
+from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
+from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.pipelines._base import Pipeline
+from kerasformer.pipelines._open import open_source
+from kerasformer.tokenization import Tokenizer
+
+Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | np.ndarray
+"""A text or its ids, or several of them; ids may be of different lengths."""
+
+
+def sequence_logprob(model: Any, text: Texts, input_len: int = 0, *, target: Texts | None = None) -> Any:
+    """The log-probability of a text: the sum of `log p(token | tokens before it)`, natural logarithms.
+
+    A decoder's first token has nothing before it and is never counted. An encoder-decoder is given what its encoder
+    reads as `text`, as it is and without a task's prefix, and what it shall have written as `target`.
+
+    Args:
+        model: A Keras model, a pipeline, an engine (ids alone), or a source string: folder, preset, hub id, bundle.
+        text: A text or its ids, or several of them.
+        input_len: Tokens at the beginning that are not counted, such as those of the prompt; of an encoder-decoder,
+            of the target.
+        target: For an encoder-decoder, a text for each `text`.
+
+    Returns:
+        A float; for several texts `(B,)` float64.
+
+    Raises:
+        CapacityError: a text does not fit.
+        InputError: no texts, an `input_len` beyond a text, or a target that is missing or too many.
+        TokenizerError: texts for a model without a tokenizer.
+
+    Reference: Tunstall, von Werra, Wolf 2022, "Natural Language Processing with Transformers", chapter 5. The function
+        there also leaves out the first token after `input_len`; to compare, give it one less.
+    """
+    opened = _opened(model)
+    rows, single = _rows(opened, text)
+    if opened.step.is_encoder_decoder:
+        if target is None:
+            raise InputError("An encoder-decoder writes one text from another. Expected target=. Received none.")
+        targets, _ = _rows(opened, target)
+        logs = _of_targets(opened, rows, targets, _checked_length(input_len, targets))
+    elif target is not None:
+        raise InputError("target= is for an encoder-decoder. Received a decoder. Give the whole text and input_len=.")
+    else:
+        logs = _of_continuations(opened, rows, max(_checked_length(input_len, rows), 1))
+    sums = np.array([row.sum(dtype=np.float64) for row in logs])
+    return float(sums[0]) if single else sums
+
+
+@dataclass(frozen=True)
+class NextTokens:
+    """What can come next.
+
+    Attributes:
+        probabilities: `(V,)` float32 of every token.
+        tokenizer: Of the model.
+    """
+
+    probabilities: np.ndarray
+    tokenizer: Tokenizer
+
+
+def next_tokens(model: Any, text: str) -> NextTokens:
+    """The probabilities of the token after a text, or of the first one that an encoder-decoder writes from it.
+
+    Args:
+        model: A Keras model, a pipeline, or a source string.
+        text: A text.
+
+    Raises:
+        CapacityError: the text does not fit.
+    """
+    opened = _opened(model)
+    (row,), _ = _rows(opened, text)
+    ids = row[None]
+    check_capacity(opened.step, 1 if opened.step.is_encoder_decoder else len(row))
+    first = np.array([opened.decoder_start]) if opened.step.is_encoder_decoder else row[-1:]
+    logs = next_log_probabilities(opened.step, ids, np.ones_like(ids), first.astype(np.int32))
+    return NextTokens(np.exp(logs[0]), opened.needed_tokenizer)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What reads the texts."""
+
+    step: Step
+    tokenizer: Tokenizer | None
+    info: ModelInfo | None
+
+    @property
+    def needed_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TokenizerError("Texts need a tokenizer, and an engine has none. Give ids, a model or a pipeline.")
+        return self.tokenizer
+
+    @property
+    def decoder_start(self) -> int:
+        config = GenerationConfig.from_dict(self.info.generation if self.info else {})
+        start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+        if start is None:
+            raise GenerationError(
+                "An encoder-decoder needs decoder_start_token_id, the first token its decoder reads. Received none. "
+                "Set it in generation_config.json, or give a model or a pipeline instead of its engine."
+            )
+        return start
+
+
+def _opened(source: Any) -> _Opened:
+    if isinstance(source, Step):
+        return _Opened(source, None, None)
+    opened = source if isinstance(source, Pipeline) else open_source(None, source)
+    if not isinstance(opened.model, Step):
+        raise InputError(f"A model that generates was expected. Received one for {opened.task}.")
+    return _Opened(opened.model, opened.tokenizer, opened.info)
+
+
+def _rows(opened: _Opened, texts: Texts) -> tuple[list[np.ndarray], bool]:
+    """The ids of each text, and whether there was only one."""
+    single = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], Integral))
+    given = [texts] if single else list(texts)
+    rows = [np.array(opened.needed_tokenizer.encode(one) if isinstance(one, str) else one) for one in given]
+    if not rows or not all(row.ndim == 1 and len(row) and row.dtype.kind in "iu" for row in rows):
+        raise InputError(
+            f"A text, its ids, or several of them were expected, each of at least one token. Received: {texts!r:.80}"
+        )
+    return [row.astype(np.int32) for row in rows], single
+
+
+def _checked_length(input_len: int, rows: Sequence[np.ndarray]) -> int:
+    shortest = min(map(len, rows))
+    if not 0 <= input_len <= shortest:
+        raise InputError(
+            f"input_len counts tokens at the beginning of each text. Expected 0 to {shortest}, the shortest text's. "
+            f"Received: {input_len}"
+        )
+    return input_len
+
+
+def _of_continuations(opened: _Opened, rows: Sequence[np.ndarray], begin: int) -> list[np.ndarray]:
+    check_capacity(opened.step, max(map(len, rows)))
+    if max(map(len, rows)) == begin:
+        return [np.zeros(0, np.float32) for _ in rows]
+    heads = np.stack([row[:begin] for row in rows])
+    state = opened.step.start(heads, np.ones_like(heads))
+    return log_probabilities(opened.step, state, heads[:, -1], [row[begin:] for row in rows])
+
+
+def _of_targets(
+    opened: _Opened, rows: Sequence[np.ndarray], targets: Sequence[np.ndarray], begin: int
+) -> list[np.ndarray]:
+    if len(rows) != len(targets):
+        raise InputError(f"Each text needs a target. Expected: {len(rows)}. Received: {len(targets)}")
+    check_capacity(opened.step, max(map(len, targets)))
+    width = max(map(len, rows))
+    ids = np.stack([np.pad(row, (0, width - len(row))) for row in rows])
+    mask = np.stack([np.arange(width) < len(row) for row in rows]).astype(np.int32)
+    first = np.full(len(rows), opened.decoder_start, np.int32)
+    logs = log_probabilities(opened.step, opened.step.start(ids, mask), first, targets)
+    return [row[begin:] for row in logs]

@@ -1,0 +1,157 @@
+"""The log-probability of a text, against PyTorch and against what generation reports of its own words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import kerasformer as kf
+from kerasformer import decoding
+from kerasformer.decoding import Controls, GenerationConfig
+from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.export.texts import READING
+from kerasformer.pipelines import pipeline
+from kerasformer.pipelines.likelihood import next_tokens
+from tests.decoding.engines import Toy
+from tests.tiny_text import PROMPTS
+
+
+@pytest.fixture(scope="module")
+def story(checkpoint):
+    return pipeline("text-generation", checkpoint("story"))
+
+
+@pytest.fixture(scope="module")
+def rewrite(checkpoint):
+    return pipeline("text2text-generation", checkpoint("rewrite"))
+
+
+@pytest.fixture(scope="module")
+def their_story(checkpoint):
+    return transformers.GPT2LMHeadModel.from_pretrained(checkpoint("story")).eval()
+
+
+@pytest.fixture(scope="module")
+def their_rewrite(checkpoint):
+    return transformers.T5ForConditionalGeneration.from_pretrained(checkpoint("rewrite")).eval()
+
+
+def of_continuation(model, ids, input_len):
+    with torch.no_grad():
+        logs = model(torch.tensor([ids])).logits.log_softmax(-1)[0, :-1]
+    each = logs.gather(1, torch.tensor(ids)[1:, None])[:, 0]
+    return float(each[max(input_len - 1, 0) :].sum())
+
+
+def of_target(model, ids, target, input_len):
+    with torch.no_grad():
+        logs = model(torch.tensor([ids]), labels=torch.tensor([target])).logits.log_softmax(-1)[0]
+    return float(logs.gather(1, torch.tensor(target)[:, None])[input_len:, 0].sum())
+
+
+@pytest.mark.parametrize("input_len", [0, 1, 4])
+def test_a_decoder_is_as_in_pytorch(story, their_story, input_len):
+    ids = [story.tokenizer.encode(text) for text in PROMPTS[:3]]
+    assert len({len(row) for row in ids}) == 3
+    expected = [of_continuation(their_story, row, input_len) for row in ids]
+    np.testing.assert_allclose(kf.sequence_logprob(story, PROMPTS[:3], input_len), expected, rtol=1e-5)
+    np.testing.assert_allclose(kf.sequence_logprob(story.model, ids, input_len), expected, rtol=1e-5)
+    one = kf.sequence_logprob(story, PROMPTS[0], input_len)
+    assert isinstance(one, float) and one == pytest.approx(expected[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("input_len", [0, 2])
+def test_an_encoder_decoder_is_as_in_pytorch(rewrite, their_rewrite, input_len):
+    texts, targets = READING[:2], PROMPTS[:2]
+    encode = rewrite.tokenizer.encode
+    pairs = [(encode(text), encode(target)) for text, target in zip(texts, targets, strict=True)]
+    expected = [of_target(their_rewrite, *pair, input_len) for pair in pairs]
+    received = kf.sequence_logprob(rewrite, texts, input_len, target=targets)
+    np.testing.assert_allclose(received, expected, rtol=1e-5)
+    assert kf.sequence_logprob(rewrite, texts[1], input_len, target=targets[1]) == pytest.approx(expected[1], rel=1e-5)
+
+
+def test_every_kind_of_source(checkpoint, story):
+    folder = checkpoint("story")
+    expected = kf.sequence_logprob(story, PROMPTS[0])
+    assert kf.sequence_logprob(str(folder), PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
+    assert kf.sequence_logprob(kf.zoo.load(folder), PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
+
+
+class Wide(Toy):
+    """Reads several tokens in one step."""
+
+    def __init__(self, lengths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.step_lengths = lengths
+        self.widths: list[int] = []
+
+    def step(self, tokens, state):
+        assert tokens.shape[1] in self.step_lengths
+        self.widths.append(tokens.shape[1])
+        logits = []
+        for column in tokens.T:
+            one, state = super().step(column[:, None], state)
+            logits.append(one)
+        return np.concatenate(logits, axis=1), state
+
+
+@pytest.mark.parametrize("lengths", [(1,), (1, 4), (1, 2, 3, 8)], ids=str)
+def test_several_tokens_are_read_at_once_and_nothing_changes(lengths):
+    rows = [[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1]]
+    engine = Wide(lengths)
+    received = kf.sequence_logprob(engine, rows)
+    for row, value in zip(rows, received, strict=True):
+        logs = [
+            decoding.samplers.log_softmax(engine.of(np.array(row[:n]))[None])[0, row[n]] for n in range(1, len(row))
+        ]
+        assert value == pytest.approx(sum(logs), rel=1e-5)
+    assert engine.widths == {1: [1] * 8, 4: [4, 4], 8: [8]}[max(lengths)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"top_k": 5, "seed": 3}], ids=str)
+def test_it_is_what_generation_says_of_its_own_words(story, settings):
+    ids = np.array([story.tokenizer.encode(PROMPTS[0])], np.int32)
+    config = GenerationConfig(max_new_tokens=6, **settings)
+    output = decoding.generate(story.model, ids, config=config, controls=Controls(record=True))
+    whole = [*ids[0].tolist(), *output.sequences[0].tolist()]
+    said = kf.sequence_logprob(story, whole, input_len=ids.shape[1])
+    assert output.log_probabilities is not None
+    assert said == pytest.approx(float(output.log_probabilities[0].sum()), rel=1e-5)
+
+
+def test_next_tokens_are_a_distribution(story, their_story, rewrite):
+    found = next_tokens(story, PROMPTS[0])
+    with torch.no_grad():
+        logits = their_story(torch.tensor([story.tokenizer.encode(PROMPTS[0])])).logits[0, -1]
+    np.testing.assert_allclose(found.probabilities, logits.softmax(-1).numpy(), atol=1e-6)
+    assert next_tokens(rewrite, PROMPTS[0]).probabilities.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_nothing_is_counted_where_nothing_is_left(story):
+    ids = story.tokenizer.encode(PROMPTS[0])
+    assert kf.sequence_logprob(story, ids, len(ids)) == 0
+    assert kf.sequence_logprob(story, ids[:1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "input_len", "target", "error", "message"),
+    [
+        ("story", "", 0, None, InputError, "at least one token"),
+        ("story", [], 0, None, InputError, "at least one token"),
+        ("story", [[0.5]], 0, None, InputError, "at least one token"),
+        ("story", [1, 2], 3, None, InputError, "Expected 0 to 2.*Received: 3"),
+        ("story", [1] * 2000, 0, None, CapacityError, "Received: 2000"),
+        ("rewrite", "a", 0, None, InputError, "Expected target="),
+        ("rewrite", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
+        ("story", "a", 0, "b", InputError, "is for an encoder-decoder"),
+        ("engine", "a", 0, None, TokenizerError, "Give ids"),
+    ],
+)
+def test_what_cannot_be_is_refused(story, rewrite, source, text, input_len, target, error, message):
+    with pytest.raises(error, match=message):
+        kf.sequence_logprob(
+            {"story": story, "rewrite": rewrite, "engine": Toy()}[source], text, input_len, target=target
+        )
