@@ -7,64 +7,44 @@ Names, meanings and defaults are those of `transformers`, with one difference: `
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import warnings
+import json
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kerasformer.decoding.checks import (
+    BIASES,
+    DECAY,
+    EARLY,
+    FLAG,
+    FUNCTION,
+    NUMBER,
+    POSITIVE,
+    SEQUENCES,
+    STRINGS,
+    TOKEN,
+    TOKENS,
+    between,
+    biases,
+    checked,
+    listed,
+    sequences,
+    setting,
+    whole,
+)
+from kerasformer.decoding.names import tell_unknown, translated, unknown_name
 from kerasformer.errors import GenerationError
 
 DEFAULT_NEW_TOKENS = 20
 """New tokens when neither `max_new_tokens` nor `max_length` is set, as in `transformers`."""
 
-Check = tuple[str, Callable[[Any], bool]]
+FILE_NAME = "generation_config.json"
 
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
-def _whole(low: int) -> Check:
-    return f"a whole number of at least {low}", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= low
-
-
-def _between(low: float, high: float) -> Check:
-    return f"a number from {low:g} to {high:g}", lambda v: _is_number(v) and low <= v <= high
-
-
-_POSITIVE: Check = ("a number above 0", lambda v: _is_number(v) and v > 0)
-_NUMBER: Check = ("a finite number", _is_number)
-_FLAG: Check = ("True or False", lambda v: isinstance(v, bool))
-_EARLY: Check = ('True, False or "never"', lambda v: isinstance(v, bool) or v == "never")
-_TOKEN: Check = _whole(0)
-_TOKENS: Check = ("a token id or a list of them", lambda v: all(_TOKEN[1](token) for token in v))
-_SEQUENCES: Check = ("a list of non-empty lists of token ids", lambda v: all(s and _TOKENS[1](s) for s in v))
-_BIASES: Check = (
-    "a list of [token ids, bias] pairs",
-    lambda v: all(s and _TOKENS[1](s) and isinstance(bias, int | float) for s, bias in v),
-)
-_STRINGS: Check = ("a non-empty string or a list of them", lambda v: all(isinstance(s, str) and s for s in v))
-
-
-def _listed(value: Any) -> tuple[Any, ...]:
-    """A single token or string counts as a list of one."""
-    return (value,) if isinstance(value, int | str) else tuple(value)
-
-
-def _sequences(value: Any) -> tuple[Any, ...]:
-    return tuple(tuple(sequence) for sequence in value)
-
-
-def _biases(value: Any) -> tuple[Any, ...]:
-    pairs = value.items() if isinstance(value, Mapping) else value
-    return tuple((tuple(sequence), bias) for sequence, bias in pairs)
-
-
-def _setting(default: Any, check: Check, convert: Callable[[Any], Any] | None = None, samples: bool = False) -> Any:
-    """A field with its check; `samples` marks those that mean nothing to greedy search."""
-    return dataclasses.field(default=default, metadata={"check": check, "convert": convert, "samples": samples})
+PrefixFunction = Callable[[int, np.ndarray], Any]
+"""The number of a prompt and the tokens of one of its rows `(N,)` in, ids that may follow out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,18 +67,29 @@ class GenerationConfig:
         top_k: Draw from the `k` best tokens; 0 is off.
         top_p: Draw from the fewest tokens that hold this probability; 1 is off.
         min_p: Draw from tokens with at least this share of the best token's probability.
+        top_h: Draw from the most probable of the best 100 tokens that hold this share of their entropy.
         typical_p: Locally typical sampling with this mass; 1 is off.
         epsilon_cutoff: Draw from tokens above this probability; 0 is off.
         eta_cutoff: The same with a threshold that follows the entropy; 0 is off.
+        encoder_repetition_penalty: Makes tokens of the prompt more likely if above 1; 1 is off.
         repetition_penalty: Makes tokens already seen less likely; 1 is off.
+        frequency_penalty: Taken from a token's logit each time that it was generated; 0 is off.
+        presence_penalty: Taken once from the logit of each token that was generated; 0 is off.
         no_repeat_ngram_size: No n-gram of this size occurs twice; 0 is off.
         encoder_no_repeat_ngram_size: No n-gram of this size of the prompt occurs in the output; 0 is off.
         bad_words_ids: Token sequences that must not be generated.
         sequence_bias: `(token ids, bias)` pairs: added to the logit of the token that completes a sequence.
+        prefix_allowed_tokens_fn: A function of the prompt's number and the tokens of a row `(N,)` (prompt, or decoder
+            start token, and output) that gives the ids which may follow. No file holds it.
+        remove_invalid_values: Replaces NaN and infinity in logits, which otherwise can be an error; with beams NaN is
+            one in any case, for it spreads to all log-probabilities.
+        exponential_decay_length_penalty: `(start, factor)`: end tokens become the more likely, the longer the output is
+            beyond `start`.
         suppress_tokens: Tokens never generated.
         begin_suppress_tokens: Tokens not generated first.
         forced_bos_token_id: First token of an encoder-decoder's output.
         forced_eos_token_id: Token or tokens allowed at the maximum length.
+        renormalize_logits: Makes log-probabilities of what rules and cuts leave, for the sums of beam search.
         eos_token_id: Tokens that end a sequence; an int or several.
         pad_token_id: What fills ended rows of a stream.
         bos_token_id: Begin token; an encoder-decoder without `decoder_start_token_id` starts with it.
@@ -115,47 +106,55 @@ class GenerationConfig:
     Reference: `transformers.GenerationConfig`, whose names and meanings these are.
     """
 
-    max_new_tokens: int | None = _setting(None, _whole(1))
-    max_length: int | None = _setting(None, _whole(1))
-    min_new_tokens: int | None = _setting(None, _whole(0))
-    min_length: int = _setting(0, _whole(0))
-    do_sample: bool | None = _setting(None, _FLAG)
-    num_beams: int = _setting(1, _whole(1))
-    num_return_sequences: int = _setting(1, _whole(1))
-    length_penalty: float = _setting(1.0, _NUMBER)
-    early_stopping: bool | str = _setting(False, _EARLY)
-    temperature: float = _setting(1.0, _POSITIVE, samples=True)
-    top_k: int = _setting(0, _whole(0), samples=True)
-    top_p: float = _setting(1.0, _between(0, 1), samples=True)
-    min_p: float | None = _setting(None, _between(0, 1), samples=True)
-    typical_p: float = _setting(1.0, _between(0, 1), samples=True)
-    epsilon_cutoff: float = _setting(0.0, _between(0, 1), samples=True)
-    eta_cutoff: float = _setting(0.0, _between(0, 1), samples=True)
-    repetition_penalty: float = _setting(1.0, _POSITIVE)
-    no_repeat_ngram_size: int = _setting(0, _whole(0))
-    encoder_no_repeat_ngram_size: int = _setting(0, _whole(0))
-    bad_words_ids: tuple[tuple[int, ...], ...] = _setting((), _SEQUENCES, _sequences)
-    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = _setting((), _BIASES, _biases)
-    suppress_tokens: tuple[int, ...] = _setting((), _TOKENS, _listed)
-    begin_suppress_tokens: tuple[int, ...] = _setting((), _TOKENS, _listed)
-    forced_bos_token_id: int | None = _setting(None, _TOKEN)
-    forced_eos_token_id: tuple[int, ...] = _setting((), _TOKENS, _listed)
-    eos_token_id: tuple[int, ...] = _setting((), _TOKENS, _listed)
-    pad_token_id: int | None = _setting(None, _TOKEN)
-    bos_token_id: int | None = _setting(None, _TOKEN)
-    decoder_start_token_id: int | None = _setting(None, _TOKEN)
-    stop_strings: tuple[str, ...] = _setting((), _STRINGS, _listed)
-    seed: int | None = _setting(None, _whole(0))
-    max_time: float | None = _setting(None, _POSITIVE)
-    guidance_scale: float = _setting(1.0, _POSITIVE)
-    prompt_lookup_num_tokens: int = _setting(0, _whole(0))
-    max_matching_ngram_size: int = _setting(3, _whole(1))
-    num_assistant_tokens: int = _setting(5, _whole(1))
+    max_new_tokens: int | None = setting(None, whole(1))
+    max_length: int | None = setting(None, whole(1))
+    min_new_tokens: int | None = setting(None, whole(0))
+    min_length: int = setting(0, whole(0))
+    do_sample: bool | None = setting(None, FLAG)
+    num_beams: int = setting(1, whole(1))
+    num_return_sequences: int = setting(1, whole(1))
+    length_penalty: float = setting(1.0, NUMBER)
+    early_stopping: bool | str = setting(False, EARLY)
+    temperature: float = setting(1.0, POSITIVE, samples=True)
+    top_k: int = setting(0, whole(0), samples=True)
+    top_p: float = setting(1.0, between(0, 1), samples=True)
+    min_p: float | None = setting(None, between(0, 1), samples=True)
+    top_h: float | None = setting(None, between(0, 1), samples=True)
+    typical_p: float = setting(1.0, between(0, 1), samples=True)
+    epsilon_cutoff: float = setting(0.0, between(0, 1), samples=True)
+    eta_cutoff: float = setting(0.0, between(0, 1), samples=True)
+    encoder_repetition_penalty: float = setting(1.0, POSITIVE)
+    repetition_penalty: float = setting(1.0, POSITIVE)
+    frequency_penalty: float = setting(0.0, NUMBER)
+    presence_penalty: float = setting(0.0, NUMBER)
+    no_repeat_ngram_size: int = setting(0, whole(0))
+    encoder_no_repeat_ngram_size: int = setting(0, whole(0))
+    bad_words_ids: tuple[tuple[int, ...], ...] = setting((), SEQUENCES, sequences)
+    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = setting((), BIASES, biases)
+    prefix_allowed_tokens_fn: PrefixFunction | None = setting(None, FUNCTION, live=True)
+    remove_invalid_values: bool = setting(False, FLAG)
+    exponential_decay_length_penalty: tuple[int, float] | None = setting(None, DECAY, tuple)
+    suppress_tokens: tuple[int, ...] = setting((), TOKENS, listed)
+    begin_suppress_tokens: tuple[int, ...] = setting((), TOKENS, listed)
+    forced_bos_token_id: int | None = setting(None, TOKEN)
+    forced_eos_token_id: tuple[int, ...] = setting((), TOKENS, listed)
+    renormalize_logits: bool = setting(False, FLAG)
+    eos_token_id: tuple[int, ...] = setting((), TOKENS, listed)
+    pad_token_id: int | None = setting(None, TOKEN)
+    bos_token_id: int | None = setting(None, TOKEN)
+    decoder_start_token_id: int | None = setting(None, TOKEN)
+    stop_strings: tuple[str, ...] = setting((), STRINGS, listed)
+    seed: int | None = setting(None, whole(0))
+    max_time: float | None = setting(None, POSITIVE)
+    guidance_scale: float = setting(1.0, POSITIVE)
+    prompt_lookup_num_tokens: int = setting(0, whole(0))
+    max_matching_ngram_size: int = setting(3, whole(1))
+    num_assistant_tokens: int = setting(5, whole(1))
 
     def __post_init__(self) -> None:
         """Puts values into their final form, checks them and decides `do_sample`."""
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+            object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
         if self.do_sample is None:
             given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _differs(f, self)}
             object.__setattr__(self, "do_sample", _asks_to_sample(given, self.num_beams))
@@ -188,9 +187,10 @@ class GenerationConfig:
             GenerationError: an unknown name, or a value that cannot be.
         """
         names = [field.name for field in dataclasses.fields(self)]
+        changes = translated(changes)
         for name in changes:
             if name not in names:
-                raise GenerationError(_unknown(name, names))
+                raise GenerationError(unknown_name(name, names))
         if changes.get("max_length") is not None:
             changes.setdefault("max_new_tokens", None)
         if changes.get("min_length") is not None:
@@ -210,13 +210,8 @@ class GenerationConfig:
             GenerationError: a value that cannot be.
         """
         names = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(key for key in data if key not in names and key not in _IGNORED and _acts(key, data[key]))
-        if unknown:
-            warnings.warn(
-                "these generation settings are not implemented and have no effect: "
-                + ", ".join(f"{key}={data[key]!r}" for key in unknown),
-                stacklevel=2,
-            )
+        data = translated(data)
+        tell_unknown(data, names)
         old = dict(model_config or {})
         if old.get("max_length") == DEFAULT_NEW_TOKENS:
             del old["max_length"]  # old files hold all defaults; this one was never meant to limit prompts
@@ -231,26 +226,45 @@ class GenerationConfig:
         result: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not _differs(field, self) or (field.name == "do_sample" and not value):
+            if field.metadata["live"] or not _differs(field, self) or (field.name == "do_sample" and not value):
                 continue
-            single = field.metadata["convert"] is _listed and len(value) == 1 and field.name.endswith("token_id")
+            single = field.metadata["convert"] is listed and len(value) == 1 and field.name.endswith("token_id")
             result[field.name] = value[0] if single else _as_lists(value)
         return result
 
+    @classmethod
+    def load(cls, folder: str | Path, model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
+        """Reads `generation_config.json`; see `from_dict`.
 
-_IGNORED = frozenset(
-    "transformers_version _from_model_config use_cache cache_implementation cache_config output_attentions "
-    "output_hidden_states output_scores output_logits return_dict_in_generate low_memory is_assistant compile_config "
-    "num_assistant_tokens_schedule assistant_confidence_threshold assistant_lookbehind "
-    "target_lookbehind disable_compile prefill_chunk_size".split()
-)
-"""Fields of the file that say how `transformers` runs, not which tokens come out."""
+        Args:
+            folder: Where it lies.
+            model_config: Content of `config.json`.
+        Raises:
+            GenerationError: no such file, one that is not a JSON object, or a value that cannot be.
+        """
+        path = Path(folder) / FILE_NAME
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise GenerationError(f"{path} cannot be read. Expected a JSON file. Received: {error}.") from error
+        if not isinstance(data, dict):
+            raise GenerationError(f"{path} must hold a JSON object. Received: {type(data).__name__}.")
+        try:
+            return cls.from_dict(data, model_config)
+        except GenerationError as error:
+            raise GenerationError(f"{path}: {error}") from error
 
-_NEUTRAL = {"num_beam_groups": 1, "diversity_penalty": 0.0, "encoder_repetition_penalty": 1.0}
+    def save(self, folder: str | Path) -> Path:
+        """Writes `generation_config.json`, aside and then renamed; returns its path.
 
-
-def _acts(key: str, value: Any) -> bool:
-    return value is not None and value is not False and value != _NEUTRAL.get(key)
+        Args:
+            folder: Is made if it is not there.
+        """
+        path = Path(folder) / FILE_NAME
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{FILE_NAME}.{os.getpid()}")
+        aside.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return aside.replace(path)
 
 
 def _differs(field: dataclasses.Field[Any], config: GenerationConfig) -> bool:
@@ -265,29 +279,5 @@ def _asks_to_sample(given: Mapping[str, Any], num_beams: int) -> bool:
     return any(value is not None for name, value in given.items() if name in sampling)
 
 
-def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
-    """The value in its final form."""
-    if value is None:
-        return field.default
-    expected, valid = field.metadata["check"]
-    convert = field.metadata["convert"]
-    plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-    try:
-        plain = convert(plain) if convert else plain
-        right = valid(plain)
-    except (TypeError, ValueError):
-        right = False
-    if not right:
-        hint = " For the most probable token set do_sample=False." if field.name == "temperature" else ""
-        raise GenerationError(f"{field.name} must be {expected}. Received: {field.name}={value!r}.{hint}")
-    return plain
-
-
 def _as_lists(value: Any) -> Any:
     return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    advice = f"Did you mean {near[0]}?" if near else f"Known names: {', '.join(sorted(names))}."
-    return f"{name} is not a generation setting. {advice}"

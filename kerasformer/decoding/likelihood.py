@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
-from kerasformer.decoding.samplers import log_softmax
 from kerasformer.errors import CapacityError
 
 

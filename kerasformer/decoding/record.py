@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kerasformer.decoding.controls import Controls
-from kerasformer.decoding.samplers import log_softmax
+from kerasformer.decoding.distribution import log_softmax
 
 TOP = 10
 """The most probable tokens of each step that are always remembered."""

@@ -2,7 +2,7 @@
 
 A rule takes the `History` of `R` rows and their logits `(R, V)` (log-probabilities in beam search), which it may change
 in place, and returns logits. A new rule is one function below plus the setting that it reads in `GenerationConfig`.
-The order is that of `transformers`; the temperature and the cuts of sampling come after, in `samplers.py`.
+The order is that of `transformers`; a caller's own rules, the temperature and the cuts of sampling come after.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from kerasformer.decoding.config import GenerationConfig
+from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.history import History
+from kerasformer.errors import GenerationError
 
 Rule = Callable[[History, np.ndarray], np.ndarray]
 
@@ -27,22 +29,29 @@ class Written(Protocol):
         ...
 
 
-_RULES: list[tuple[Callable[[GenerationConfig], object], Written]] = []
+When = Callable[[GenerationConfig], object]
+
+_RULES: list[tuple[When, Written]] = []
+_LAST: list[tuple[When, Written]] = []
 
 
-def rule(when: Callable[[GenerationConfig], object]) -> Callable[[Written], Written]:
-    """Registers a rule; it runs if `when(config)` is true."""
+def rule(when: When, last: bool = False) -> Callable[[Written], Written]:
+    """Registers a rule; it runs if `when(config)` is true, and if it is a `last` one after the caller's own."""
 
     def register(function: Written) -> Written:
-        _RULES.append((when, function))
+        (_LAST if last else _RULES).append((when, function))
         return function
 
     return register
 
 
-def rules_of(config: GenerationConfig) -> tuple[Rule, ...]:
-    """The rules that these settings ask for, in their order."""
-    return tuple(functools.partial(function, config=config) for when, function in _RULES if when(config))
+def rules_of(config: GenerationConfig, own: Iterable[Rule] = ()) -> tuple[Rule, ...]:
+    """The rules that these settings ask for, in their order, and the caller's `own` among them."""
+    first, last = (
+        [functools.partial(function, config=config) for when, function in rules if when(config)]
+        for rules in (_RULES, _LAST)
+    )
+    return (*first, *own, *last)
 
 
 def apply_rules(rules: Sequence[Rule], history: History, logits: np.ndarray) -> np.ndarray:
@@ -90,6 +99,12 @@ def _followers(tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
     return windows[(windows[:, :-1] == prefix).all(axis=1), -1]
 
 
+def _penalize(row: np.ndarray, tokens: np.ndarray, penalty: float) -> None:
+    """`logit / penalty` if positive, `logit * penalty` if negative, once for each token; changes the row `(V,)`."""
+    tokens = tokens[tokens < len(row)]
+    row[tokens] = np.where(row[tokens] < 0, row[tokens] * penalty, row[tokens] / penalty)
+
+
 def _longest(sequences: Iterable[tuple[int, ...]]) -> int:
     return max(len(sequence) for sequence in sequences)
 
@@ -101,6 +116,17 @@ def sequence_bias(history: History, logits: np.ndarray, config: GenerationConfig
     return _add_bias(history, logits, config.sequence_bias, longest)
 
 
+@rule(when=lambda config: config.encoder_repetition_penalty != 1)
+def encoder_repetition_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
+    """The opposite of `repetition_penalty`, for tokens of the row's prompt: above 1 it makes them more likely.
+
+    So the output keeps to the words of the input. Source: `transformers.EncoderRepetitionPenaltyLogitsProcessor`.
+    """
+    for index, row in enumerate(logits):
+        _penalize(row, history.prompts[history.rows[index]], 1 / config.encoder_repetition_penalty)
+    return logits
+
+
 @rule(when=lambda config: config.repetition_penalty != 1)
 def repetition_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
     """`logit / penalty` if positive, `logit * penalty` if negative, for tokens of the row's prompt and output.
@@ -109,11 +135,21 @@ def repetition_penalty(history: History, logits: np.ndarray, config: GenerationC
     `transformers`.
     """
     for index, row in enumerate(logits):
-        seen = history.row(index)
-        seen = seen[seen < len(row)]
-        row[seen] = np.where(
-            row[seen] < 0, row[seen] * config.repetition_penalty, row[seen] / config.repetition_penalty
-        )
+        _penalize(row, history.row(index), config.repetition_penalty)
+    return logits
+
+
+@rule(when=lambda config: config.frequency_penalty or config.presence_penalty)
+def frequency_and_presence_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
+    """`logit -= count * frequency_penalty + (count > 0) * presence_penalty`, with a token's count in the row's output.
+
+    Source: OpenAI API reference, "Frequency and presence penalties"; the place after `repetition_penalty` is vLLM's,
+    as `transformers` has neither.
+    """
+    for index, row in enumerate(logits):
+        tokens, counts = np.unique(history.new(index), return_counts=True)
+        penalty = counts * config.frequency_penalty + config.presence_penalty
+        row[tokens] -= penalty.astype(np.float32)
     return logits
 
 
@@ -158,6 +194,40 @@ def min_new_tokens(history: History, logits: np.ndarray, config: GenerationConfi
     return logits
 
 
+@rule(when=lambda config: config.prefix_allowed_tokens_fn)
+def prefix_allowed_tokens(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
+    """Forbids all but the tokens that `config.prefix_allowed_tokens_fn(prompt number, tokens of the row)` gives.
+
+    If other rules have already forbidden these in all rows of a prompt, they are allowed again. A row that has ended
+    is not asked about. Source: De Cao et al. 2020, arXiv:2010.00904, section 3.2 (constrained beam search).
+    """
+    forbidden = np.zeros_like(logits)
+    for index, prompt in enumerate(history.rows.tolist()):
+        if not np.isin(history.new(index), config.eos_token_id).any():
+            forbidden[index] = -np.inf
+            forbidden[index, _allowed(config, prompt, history.row(index), logits.shape[1])] = 0
+    logits += forbidden
+    for prompt in np.unique(history.rows):
+        mine = history.rows == prompt
+        if np.isneginf(logits[mine]).all():
+            logits[mine] = forbidden[mine]
+    return logits
+
+
+def _allowed(config: GenerationConfig, prompt: int, tokens: np.ndarray, vocab_size: int) -> np.ndarray:
+    """What the caller's function allows after `tokens` `(N,)`."""
+    function = config.prefix_allowed_tokens_fn
+    ids = np.asarray([] if function is None else function(prompt, tokens))
+    known = ids[(ids >= 0) & (ids < vocab_size)] if ids.size and np.issubdtype(ids.dtype, np.integer) else ids[:0]
+    if not known.size:
+        raise GenerationError(
+            f"prefix_allowed_tokens_fn must allow at least one token id from 0 to {vocab_size - 1}. "
+            f"Received: {ids.tolist()} for prompt {prompt} after the tokens {tokens[-8:].tolist()}. "
+            "Allow an end token where a text is complete."
+        )
+    return known
+
+
 @rule(when=lambda config: config.forced_bos_token_id is not None)
 def forced_bos(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
     """Only the forced token after a single one (the decoder's start token): the language of a translation."""
@@ -174,6 +244,36 @@ def forced_eos(history: History, logits: np.ndarray, config: GenerationConfig) -
     return logits
 
 
+@rule(when=lambda config: config.remove_invalid_values)
+def remove_invalid_values(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
+    """0 for NaN, the greatest and the smallest float32 for the infinities; what was forbidden so far becomes possible.
+
+    Source: `transformers.InfNanRemoveLogitsProcessor`.
+    """
+    return np.nan_to_num(logits, copy=False, nan=0.0)
+
+
+@rule(when=lambda config: config.exponential_decay_length_penalty)
+def exponential_decay_length_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
+    """`logit += |logit| * (factor ** (n - start) - 1)` for end tokens, once the output has `n > start` tokens.
+
+    Source: `transformers.ExponentialDecayLengthPenalty`.
+    """
+    start, factor = config.exponential_decay_length_penalty or (0, 1.0)
+    if history.num_new <= start:
+        return logits
+    with np.errstate(over="ignore"):
+        growth = min(np.float64(factor) ** (history.num_new - start) - 1, _MOST_GROWTH)
+    ends = [token for token in config.eos_token_id if token < logits.shape[1]]
+    finite = np.isfinite(logits[:, ends])
+    logits[:, ends] += np.where(finite, np.abs(logits[:, ends]), 0) * np.float32(growth)
+    return logits
+
+
+_MOST_GROWTH = 1e30
+"""Keeps a logit of up to a hundred million finite."""
+
+
 @rule(when=lambda config: config.suppress_tokens)
 def suppress_tokens(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
     """Forbids these tokens everywhere."""
@@ -185,3 +285,14 @@ def begin_suppress_tokens(history: History, logits: np.ndarray, config: Generati
     """Forbids these tokens at the first place, or at the second if the first is forced."""
     first = int(history.width == 1 and config.forced_bos_token_id is not None)
     return _forbid(logits, config.begin_suppress_tokens) if history.num_new == first else logits
+
+
+@rule(when=lambda config: config.renormalize_logits and not config.do_sample, last=True)
+def renormalize(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
+    """`log p`, so that rules leave log-probabilities again: the sums of beams count them.
+
+    With sampling it is the last of the cuts that does it. Source: `transformers.LogitNormalization`.
+    """
+    possible = ~np.isneginf(logits).all(axis=1)
+    logits[possible] = log_softmax(logits[possible])
+    return logits

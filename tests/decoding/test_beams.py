@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, generate
-from kerasformer.decoding.samplers import log_softmax
+from kerasformer.decoding.distribution import log_softmax
 from kerasformer.errors import GenerationError
 from tests.decoding.engines import Toy
 

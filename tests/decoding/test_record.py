@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Record, generate
+from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.record import TOP
-from kerasformer.decoding.samplers import log_softmax
 from tests.decoding.engines import Recomputing, TorchDecoder, TorchEncoderDecoder, Toy
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.samplers import Greedy, log_softmax, sampler_of, sampling_of, softmax
+from kerasformer.decoding.distribution import log_softmax, softmax
+from kerasformer.decoding.samplers import Greedy, sampler_of, sampling_of
 from kerasformer.errors import GenerationError
 
 # One row per cut, and some together: the arguments, and the classes of transformers with theirs in the order of use.

@@ -1,0 +1,36 @@
+"""Logits as probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kerasformer.errors import GenerationError
+
+
+def check_finite(logits: np.ndarray) -> None:
+    """Refuses rows of `(R, V)` of which no token can be chosen.
+
+    Raises:
+        GenerationError: the greatest logit of a row is not finite.
+    """
+    greatest = logits.max(axis=1)
+    if not np.isfinite(greatest).all():
+        raise GenerationError(
+            "no token can be chosen. Expected a finite greatest logit in each row. "
+            f"Received: {greatest[~np.isfinite(greatest)][0]}. "
+            "Check that the rules (suppress_tokens, ...) leave a token, and that the model's weights hold no NaN."
+        )
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities over the last axis; -inf gives 0."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    powers /= powers.sum(axis=-1, keepdims=True)
+    return powers
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities over the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted

@@ -1,0 +1,75 @@
+"""The best few of many, by weight or by number, without sorting or partitioning them all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def best_few(values: np.ndarray, count: int) -> np.ndarray:
+    """Places of the `count` greatest of `values` `(N,)` and of those equal to the last of them, ascending.
+
+    The values are dealt out to blocks. At least `count` values reach the `count`-th greatest of the blocks' maxima, so
+    what is below it is out of the question, and only the few that are left are partitioned.
+    """
+    if count >= len(values):
+        return np.arange(len(values))
+    few = values
+    blocks = max(8 * count, 256)
+    width = len(values) // blocks
+    if width > 1:
+        greatest = values[: width * blocks].reshape(width, blocks).max(axis=0)
+        few = values[values >= np.partition(greatest, -count)[-count]]
+    return np.flatnonzero(values >= np.partition(few, -count)[-count])
+
+
+def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> np.floating:
+    """The least key up to which, itself included, the weights sum up to `mass`.
+
+    The weights are summed up by levels of the keys, and only the keys of the level where the sum reaches `mass` are
+    sorted.
+
+    Args:
+        keys: `(N,)` from 0 upwards; those above 32 share a level.
+        weights: `(N,)` from 0 upwards, some above it.
+        mass: At most the sum of all weights.
+    """
+    span = min(keys.max(), _SPAN) or _SPAN
+    levels = np.minimum(keys * np.float32(_LEVELS / span), np.float32(_LEVELS)).astype(np.intp)
+    sums = np.bincount(levels, weights)
+    below = np.nextafter(mass, 0)
+    level = first_above(sums.cumsum(), below)
+    inside = np.flatnonzero(levels == level)
+    inside = inside[np.argsort(keys[inside])]
+    last = first_above(weights[inside].cumsum(dtype=np.float64), below - sums[:level].sum())
+    quantile: np.floating = keys[inside[last]]
+    return quantile
+
+
+_SPAN = 32.0
+_LEVELS = 1024
+
+
+def draw(weights: np.ndarray, uniform: float) -> int:
+    """A place drawn in proportion to `weights` `(N,)`: the inverse of the cumulative distribution at `uniform`.
+
+    The sums of blocks tell the block and the sums in it the place, so that a whole vocabulary is not summed up one by
+    one.
+    """
+    starts = np.arange(0, len(weights), _BLOCK)
+    sums = np.add.reduceat(weights, starts, dtype=np.float64).cumsum()
+    target = uniform * sums[-1]
+    block = first_above(sums, target)
+    begin = starts[block]
+    inside = weights[begin : begin + _BLOCK].cumsum(dtype=np.float64)
+    return int(begin) + first_above(inside, target - (sums[block - 1] if block else 0))
+
+
+_BLOCK = 256
+
+
+def first_above(cumulative: np.ndarray, target: float) -> int:
+    """Place of the first of ascending sums `(N,)` that exceeds `target`; where none does, of the first greatest one.
+
+    So rounding never leads to a place that adds nothing.
+    """
+    return int(np.searchsorted(cumulative, min(target, np.nextafter(cumulative[-1], -np.inf)), side="right"))
