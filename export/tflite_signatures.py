@@ -8,6 +8,7 @@ its cache serves steps alone as well as steps together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from keras import ops
@@ -24,6 +25,30 @@ DECODE_WINDOWS = (128, 256)
 # A step of several rows reads every weight once. Each takes some megabytes of a loaded model's memory, and over a long
 # window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
 DECODE_ROWS = (8,)
+# A step of several tokens of one text, of which those after the first are guesses. Four cost as much as one step and a
+# fifth of GPT-2 in int8, eight as much as one and a half. Each takes some megabytes again: one window is enough.
+VERIFY_LENGTHS = (4, 8)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A signature that answers.
+
+    Attributes:
+        rows: Texts at once, of which each has a cache of its own.
+        count: Tokens of each; several of one text alone.
+        window: How many first positions are seen; all by default.
+    """
+
+    rows: int = 1
+    count: int = 1
+    window: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the signature."""
+        kind = f"verify_{self.count}" if self.count > 1 else f"decode_rows_{self.rows}" if self.rows > 1 else "decode"
+        return f"{kind}_{self.window}" if self.window else kind
 
 
 def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
@@ -49,25 +74,21 @@ def tflite_functions(
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     if not model.is_encoder_decoder:
         prefills = [_static_prefill(model, n, capacity) for n in PREFILL_LENGTHS if n <= capacity]
-        shapes = _step_shapes(capacity)
-        return [*prefills, *(_static_step(model, rows, capacity, window) for rows, window in shapes)]
+        return [*prefills, *(_static_step(model, step, capacity) for step in _steps(capacity, capacity))]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
-    shapes = _step_shapes(max(capacity, encoder_capacity))
-    capacities = capacity, encoder_capacity
-    return [*encoders, *(_static_step_with_memory(model, rows, *capacities, window) for rows, window in shapes)]
+    steps = _steps(capacity, max(capacity, encoder_capacity))
+    return [*encoders, *(_static_step_with_memory(model, step, capacity, encoder_capacity) for step in steps)]
 
 
-def _step_shapes(capacity: int) -> list[tuple[int, int | None]]:
-    """Rows and window of every step; the last one is the plain `decode`."""
-    windows = [n for n in DECODE_WINDOWS if n < capacity]
+def _steps(capacity: int, longest: int) -> list[_Step]:
+    """Every step over caches of which the longest has so many positions; the last one is the plain `decode`."""
+    windows = [n for n in DECODE_WINDOWS if n < longest]
     together: list[int | None] = [*windows] if len(windows) == len(DECODE_WINDOWS) else [*windows, None]
-    return [*((rows, window) for rows in DECODE_ROWS for window in together), *((1, n) for n in windows), (1, None)]
-
-
-def _step_name(rows: int, window: int | None) -> str:
-    return "decode" + (f"_rows_{rows}" if rows > 1 else "") + (f"_{window}" if window else "")
+    verifies = [_Step(count=n, window=w) for n in VERIFY_LENGTHS if n <= capacity for w in (*windows[-1:], None)]
+    several = [_Step(rows=n, window=w) for n in DECODE_ROWS for w in together]
+    return [*verifies, *several, *(_Step(window=w) for w in windows), _Step()]
 
 
 def _by_row(name: str, rows: int) -> list[str]:
@@ -109,38 +130,42 @@ def _seen(input_pos: Any, capacity: int) -> Any:
 
 def _static_prefill(model: Any, count: int, capacity: int) -> Function:
     """The next tokens of one prompt, into the caches; nobody needs their logits."""
+    step = _static_step(model, _Step(count=count), capacity)
 
-    def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        caches = _taken(model, inputs, "kv_cache", 1, lambda row, key, value: StaticCache(key, value, input_pos[0]))
-        seen = ops.reshape(_seen(input_pos, capacity), (1, 1, count, capacity))
-        _, new = model.decode(tokens, ops.reshape(input_pos, (1, count)), seen, caches)
-        return _given("kv_cache", new)
+    def call(**inputs: Any) -> dict[str, Any]:
+        return {name: tensor for name, tensor in step.call(**inputs).items() if name != "logits"}
 
-    cached = _infos(model, "kv_cache", capacity)
-    inputs = {"tokens": TensorInfo((1, count), "int32"), "input_pos": TensorInfo((count,), "int32"), **cached}
-    return Function(f"prefill_{count}", inputs, cached, call)
+    return Function(f"prefill_{count}", step.inputs, _infos(model, "kv_cache", capacity), call)
 
 
-def _static_step(model: Any, rows: int, capacity: int, window: int | None) -> Function:
-    """One token for each row, which stand at positions of their own; only the first `window` positions are seen."""
-    reach = window or capacity
+def _static_step(model: Any, step: _Step, capacity: int) -> Function:
+    """The next token of each row, which stand at positions of their own, or the next tokens of one."""
+    reach = step.window or capacity
+    places = step.rows * step.count
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> StaticCache:
-            return StaticCache(key, value, input_pos[row], window=window)
+            return StaticCache(key, value, input_pos[row], window=step.window)
 
-        caches = _taken(model, inputs, "kv_cache", rows, cache)
-        seen = ops.reshape(_seen(input_pos, reach), (rows, 1, 1, reach))
-        scores, new = model.decode(tokens, ops.reshape(input_pos, (rows, 1)), seen, caches)
+        caches = _taken(model, inputs, "kv_cache", step.rows, cache)
+        seen = ops.reshape(_seen(input_pos, reach), (step.rows, 1, step.count, reach))
+        scores, new = model.decode(tokens, ops.reshape(input_pos, (step.rows, step.count)), seen, caches)
         return {**_given("kv_cache", new), "logits": scores}
 
-    cached = _infos(model, "kv_cache", capacity, rows)
-    inputs = {"tokens": TensorInfo((rows, 1), "int32"), "input_pos": TensorInfo((rows,), "int32"), **cached}
-    return Function(_step_name(rows, window), inputs, {**cached, **_scores(model, rows)}, call)
+    cached = _infos(model, "kv_cache", capacity, step.rows)
+    inputs = {**_tokens(step, places), **cached}
+    return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
 
 
-def _scores(model: Any, rows: int) -> Infos:
-    return {"logits": TensorInfo((rows, 1, model.config.vocab_size), "float32")}
+def _tokens(step: _Step, places: int) -> Infos:
+    return {
+        "tokens": TensorInfo((step.rows, step.count), "int32"),
+        "input_pos": TensorInfo((places,), "int32"),
+    }
+
+
+def _scores(model: Any, step: _Step) -> Infos:
+    return {"logits": TensorInfo((step.rows, step.count, model.config.vocab_size), "float32")}
 
 
 def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
@@ -156,15 +181,13 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
     return Function(f"encode_{length}", inputs, _infos(model, "cross", encoder_capacity), call)
 
 
-def _static_step_with_memory(
-    model: Any, rows: int, capacity: int, encoder_capacity: int, window: int | None
-) -> Function:
-    """One token of each row of a decoder that attends to encoded texts, a text a row.
+def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_capacity: int) -> Function:
+    """Likewise for a decoder that attends to encoded texts, a text a row.
 
     All rows stand at one position, since each text begins with the decoder's start token. Of both caches, only the
-    first `window` positions are seen.
+    first positions of the window are seen.
     """
-    own, other = min(window or capacity, capacity), min(window or encoder_capacity, encoder_capacity)
+    own, other = (min(step.window or size, size) for size in (capacity, encoder_capacity))
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> StaticCache:
@@ -173,18 +196,17 @@ def _static_step_with_memory(
         def memory(row: int, key: Any, value: Any) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
-        caches = _taken(model, inputs, "kv_cache", rows, cache)
-        cross = _taken(model, inputs, "cross", rows, memory)
-        seen = ops.reshape(_seen(input_pos, own), (1, 1, 1, own))
+        caches = _taken(model, inputs, "kv_cache", step.rows, cache)
+        cross = _taken(model, inputs, "cross", step.rows, memory)
+        seen = ops.reshape(_seen(input_pos, own), (1, 1, step.count, own))
         scores, new, _ = model.decode(tokens, input_pos, seen, caches, padding_mask(encoder_mask[:, :other]), cross)
         return {**_given("kv_cache", new), "logits": scores}
 
-    cached = _infos(model, "kv_cache", capacity, rows)
+    cached = _infos(model, "kv_cache", capacity, step.rows)
     inputs = {
-        "tokens": TensorInfo((rows, 1), "int32"),
-        "input_pos": TensorInfo((1,), "int32"),
-        "encoder_mask": TensorInfo((rows, encoder_capacity), "int32"),
+        **_tokens(step, step.count),
+        "encoder_mask": TensorInfo((step.rows, encoder_capacity), "int32"),
         **cached,
-        **_infos(model, "cross", encoder_capacity, rows),
+        **_infos(model, "cross", encoder_capacity, step.rows),
     }
-    return Function(_step_name(rows, window), inputs, {**cached, **_scores(model, rows)}, call)
+    return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)

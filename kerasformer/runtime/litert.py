@@ -2,7 +2,7 @@
 
 A TFLite file has static shapes. Texts of a batch are therefore read one by one, each at the smallest length that it
 fits. Each generated row has a cache of its own; steps of several rows take several such caches and read the weights
-once, and the answer of a row does not depend on its neighbours.
+once, and the answer of a row does not depend on its neighbours. A step of several tokens is of one row.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kerasformer.runtime.litert_signatures import (
     row_lengths,
     rows_at_once,
     smallest,
+    verify_steps,
 )
 
 _POOL_SIZE = 16
@@ -146,10 +147,9 @@ class _Row:
     steps: int = 0
     release: Any = None
 
-    @property
-    def reach(self) -> int:
-        """Positions that the next step sees."""
-        return max(self.position + 1, self.encoded)
+    def reach(self, count: int = 1) -> int:
+        """Positions that a step of so many tokens sees."""
+        return max(self.position + count, self.encoded)
 
 
 @dataclass
@@ -165,15 +165,14 @@ class LiteRTStep:
     Args:
         folder: The bundle.
         manifest: Its manifest; the signatures `prefill_{length}` or `encode_{length}`, and `decode` are used, and
-            `decode_{window}`, `decode_rows_{rows}` and `decode_rows_{rows}_{window}` where there are some.
+            `decode_{window}`, `decode_rows_{rows}`, `decode_rows_{rows}_{window}`, `verify_{tokens}` and
+            `verify_{tokens}_{window}` where there are some. Without the last two, a step reads one token.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
         accelerator: `"gpu"` or `"npu"`.
     Raises:
         BundleError: no such signature, or a file that LiteRT cannot load.
     """
-
-    step_lengths: tuple[int, ...] = (1,)
 
     def __init__(
         self,
@@ -199,6 +198,8 @@ class LiteRTStep:
         kind, argument = ("encode", "input_ids") if self.is_encoder_decoder else ("prefill", "tokens")
         self._signatures = by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
         self._steps = decode_steps(manifest)
+        self._verifies = verify_steps(manifest)
+        self.step_lengths = (1, *self._verifies)
         self._shapes = {name: signature.inputs for name, signature in manifest.signatures.items()}
         self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
         self._pad = manifest.info.pad_token_id or 0
@@ -211,8 +212,8 @@ class LiteRTStep:
         """The same loaded file, of which only these signatures are run, and `decode` where no other step fits."""
         other = copy.copy(self)
         other._signatures = {size: chosen for size, chosen in self._signatures.items() if chosen[0] in names}
-        kept = {n: {reach: name for reach, name in of.items() if name in names} for n, of in self._steps.items()}
-        other._steps = {rows: steps for rows, steps in kept.items() if steps}
+        other._steps, other._verifies = _named(self._steps, names), _named(self._verifies, names)
+        other.step_lengths = (1, *other._verifies)
         return other
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
@@ -245,31 +246,32 @@ class LiteRTStep:
             return LiteRTState([self._prefill(prompt[:-1]) for prompt in prompts])
 
     def step(self, tokens: np.ndarray, state: LiteRTState) -> tuple[np.ndarray, LiteRTState]:
-        """One token a row; see `Step.step`.
+        """Reads some tokens of each row; see `Step.step`.
 
         Raises:
             CapacityError: a row's cache is full.
             InputError: tokens of another shape, outside of the vocabulary, or a state that was used before.
         """
         tokens, rows = np.asarray(tokens), _alive(state)
-        if tokens.shape != (len(rows), 1):
-            raise InputError(f"Expected one token for each of {len(rows)} rows. Received: shape {tokens.shape}")
+        if tokens.ndim != 2 or len(tokens) != len(rows) or tokens.shape[1] not in self.step_lengths:
+            raise InputError(
+                f"A step reads tokens of {len(rows)} rows, as many of each as step_lengths says: {self.step_lengths}. "
+                f"Received: shape {tokens.shape}"
+            )
         self._check_ids(tokens)
-        if any(row.position >= self.capacity for row in rows):
+        count = tokens.shape[1]
+        if any(row.position + count > self.capacity for row in rows):
             raise CapacityError(
                 f"The cache is full: it holds {self.capacity} tokens, prompt and generated ones together"
             )
-        logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
         with self._lock:
             state.rows = None
-            # Texts of like length together, for the longest one decides how far a step reaches.
-            left = sorted(range(len(rows)), key=lambda index: rows[index].reach)
-            while left:
-                count, name = self._next_step([rows[index].reach for index in left])
-                now, left = left[:count], left[count:]
-                logits[now] = self._decode(name, [rows[index] for index in now], tokens[now])
+            if count == 1:
+                logits = self._read_rows(rows, tokens)
+            else:
+                logits = np.concatenate([self._read_tokens(row, ids) for row, ids in zip(rows, tokens, strict=True)])
             for row in rows:
-                row.steps += 1
+                row.steps += count
         return logits, LiteRTState(rows)
 
     def reorder(self, state: LiteRTState, rows: np.ndarray) -> LiteRTState:
@@ -340,7 +342,7 @@ class LiteRTStep:
         for size in prefill_plan(len(prompt), self.capacity, list(self._signatures)):
             part = prompt[row.position : row.position + size]
             if size == 1:
-                self._decode(self._next_step([row.reach])[1], [row], part[None])
+                self._read_rows([row], part[None])
                 continue
             tokens = np.full((1, size), self._pad, np.int32)
             tokens[0, : len(part)] = part
@@ -349,6 +351,24 @@ class LiteRTStep:
             self._engine.run(name, {"tokens": tokens, "input_pos": positions}, row.caches)
             row.position += len(part)
         return row
+
+    def _read_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
+        """Logits `(N, 1, V)` of one token `(N, 1)` for each row."""
+        logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
+        # Texts of like length together, for the longest one decides how far a step reaches.
+        left = sorted(range(len(rows)), key=lambda index: rows[index].reach())
+        while left:
+            count, name = self._next_step([rows[index].reach() for index in left])
+            now, left = left[:count], left[count:]
+            logits[now] = self._decode(name, [rows[index] for index in now], tokens[now])
+        return logits
+
+    def _read_tokens(self, row: _Row, ids: np.ndarray) -> np.ndarray:
+        """Logits `(1, T, V)` of several tokens `(T,)` of a row: in one run, if there is one that reaches so far."""
+        for reach, name in self._verifies[len(ids)].items():
+            if row.reach(len(ids)) <= reach:
+                return self._decode(name, [row], ids[None])
+        return np.concatenate([self._read_rows([row], token[None, None]) for token in ids], axis=1)
 
     def _next_step(self, reaches: list[int]) -> tuple[int, str]:
         """How many of the rows the next step takes, given how far each reaches (ascending), and its signature."""
@@ -360,13 +380,13 @@ class LiteRTStep:
         return 1, "decode"
 
     def _decode(self, name: str, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
-        """Logits `(N, 1, V)` of one token `(N, 1)` for each row; `name` may be a step with room for more rows."""
-        room = int(self._shapes[name]["tokens"].shape[0])
-        positions = [row.position for row in rows] + [0] * (room - len(rows))
+        """Logits `(N, T, V)` of tokens `(N, T)`, of which either is 1; `name` may be a step with room for more rows."""
+        room, count = (int(size) for size in self._shapes[name]["tokens"].shape)
+        positions = [row.position + place for row in rows for place in range(count)] + [0] * (room - len(rows))
         # The rows of an encoder-decoder all began with one token, and stand at one position.
         places = int(self._shapes[name]["input_pos"].shape[0])
         arrays = {"input_pos": np.array(positions[:places], np.int32)}
-        arrays["tokens"] = np.zeros((room, 1), np.int32)
+        arrays["tokens"] = np.zeros((room, count), np.int32)
         arrays["tokens"][: len(rows)] = tokens
         if self.is_encoder_decoder:
             masks = [row.encoder_mask for row in rows if row.encoder_mask is not None]
@@ -379,7 +399,7 @@ class LiteRTStep:
             held.update({_of_row(key, index, room): tensor for key, tensor in caches.items()})
         logits = self._engine.run(name, arrays, held)["logits"]
         for row in rows:
-            row.position += 1
+            row.position += count
         return logits[: len(rows)]
 
     def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
@@ -411,6 +431,12 @@ class LiteRTStep:
 def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:
     if len(pool) < _POOL_SIZE:
         pool.append(caches)
+
+
+def _named(steps: dict[int, dict[int, str]], names: Container[str]) -> dict[int, dict[int, str]]:
+    """Those of the steps that have one of these names."""
+    kept = {size: {reach: name for reach, name in of.items() if name in names} for size, of in steps.items()}
+    return {size: of for size, of in kept.items() if of}
 
 
 def _of_row(name: str, row: int, rows: int) -> str:

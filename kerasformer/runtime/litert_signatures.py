@@ -14,6 +14,7 @@ from kerasformer.runtime import weight_cache
 from kerasformer.runtime.litert_engine import Engine, open_engine, runtime_version
 
 _STEP = re.compile(r"decode(?:_rows_(\d+))?(?:_(\d+))?")
+_VERIFY = re.compile(r"verify_(\d+)(?:_(\d+))?")
 
 
 def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
@@ -97,13 +98,27 @@ def decode_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
     Returns:
         By number of rows, then by reach, both ascending: how many of a text's first positions the step sees.
     """
+    return _by_reach(manifest, _STEP)
+
+
+def verify_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
+    """Signatures `verify_{tokens}` and `verify_{tokens}_{window}`, of which a bundle may have none.
+
+    Returns:
+        By number of tokens, then by reach, both ascending.
+    """
+    return _by_reach(manifest, _VERIFY)
+
+
+def _by_reach(manifest: Manifest, names: re.Pattern[str]) -> dict[int, dict[int, str]]:
+    """Signatures whose name has a number, and a window unless they see all positions."""
     steps: dict[int, dict[int, str]] = {}
     for name, signature in manifest.signatures.items():
-        if found := _STEP.fullmatch(name):
+        if found := names.fullmatch(name):
             whole = max(info.shape[2] for info in signature.inputs.values() if len(info.shape) == 4)
-            rows, window = (int(number) if number else None for number in found.groups())
-            steps.setdefault(rows or 1, {})[window or int(whole)] = name
-    return {rows: dict(sorted(names.items())) for rows, names in sorted(steps.items())}
+            size, window = (int(number) if number else None for number in found.groups())
+            steps.setdefault(size or 1, {})[window or int(whole)] = name
+    return {size: dict(sorted(reaches.items())) for size, reaches in sorted(steps.items())}
 
 
 def rows_at_once(count: int, sizes: Iterable[int]) -> int:

@@ -251,9 +251,16 @@ def together(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[dict[str,
     return rows(inputs), rows(outputs)
 
 
+def read_ahead(inputs: dict[str, Any], outputs: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The step for several tokens of a text: only tokens, their positions and logits have more places."""
+    more = {"tokens": (1, count), "input_pos": (count,)}
+    return {**inputs, **more}, {**outputs, "logits": (1, count, outputs["logits"][-1])}
+
+
 for signatures in TFLITE.values():
     if "decode" in signatures:
         signatures[f"decode_rows_{ROWS_AT_ONCE}"] = together(*signatures["decode"])
+        signatures |= {f"verify_{count}": read_ahead(*signatures["decode"], count) for count in (4, 8)}
 
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])

@@ -116,7 +116,7 @@ def test_a_limited_engine_runs_what_it_is_told(exported: Any) -> None:
 def test_no_window_is_as_large_as_the_cache() -> None:
     model = zoo.build("gpt2", **SIZES["gpt2"])
     names = [function.name for function in tflite_signatures.tflite_functions(model, CAPACITY, None, ())]
-    assert names == ["prefill_8", "decode_rows_8", "decode"]
+    assert names == ["prefill_8", "verify_4", "verify_8", "decode_rows_8", "decode"]
 
 
 def prompts(count: int, width: int, left: bool) -> tuple[np.ndarray, np.ndarray]:

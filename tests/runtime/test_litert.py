@@ -206,7 +206,7 @@ def test_tokens_that_are_refused(step: LiteRTStep) -> None:
     state = step.start(*prompt(tokens(1, 3)))
     with pytest.raises(InputError, match="between 0 and 202"):
         step.step(np.array([[VOCAB]], "int32"), state)
-    with pytest.raises(InputError, match="one token for each of 1 rows"):
+    with pytest.raises(InputError, match=r"tokens of 1 rows.* step_lengths .*\(1,\)"):
         step.step(np.array([[1, 2]], "int32"), state)
     with pytest.raises(InputError, match="between 0 and 0"):
         step.reorder(state, np.array([1]))
