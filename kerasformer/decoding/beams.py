@@ -8,27 +8,39 @@ details (which hypotheses count, when a prompt is closed) are those of `transfor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kerasformer.decoding.config import GenerationConfig
+from kerasformer.decoding.distribution import check_finite, log_softmax
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.plan import Plan
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
-from kerasformer.decoding.samplers import check_finite, log_softmax, sampling_of
+from kerasformer.decoding.samplers import sampling_of
+from kerasformer.decoding.selection import best_few
 
 OUT = np.float32(-1e9)
-"""Score of a hypothesis that does not count; finite, so that sums with it stay ordered."""
+"""What the sum of a hypothesis that does not count lies under; finite, as in `transformers`, so that it runs on where
+there are fewer continuations than beams."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished continuation: its score after the length penalty, its tokens, why it ended, its last token's node."""
+    """A finished continuation.
+
+    Attributes:
+        score: Its log-probability after the length penalty.
+        real: Whether it counts: with fewer continuations than beams, copies fill the places of those that lack.
+        tokens: `(N,)` int32.
+        reason: Why it ended.
+        node: Of its last token in the record.
+    """
 
     score: np.float32
+    real: bool
     tokens: np.ndarray
     reason: str
     node: Node | None = None
@@ -55,9 +67,10 @@ class Finished:
     def add(self, log_probability: np.float32, tokens: np.ndarray, reason: str, node: Node | None) -> None:
         """Adds a hypothesis if it is among the best."""
         score = log_probability / np.float32(len(tokens) ** self.config.length_penalty)
-        if np.isfinite(score):
-            self.best.append(Hypothesis(score, tokens, reason, node))
-            if node is not None:
+        if score > OUT:
+            real = bool(counts(log_probability))
+            self.best.append(Hypothesis(score, real, tokens, reason, node))
+            if node is not None and real:
                 node.kept = node.finished = True
             self.best.sort(key=lambda each: -each.score)
             del self.best[self.config.num_beams :]
@@ -71,7 +84,36 @@ class Finished:
         longest = self.config.early_stopping == "never" and self.config.length_penalty > 0
         length = (self.config.max_new_tokens or 0) if longest else num_new
         worst = self.best[-1].score if self.full else OUT
-        self.hopeless |= not running / np.float32(length**self.config.length_penalty) > worst
+        best_possible = running / np.float32(length**self.config.length_penalty)
+        self.hopeless |= not (counts(running) and best_possible > worst)
+
+
+@dataclass(frozen=True)
+class Hypotheses:
+    """`K` hypotheses for each of `G` prompts.
+
+    Attributes:
+        prompts: `(G,)` numbers of the prompts.
+        history: `G * K` rows: what each of them says.
+        rows: `(G, K)` the engine's row that has read each, its last token aside.
+        sums: `(G, K)` sums of log-probabilities.
+        nodes: `(G, K)` nodes of the last tokens in the record, or `None`.
+    """
+
+    prompts: np.ndarray
+    history: History
+    rows: np.ndarray
+    sums: np.ndarray
+    nodes: np.ndarray
+
+    def take(self, groups: np.ndarray, ranks: np.ndarray) -> Hypotheses:
+        """Of `groups` `(G',)` those at `ranks` `(G', K')`."""
+        places = groups[:, None] * self.rows.shape[1] + ranks
+        return Hypotheses(
+            self.prompts[groups],
+            self.history.take(places.ravel()),
+            *(each.ravel()[places] for each in (self.rows, self.sums, self.nodes)),
+        )
 
 
 def beam_search(run: Plan) -> GenerationOutput:
@@ -80,64 +122,55 @@ def beam_search(run: Plan) -> GenerationOutput:
     Args:
         run: Engine, prompts and settings. The engine is started on `B` prompts and then runs `B * num_beams` rows.
     """
-    step = run.step
-    beams, batch = run.config.num_beams, len(run.history.ids)
-    search = _Search(run)
-    rows = np.repeat(np.arange(batch), beams)
+    step, search = run.step, _Search(run)
+    rows = np.repeat(np.arange(len(run.history.ids)), run.config.num_beams)
     state = step.reorder(step.start(run.inputs, run.mask), rows)
-    history = run.history.take(rows)
-    scores = np.full((batch, beams), OUT)
-    scores[:, 0] = 0  # the copies of a prompt are equal: only the first one may be continued at first
-    prompts = np.arange(batch)  # the prompt of each group of `beams` rows
-    nodes = np.full(len(rows), None, dtype=object)
+    running = _copies(run, rows)
+    said = running.history.ids[:, -1:]
     for _ in range(run.num_steps):
-        logits, state = step.step(history.ids[:, -1:], state)
-        best = search.advance(history, logits[:, -1], scores, prompts, nodes)
-        open_groups = np.flatnonzero([not search.finished[prompt].closed for prompt in prompts])
-        if not len(open_groups) or search.exhausted:
+        logits, state = step.step(said, state)
+        running = search.advance(running, logits[:, -1])
+        if not len(running.prompts):
             break
-        if 2 * len(open_groups) <= len(prompts):  # only then, for a new batch size can cost an engine a compilation
-            best, prompts = best.groups(open_groups), prompts[open_groups]
-        rows, nodes, scores = best.rows.ravel(), best.nodes.ravel(), best.sums
-        if len(rows) != len(history.ids) or (rows != np.arange(len(rows))).any():
-            state = step.reorder(state, rows)
-        history = history.take(rows).append(best.tokens.ravel())
+        order, rows = _moves(running.rows, len(said))
+        if len(order) < len(said) or (order != np.arange(len(said))).any():
+            state = step.reorder(state, order)
+        said = said[order]
+        said[rows.ravel()] = running.history.ids[:, -1:]
+        running = replace(running, rows=rows)
     return _output(run, search)
 
 
-@dataclass(frozen=True)
-class Continuations:
-    """Hypotheses one token longer, `K` for each of `G` groups; every array is `(G, K)`.
+def _copies(run: Plan, rows: np.ndarray) -> Hypotheses:
+    """What runs at first: equal hypotheses, of which only the first one of each prompt counts."""
+    shape = len(run.history.ids), run.config.num_beams
+    sums = np.full(shape, OUT)
+    sums[:, 0] = 0
+    places = np.arange(len(rows)).reshape(shape)
+    return Hypotheses(np.arange(shape[0]), run.history.take(rows), places, sums, np.full(shape, None, dtype=object))
 
-    Attributes:
-        rows: The row that each continues.
-        tokens: Its new token.
-        sums: Its sum of log-probabilities.
-        nodes: Its new token's node in the record, or `None`.
+
+def _moves(rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """How the engine's `size` rows are to be reordered, and where the hypotheses `(G, n)` in `rows` then are.
+
+    Those of one prompt stay side by side. Rows of prompts that are closed stay too, until half of all can leave:
+    a new batch size can cost an engine a compilation.
     """
-
-    rows: np.ndarray
-    tokens: np.ndarray
-    sums: np.ndarray
-    nodes: np.ndarray
-
-    def groups(self, groups: np.ndarray) -> Continuations:
-        """Those of some groups."""
-        return Continuations(self.rows[groups], self.tokens[groups], self.sums[groups], self.nodes[groups])
-
-    def best(self, sums: np.ndarray, count: int) -> Continuations:
-        """The `count` with the highest `sums` `(G, K)` of each group, which they have from then on."""
-        order = np.argsort(-sums, axis=1, kind="stable")[:, :count]
-        return Continuations(
-            *(np.take_along_axis(each, order, axis=1) for each in (self.rows, self.tokens, sums, self.nodes))
-        )
+    if 2 * rows.size <= size:
+        return rows.ravel(), np.arange(rows.size).reshape(rows.shape)
+    beams = rows.shape[1]
+    places = rows[:, :1] // beams * beams + np.arange(beams)
+    order = np.arange(size)
+    order[places] = rows
+    return order, places
 
 
 def _output(run: Plan, search: _Search) -> GenerationOutput:
     """The best `num_return_sequences` of each prompt."""
     count = run.config.num_return_sequences
-    nothing = Hypothesis(OUT, np.zeros(0, dtype=np.int32), run.last)  # when rules left fewer hypotheses than asked for
-    best = [each for one in search.finished for each in (one.best + [nothing] * count)[:count]]
+    nothing = Hypothesis(OUT, False, np.zeros(0, dtype=np.int32), run.last)  # there were fewer hypotheses than that
+    real = [[each for each in one.best if each.real] for one in search.finished]
+    best = [each for found in real for each in (found + [nothing] * count)[:count]]
     reasons = [each.reason for each in best]
     run.tell(reasons)
     scores = np.array([each.score for each in best], np.float32)
@@ -157,52 +190,56 @@ class _Search:
         self.randoms = np.random.default_rng(run.seed).spawn(len(run.history.ids))
         self.finished = [Finished(run.config) for _ in range(len(run.history.ids))]
         self.record = Record.wanted(run.controls)
-        self.exhausted = False  # every continuation looked at has ended, so nothing can run on
 
-    def advance(
-        self, history: History, logits: np.ndarray, scores: np.ndarray, prompts: np.ndarray, nodes: np.ndarray
-    ) -> Continuations:
-        """One step of `G` groups: the `n` continuations of each that run on.
+    def advance(self, running: Hypotheses, logits: np.ndarray) -> Hypotheses:
+        """The `n` best continuations of each prompt that is still open.
 
         Args:
-            history: `G * n` rows.
-            logits: `(G * n, V)`.
-            scores: `(G, n)` sums of log-probabilities of the running hypotheses.
-            prompts: `(G,)` the prompt of each group.
-            nodes: `(G * n,)` the last node of each row in the record.
+            running: `n` hypotheses for each of `G` prompts.
+            logits: `(R, V)` of all rows of the engine.
         """
-        beams, vocab_size = self.config.num_beams, logits.shape[1]
-        check_finite(logits)
-        logs = apply_rules(self.rules, history, log_softmax(logits))
-        if self.sampling:
-            logs = self.sampling.filtered(logs)
-        totals = (logs.reshape(-1, beams, vocab_size) + scores[..., None]).reshape(len(prompts), -1)
-        check_finite(totals)
-        chosen = self._choose(totals, prompts)
-        sums = np.take_along_axis(totals, chosen, axis=1)
-        rows = chosen // vocab_size + np.arange(len(prompts))[:, None] * beams
-        found = Continuations(rows, (chosen % vocab_size).astype(np.int32), sums, np.full(rows.shape, None, object))
+        found = self._continuations(
+            running, logits if running.rows.size == len(logits) else logits[running.rows.ravel()]
+        )
+        ended = self._put_aside(found)
+        beams, num_new = self.config.num_beams, found.history.num_new
+        found = replace(found, sums=found.sums + np.where(ended, OUT, np.float32(0)))
+        ranks = np.argsort(-found.sums, axis=1, kind="stable")[:, :beams]
+        for prompt, sums, best in zip(found.prompts, found.sums, ranks[:, 0], strict=True):
+            self.finished[prompt].look_ahead(sums[best], num_new)
+        going = np.flatnonzero([not self.finished[prompt].closed for prompt in found.prompts])
+        best = found.take(going, ranks[going])
         if self.record is not None:
-            self._remember(self.record, found, history, nodes, logits, logs)
-        ended = self._put_aside(history, found, prompts)
-        self.exhausted = bool(ended.all())
-        best = found.best(sums + np.where(ended, OUT, np.float32(0)), beams)
-        for prompt, sum_ in zip(prompts, best.sums[:, 0], strict=True):
-            self.finished[prompt].look_ahead(sum_, history.num_new + 1)
-        if self.record is not None:
-            for node, sum_ in zip(best.nodes.ravel(), best.sums.ravel(), strict=True):
-                node.kept |= bool(sum_ > OUT)  # one that ended, or a copy that does not count, does not run on
+            for node in best.nodes[counts(best.sums)]:
+                node.kept = True
         return best
 
-    @staticmethod
-    def _remember(
-        record: Record, found: Continuations, history: History, nodes: np.ndarray, logits: np.ndarray, logs: np.ndarray
-    ) -> None:
-        """Adds a node for every continuation that was looked at."""
-        rows = found.rows.ravel()
-        found.nodes.flat = record.add(
-            nodes[rows].tolist(), history.rows[rows], found.tokens.ravel(), rows, logits, logs, found.sums.ravel()
-        )
+    def _continuations(self, running: Hypotheses, logits: np.ndarray) -> Hypotheses:
+        """The best `K` hypotheses one token longer, in their order; logits `(G * n, V)`."""
+        check_finite(logits)
+        logs = apply_rules(self.rules, running.history, log_softmax(logits))
+        if self.sampling:
+            logs = self.sampling.filtered(logs)
+        groups, vocab_size = len(running.prompts), logits.shape[1]
+        totals = (logs + running.sums.reshape(-1, 1)).reshape(groups, -1)
+        self._check_possible(totals, running.prompts)
+        chosen = self._choose(totals, running.prompts)
+        sums = np.take_along_axis(totals, chosen, axis=1)
+        rows, tokens = chosen // vocab_size + np.arange(groups)[:, None] * self.config.num_beams, chosen % vocab_size
+        history = running.history.take(rows.ravel()).append(tokens.ravel())
+        nodes = running.nodes.ravel()[rows]
+        if self.record is not None:
+            nodes.flat = self.record.add(
+                nodes.ravel().tolist(), history.rows, tokens.ravel(), rows.ravel(), logits, logs, sums.ravel()
+            )
+        return Hypotheses(running.prompts, history, running.rows.ravel()[rows], sums, nodes)
+
+    def _check_possible(self, totals: np.ndarray, prompts: np.ndarray) -> None:
+        """Refuses a prompt of which no hypothesis can go on, unless one has finished; totals `(G, n * V)`."""
+        greatest = totals.max(axis=1)
+        greatest[greatest <= OUT / 2] = -np.inf
+        needed = np.isnan(greatest) | [not self.finished[prompt].best for prompt in prompts]
+        check_finite(greatest[needed, None])
 
     def _choose(self, totals: np.ndarray, prompts: np.ndarray) -> np.ndarray:
         """`(G, K)` places of the best continuations in `totals` `(G, n * V)`, or of drawn ones, in their order.
@@ -211,27 +248,33 @@ class _Search:
         Source: Kool et al. 2019, arXiv:1903.06059.
         """
         count = min(max(2, 1 + len(self.config.eos_token_id)) * self.config.num_beams, totals.shape[1])
-        keys = totals
         if self.sampling:
-            noise = [self.randoms[prompt].gumbel(size=totals.shape[1]) for prompt in prompts]
-            keys = totals + np.stack(noise).astype(np.float32)
-        places = np.sort(np.argpartition(keys, -count, axis=1)[:, -count:], axis=1)
-        best = np.take_along_axis(keys, places, axis=1)
-        return np.take_along_axis(places, np.argsort(-best, axis=1, kind="stable"), axis=1)
+            totals = totals.astype(np.float64)
+            for row, prompt in zip(totals, prompts, strict=True):
+                possible = np.flatnonzero(row > -np.inf)
+                row[possible] -= np.log(self.randoms[prompt].standard_exponential(len(possible)))
+        return np.stack([highest(row, count) for row in totals])
 
-    def _put_aside(self, history: History, found: Continuations, prompts: np.ndarray) -> np.ndarray:
-        """Collects continuations that end; `(G, K)` true for each of them, of which only the first `n` are kept."""
-        ended = np.zeros(found.tokens.shape, dtype=bool)
-        interruption = self.run.interruption()
-        for group, prompt in enumerate(prompts):
-            finished = self.finished[prompt]
-            closed = finished.closed  # as it was before this step: several may end in one
-            for rank in range(found.tokens.shape[1]):
-                said = np.append(history.new(found.rows[group, rank]), found.tokens[group, rank])
-                reason = self.run.end_of(history.before(found.rows[group, rank]), said) or interruption
-                if reason is None and len(said) == self.config.max_new_tokens:
-                    reason = self.run.last
-                ended[group, rank] = reason is not None
-                if reason and rank < self.config.num_beams and not closed:
-                    finished.add(found.sums[group, rank], said, reason, found.nodes[group, rank])
+    def _put_aside(self, found: Hypotheses) -> np.ndarray:
+        """Collects those that end; `(G, K)` true for each of them, of which only the first `n` are kept."""
+        history, beams = found.history, self.config.num_beams
+        full = history.num_new == self.config.max_new_tokens
+        otherwise = self.run.interruption() or (self.run.last if full else None)
+        reasons = [self.run.end_of(history, row) or otherwise for row in range(len(history.ids))]
+        ended = np.array([reason is not None for reason in reasons]).reshape(found.sums.shape)
+        for group, rank in np.argwhere(ended[:, :beams]):
+            row = group * ended.shape[1] + rank
+            said, reason = history.new(row), str(reasons[row])
+            self.finished[found.prompts[group]].add(found.sums[group, rank], said, reason, found.nodes[group, rank])
         return ended
+
+
+def counts(sums: np.ndarray) -> np.ndarray:
+    """Whether sums of log-probabilities are those of hypotheses that count."""
+    return sums > OUT / 2
+
+
+def highest(values: np.ndarray, count: int) -> np.ndarray:
+    """Places of the `count` highest of `values` `(N,)`, best first, of equal ones the first."""
+    few = best_few(values, count)
+    return few[np.argsort(-values[few], kind="stable")[:count]]

@@ -9,9 +9,10 @@ import numpy as np
 from kerasformer.decoding.beams import beam_search
 from kerasformer.decoding.config import GenerationConfig
 from kerasformer.decoding.controls import Controls
+from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.plan import Plan, plan
-from kerasformer.decoding.protocols import Step
+from kerasformer.decoding.protocols import State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
@@ -100,6 +101,7 @@ class _Loop:
     def __init__(self, run: Plan) -> None:
         self._run = run
         self._count = len(run.history.ids) * run.config.num_return_sequences
+        self._rules = run.rules
         self._choose = sampler_of(run.config)
         self.reasons = [run.last] * self._count
         self.record = Record.wanted(run.controls)
@@ -127,39 +129,52 @@ class _Loop:
 
     def _rows(self, step: Step, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
         """Writes some output rows, each continuing the prompt of that number."""
-        run, history, rules = self._run, self._run.history, self._run.rules
+        run, history = self._run, self._run.history.take(prompts)
         random = np.random.default_rng(run.seed)
-        read = np.unique(prompts)
-        used = run.mask[read].any(axis=0)
-        state = step.start(run.inputs[read][:, used], run.mask[read][:, used])
-        if len(prompts) > len(read):
-            state = step.reorder(state, np.searchsorted(read, prompts))
-        history = history.take(prompts)
-        live = np.ones(len(outputs), dtype=bool)
+        state = self._start(step, prompts)
+        said = history.ids[:, -1:].copy()
+        places = np.arange(len(outputs))  # of what is still written, among the engine's rows
         for _ in range(run.num_steps):
-            logits, state = step.step(history.ids[:, -1:], state)
-            scores = apply_rules(rules, history, logits[:, -1])
+            logits, state = step.step(said, state)
+            logits = logits[:, -1] if len(places) == len(said) else logits[places, -1]
             # One number for every output row, also for those that left: a row draws the same whatever others do.
-            tokens = self._choose(scores, random.random(self._count)[outputs])
-            if self.record is not None:
-                rows, parents = outputs[live], [self.nodes[row] for row in outputs[live]]
-                left = self._choose.filtered(scores[live])
-                places = np.arange(len(rows))
-                nodes = self.record.add(parents, history.rows[live], tokens[live], places, logits[live, -1], left)
-                for row, node in zip(rows.tolist(), nodes, strict=True):
-                    self.nodes[row], node.kept = node, True
+            tokens = self._next(history, logits, outputs, random.random(self._count)[outputs])
             history = history.append(tokens)
             emitted = np.full(self._count, ENDED, dtype=np.int32)
-            emitted[outputs[live]] = tokens[live]
-            interruption = run.interruption()
-            for row in np.flatnonzero(live).tolist():
-                reason = run.end_of(history.before(row), history.new(row)) or interruption
-                if reason:
-                    live[row], self.reasons[outputs[row]] = False, reason
+            emitted[outputs] = tokens
+            left = self._left(history, outputs)
             yield emitted
-            if not live.any():
+            if not len(left):
                 return
-            if 2 * live.sum() <= len(live):  # only then, for a new batch size can cost an engine a compilation
-                rows = np.flatnonzero(live)
-                state, history = step.reorder(state, rows), history.take(rows)
-                outputs, live = outputs[rows], live[rows]
+            said = said.copy()
+            said[places, 0] = tokens
+            history, outputs, places = history.take(left), outputs[left], places[left]
+            if 2 * len(places) <= len(said):  # only then, for a new batch size can cost an engine a compilation
+                state, said, places = step.reorder(state, places), said[places], np.arange(len(places))
+
+    def _start(self, step: Step, prompts: np.ndarray) -> State:
+        """The state of rows that continue these prompts, each of which is read once."""
+        read = np.unique(prompts)
+        used = self._run.mask[read].any(axis=0)
+        state = step.start(self._run.inputs[read][:, used], self._run.mask[read][:, used])
+        return step.reorder(state, np.searchsorted(read, prompts)) if len(prompts) > len(read) else state
+
+    def _next(self, history: History, logits: np.ndarray, outputs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """One token for each of the output rows, `(R,)`; logits `(R, V)`."""
+        scores = apply_rules(self._rules, history, logits)
+        tokens = self._choose(scores, uniform)
+        if self.record is not None:
+            parents, rows = [self.nodes[row] for row in outputs], np.arange(len(outputs))
+            left = self._choose.filtered(scores)
+            nodes = self.record.add(parents, history.rows, tokens, rows, logits, left)
+            for row, node in zip(outputs.tolist(), nodes, strict=True):
+                self.nodes[row], node.kept = node, True
+        return tokens
+
+    def _left(self, history: History, outputs: np.ndarray) -> np.ndarray:
+        """The rows that go on; notes why others end."""
+        interruption = self._run.interruption()
+        ends = [self._run.end_of(history, row) or interruption for row in range(len(outputs))]
+        for output, reason in zip(outputs.tolist(), ends, strict=True):
+            self.reasons[output] = reason or self.reasons[output]
+        return np.flatnonzero([reason is None for reason in ends])

@@ -57,7 +57,7 @@ class Plan:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """Logits rules, in their order."""
-        return (*rules_of(self.config), *self.controls.rules)
+        return rules_of(self.config, self.controls.rules)
 
     @property
     def guesses(self) -> int:
@@ -70,9 +70,9 @@ class Plan:
             return "cancelled"
         return "time" if time.monotonic() > self.deadline else None
 
-    def end_of(self, before: np.ndarray, tokens: np.ndarray) -> str | None:
+    def end_of(self, history: History, row: int) -> str | None:
         """Why a row ends after its last new token; `None` if it goes on."""
-        return end_of(before, tokens, self.config, self.controls.stop, self.controls.decode)
+        return end_of(history.before(row), history.new(row), self.config, self.controls.stop, self.controls.decode)
 
     def tell(self, reasons: Sequence[str]) -> None:
         """Warns if rows ended because the engine is full."""
@@ -157,14 +157,17 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
         raise GenerationError(
             "Tokens are guessed by prompt lookup or by an assistant. Received: both. Leave one of the two out."
         )
-    theirs = controls.assistant
-    if (theirs.vocab_size, theirs.is_encoder_decoder) != (step.vocab_size, step.is_encoder_decoder):
+    expected, received = _kind(step), _kind(controls.assistant)
+    if received != expected:
         raise GenerationError(
-            f"An assistant must be of the same kind, with the same vocabulary. Expected: {step.vocab_size} tokens, "
-            f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'}. Received: {theirs.vocab_size} tokens, "
-            f"{'an encoder-decoder' if theirs.is_encoder_decoder else 'a decoder'}."
+            "An assistant must be of the same kind, with the same vocabulary. "
+            f"Expected: {expected}. Received: {received}. Choose another assistant."
         )
-    return Assistant(theirs)
+    return Assistant(controls.assistant)
+
+
+def _kind(step: Step) -> str:
+    return f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'} of {step.vocab_size} tokens"
 
 
 def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

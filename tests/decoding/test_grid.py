@@ -1,0 +1,45 @@
+"""A part of the grid; GRID_CASES=400 runs more of it, and `python -m tests.decoding.grid` prints what came out."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.decoding import grid
+
+CASES = int(os.environ.get("GRID_CASES", "36"))
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_the_tokens_of_transformers(number: int) -> None:
+    of = grid.case(number)
+    assert grid.compare(of) in grid.WORDS, of
+
+
+def test_the_part_holds_every_method() -> None:
+    held = {method for number in range(36) for method in grid.case(number).methods}
+    assert held == set(grid.METHODS)
+    assert {grid.case(number).model[1] for number in range(36)} >= {1, 2, 61}
+
+
+def test_ties_are_many_and_broken_by_the_first_token() -> None:
+    """Beams over logits rounded to 0.5: equal to `transformers` with a `topk` that takes the first, and without."""
+    settings = {"num_beams": 3, "max_new_tokens": 6, "num_return_sequences": 3}
+    cases = [grid.Case(n, ("gpt2", 61, 0, 0.5), ((n, 3),), settings, ("beams",)) for n in range(12)]
+    assert {grid.compare(each) for each in cases} == {"equal", "tie"}
+    model = grid.engine(cases[0].model)
+    logits, _ = model.step(np.array([[3]], np.int32), model.start(np.array([[3]], np.int32), np.array([[1]], np.int32)))
+    assert len(np.unique(logits)) < logits.size
+    assert grid.ours(grid.Case(0, ("gpt2", 61, 0, 0.5), ((3,),), {"max_new_tokens": 1}, ()))[0][0] == [
+        int(logits.argmax())
+    ]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_where_no_token_is_left_it_goes_on_and_ours_refuses(beams: int) -> None:
+    settings = {"num_beams": beams, "max_new_tokens": 4, "suppress_tokens": list(range(5))}
+    of = grid.Case(0, ("gpt2", 5, 0, 0.0), ((1, 2),), settings, ())
+    assert grid.compare(of) == "no token left"
+    assert grid.Theirs(of).found
