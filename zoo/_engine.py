@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -15,9 +17,11 @@ from keras import ops
 
 from kerasformer import decoding
 from kerasformer.errors import CapacityError, InputError, TokenizerError
-from kerasformer.generation import request
+from kerasformer.generation import Request, Stream, request
+from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, StaticCache
 from kerasformer.layers.primitives import Tensor
+from kerasformer.tokenization import Encoding, Tokenizer
 
 _BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
 _DEFAULT_CAPACITY = 1024
@@ -248,35 +252,60 @@ def compiled(
 
 def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
     """The work of `model.generate`; see there."""
-    settings = dict(settings)
-    jit_compile = settings.pop("jit_compile", True)
-    single = isinstance(inputs, str)
-    texts = isinstance(inputs, str) or (len(inputs) > 0 and isinstance(inputs[0], str))
-    if texts:
-        if model.tokenizer is None:
-            raise TokenizerError("This model has no tokenizer. Give ids, or load it from a folder that has one.")
-        side = "right" if model.is_encoder_decoder else "left"
-        encoded = model.tokenizer([inputs] if single else list(inputs), padding_side=side)
-        ids, mask = encoded.input_ids, encoded.attention_mask
-    else:
+    texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
+    if len(texts) == 0 or not isinstance(texts[0], str):
         ids = _ids(inputs)
         mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask, "int32")
-    asked = request(settings, model.generation_config, model.tokenizer, _open_assistant)
-    step = KerasStep(model, _capacity(model, ids.shape[1], asked.config), jit_compile)
-    output = asked.generate(step, ids, mask)
-    if not texts:
-        return output.sequences
-    heads = ids if not model.is_encoder_decoder else np.zeros((len(ids), 0), "int32")
-    copies = len(output.sequences) // len(ids)
-    written = []
-    for row, sequence in enumerate(output.sequences):
-        prompt = heads[row // copies][mask[row // copies] > 0] if heads.shape[1] else heads[row // copies]
-        written.append(model.tokenizer.decode([*prompt.tolist(), *sequence.tolist()], skip_special_tokens=True))
-    return written[0] if single and copies == 1 else written
+        asked, step = _asked(model, ids, settings)
+        output = asked.generate(step, ids, mask)
+        return output.sequences if asked.result == "texts" else output
+    encoded = _encoded(model, texts)
+    asked, step = _asked(model, encoded.input_ids, settings)
+    written = asked.write(step, encoded.input_ids, encoded.attention_mask)
+    if asked.result != "texts":
+        return written.result(asked.result)
+    heads = ["" if model.is_encoder_decoder else text for text in texts]
+    whole = [head + new for head, row in zip(heads, written.texts, strict=True) for new in row]
+    return whole[0] if single and len(whole) == 1 else whole
 
 
-def _open_assistant(source: Any) -> decoding.Step:
-    return source if isinstance(source, decoding.Step) else KerasStep(source)
+def stream(model: Any, text: str, callback: Callback | None, settings: Mapping[str, Any]) -> Stream:
+    """The work of `model.stream`; see there."""
+    if not isinstance(text, str):
+        raise InputError(f"A stream continues one text. Received: {str(text)[:80]}")
+    encoded = _encoded(model, [text])
+    asked, step = _asked(model, encoded.input_ids, settings)
+    return asked.stream(step, encoded.input_ids, encoded.attention_mask, callback)
+
+
+def _encoded(model: Any, texts: Sequence[str]) -> Encoding:
+    if model.tokenizer is None:
+        raise TokenizerError("This model has no tokenizer. Give ids, or load it from a folder that has one.")
+    encoded: Encoding = model.tokenizer(list(texts), padding_side="right")
+    return encoded
+
+
+def _asked(model: Any, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
+    """What the keyword arguments ask for, and an engine that has room for it."""
+    settings = dict(settings)
+    jit_compile = settings.pop("jit_compile", True)
+    asked = request(settings, model.generation_config, model.tokenizer, partial(_open_assistant, jit_compile))
+    negative = asked.controls.negative_ids
+    width = max(ids.shape[1], 0 if negative is None else negative.shape[-1])
+    return asked, KerasStep(model, _capacity(model, width, asked.config), jit_compile)
+
+
+def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
+    """An engine as it is; that of a pipeline, of a model, or of a checkpoint that is loaded for it."""
+    if isinstance(source, decoding.Step):
+        return source, None
+    if isinstance(source, str | Path):
+        from kerasformer.zoo._loading import load
+
+        source = load(source)
+    engine = getattr(source, "model", None)
+    step = engine if isinstance(engine, decoding.Step) else KerasStep(source, jit_compile=jit_compile)
+    return step, source.tokenizer
 
 
 def _ids(inputs: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from kerasformer.errors import InputError
+from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import LayerCache, causal_mask, padding_mask
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo._pretrained import Inputs, PretrainedModel
@@ -99,15 +100,29 @@ class _Generates(PretrainedModel):
         Args:
             inputs: A text, a list of texts, or ids `(B, P)`.
             attention_mask: `(B, P)` for ids, 1 for real tokens.
-            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`.
+            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
+                what `kerasformer.generation.request` knows beside them (`stop`, `negative_prompt`, `assistant`, …), and
+                `jit_compile=False` to do without XLA.
 
         Returns:
             For a text, the text (a decoder's begins with the prompt); for a list, a list; for ids, a list of int32
-            arrays of the new tokens.
+            arrays of the new tokens. With `return_dict_in_generate` or `output_scores` the `GenerationOutput` instead.
         """
         from kerasformer.zoo._engine import generate
 
         return generate(self, inputs, attention_mask, settings)
+
+    def stream(self, text: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
+        """Generates from a text piece by piece: the new text alone, as it comes.
+
+        Args:
+            text: The prompt, or what an encoder-decoder reads.
+            callback: Is given each piece.
+            settings: As for `generate`; without beams.
+        """
+        from kerasformer.zoo._engine import stream
+
+        return stream(self, text, callback, settings)
 
 
 class CausalLM(_Generates):

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.generation.request import Request, request
+from kerasformer.generation.streams import Stream
+from kerasformer.generation.written import Written
 
-__all__ = ["Request", "request"]
+__all__ = ["Request", "Stream", "Written", "request"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,11 @@ import numpy as np
 
 from kerasformer import decoding
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop
+from kerasformer.decoding.names import ALIASES, unknown_name
 from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.generation.assistants import Opener, assistant_of
+from kerasformer.generation.streams import Callback, Stream
+from kerasformer.generation.written import Written
 from kerasformer.tokenization import Tokenizer
 
 
@@ -21,74 +26,188 @@ class Request:
     Attributes:
         config: The settings.
         controls: What steers it beside them.
+        tokenizer: Of the model; `None` if there are only ids.
+        result: What is wanted of it: `"texts"` (for ids, tokens) or `"output"`, the `GenerationOutput`, or an
+            `"explanation"` of each text.
     """
 
     config: GenerationConfig
     controls: Controls
+    tokenizer: Tokenizer | None
+    result: str = "texts"
 
     def generate(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> GenerationOutput:
         """See `decoding.generate`."""
         return decoding.generate(step, ids, mask, self.config, self.controls)
 
-    def stream(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> Iterator[np.ndarray]:
-        """See `decoding.stream`."""
-        return decoding.stream(step, ids, mask, self.config, self.controls)
+    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray) -> Written:
+        """Generates texts; arguments as for `decoding.generate`.
+
+        Raises:
+            TokenizerError: there is no tokenizer.
+        """
+        tokenizer = _tokenizer(self.tokenizer, "a text")
+        prompts = [
+            [] if step.is_encoder_decoder else row[real > 0].tolist() for row, real in zip(ids, mask, strict=True)
+        ]
+        return Written(tokenizer, prompts, self.generate(step, ids, mask))
+
+    def stream(self, step: Step, ids: np.ndarray, mask: np.ndarray, callback: Callback | None = None) -> Stream:
+        """Generates one text piece by piece; see `Stream`.
+
+        Raises:
+            GenerationError: several results are asked for, or something else than text.
+        """
+        if self.config.num_return_sequences > 1:
+            raise GenerationError(
+                f"A stream is one text. Expected num_return_sequences=1. Received: {self.config.num_return_sequences}. "
+                "Leave it out, or generate without a stream."
+            )
+        if self.result != "texts":
+            raise GenerationError(
+                f"A stream gives text alone. Received: settings that ask for {self.result}. Leave them out, or "
+                "generate without a stream."
+            )
+
+        def tokens(cancelled: Callable[[], bool]) -> Any:
+            controls = dataclasses.replace(self.controls, cancelled=cancelled)
+            return decoding.stream(step, ids, mask, self.config, controls)
+
+        prompt = [] if step.is_encoder_decoder else ids[0][mask[0] > 0].tolist()
+        return Stream(tokens, _tokenizer(self.tokenizer, "a stream"), prompt, callback, self.controls.cancelled)
 
 
 def request(
     settings: Mapping[str, Any],
     base: GenerationConfig,
     tokenizer: Tokenizer | None,
-    open_assistant: Callable[[Any], Step],
+    open_assistant: Opener,
 ) -> Request:
     """Sorts keyword arguments into settings and controls.
 
     Args:
         settings: Fields of `GenerationConfig`, and
-            `stop`: a function of a row's new tokens `(N,)` that ends the row when true;
+            `stop`: a function of a row's new tokens `(N,)` that ends the row when true, or several; texts are
+            `stop_strings`;
             `rules`: functions of `History` and logits `(R, V)` that give logits;
             `cancelled`: a function that ends all rows when true;
             `negative_prompt`: a text, or a text a prompt, that guidance leads away from;
-            `assistant`: a smaller model that guesses ahead.
+            `negative_prompt_ids`, `negative_prompt_attention_mask`: the same as arrays `(1 or B, Q)`;
+            `assistant`: a smaller model that guesses ahead;
+            `return_dict_in_generate`: asks for the `GenerationOutput`;
+            `output_scores`, `output_logits`: likewise, with what each token was chosen from;
+            `explain`: asks for an `Explanation` of each text.
         base: Settings of the model; those given here win.
         tokenizer: For stop strings and negative prompts.
-        open_assistant: From what a caller gives as `assistant` to an engine.
+        open_assistant: From what a caller gives as `assistant` to an engine and its tokenizer.
     Raises:
         GenerationError: an unknown name, or a value that cannot be.
-        TokenizerError: texts without a tokenizer.
+        InputError: an argument of a wrong kind.
+        TokenizerError: texts without a tokenizer, or an assistant with another one.
     """
-    live = {name: value for name, value in settings.items() if name in _LIVE and value is not None}
-    config = base.replace(**{name: value for name, value in settings.items() if name not in _LIVE})
-    negative: dict[str, Any] = {}
-    if "negative_prompt" in live:
-        if config.guidance_scale == 1:
-            raise GenerationError(
-                "A negative prompt needs guidance_scale other than 1, which says how far to lead away from it. "
-                "Received: guidance_scale=1. Try guidance_scale=1.5."
-            )
-        encoded = _tokenizer(tokenizer, "negative_prompt")(_texts(live.pop("negative_prompt")), padding_side="right")
-        negative = {"negative_ids": encoded.input_ids, "negative_mask": encoded.attention_mask}
-    assistant = open_assistant(live.pop("assistant")) if "assistant" in live else None
-    stop = _any(live.pop("stop", ()))
-    decode = _tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None
-    rules = tuple(live.pop("rules", ()))
-    return Request(config, Controls(stop, decode, rules, assistant=assistant, **live, **negative))
+    _check_names(settings)
+    given = {name: value for name, value in settings.items() if value is not None}
+    strings, functions = _stops(given)
+    fields = {name: value for name, value in settings.items() if name not in _BESIDE}
+    config = base.replace(**(fields | strings))
+    outputs = {name: _flag(name, given.get(name, False)) for name in ("output_scores", "output_logits")}
+    explain = _flag("explain", given.get("explain", False))
+    whole = _flag("return_dict_in_generate", given.get("return_dict_in_generate", any(outputs.values())))
+    controls = Controls(
+        stop=_any(functions),
+        decode=_tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None,
+        rules=_functions("rules", given.get("rules", ())),
+        cancelled=_function("cancelled", given.get("cancelled")),
+        assistant=assistant_of(given.get("assistant"), tokenizer, open_assistant),
+        record=explain,
+        **_negative(given, config, tokenizer),
+        **outputs,
+    )
+    return Request(config, controls, tokenizer, "explanation" if explain else "output" if whole else "texts")
 
 
-_LIVE = frozenset({"stop", "rules", "cancelled", "negative_prompt", "assistant"})
+_BESIDE = frozenset(
+    "stop rules cancelled negative_prompt negative_prompt_ids negative_prompt_attention_mask assistant "
+    "return_dict_in_generate output_scores output_logits explain".split()
+)
+"""Names that are no fields of `GenerationConfig`."""
 
 
-def _any(stops: Stop | Sequence[Stop]) -> Stop | None:
+def _check_names(settings: Mapping[str, Any]) -> None:
+    known = {field.name for field in dataclasses.fields(GenerationConfig)} | _BESIDE
+    for name in settings:
+        if name not in known and name not in ALIASES:
+            raise GenerationError(unknown_name(name, known))
+
+
+def _stops(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Stop, ...]]:
+    """What `stop` means: settings, if it holds texts, or functions."""
+    stop = given.get("stop", ())
+    if not isinstance(stop, Sequence) or not stop or not all(isinstance(each, str) for each in stop):
+        return {}, _functions("stop", stop)
+    if "stop_strings" in given:
+        raise GenerationError(
+            f"Stop strings are given twice. Received: stop={stop!r}, stop_strings={given['stop_strings']!r}. "
+            "Leave one out."
+        )
+    return {"stop_strings": stop}, ()
+
+
+def _any(stops: Sequence[Stop]) -> Stop | None:
     """Ends a row when one of them does."""
-    if callable(stops):
-        return stops
     return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
-def _texts(value: str | Sequence[str]) -> list[str]:
-    texts = [value] if isinstance(value, str) else list(value)
+def _function(name: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise InputError(f"{name} must be a function. Received: {value!r}")
+    return value
+
+
+def _functions(name: str, value: Any) -> tuple[Any, ...]:
+    """One function or several."""
+    functions = (value,) if callable(value) else tuple(value) if isinstance(value, Sequence) else (None,)
+    if not all(map(callable, functions)):
+        raise InputError(f"{name} must be a function or a list of them. Received: {value!r}")
+    return functions
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False. Received: {value!r}")
+    return value
+
+
+def _negative(
+    given: Mapping[str, Any], config: GenerationConfig, tokenizer: Tokenizer | None
+) -> dict[str, np.ndarray | None]:
+    """Tokens that guidance leads away from, if any are given."""
+    names = [name for name in ("negative_prompt", "negative_prompt_ids") if name in given]
+    if not names:
+        return {}
+    if len(names) > 1:
+        raise GenerationError(
+            "A negative prompt is a text or ids. Received: negative_prompt and negative_prompt_ids. Leave one out."
+        )
+    if config.guidance_scale == 1:
+        raise GenerationError(
+            f"A negative prompt needs guidance_scale other than 1, which says how far to lead away from it. "
+            f"Received: {names[0]} with guidance_scale=1. Try guidance_scale=1.5."
+        )
+    if names == ["negative_prompt_ids"]:
+        return {
+            "negative_ids": np.asarray(given["negative_prompt_ids"]),
+            "negative_mask": given.get("negative_prompt_attention_mask"),
+        }
+    texts = _texts("negative_prompt", given["negative_prompt"])
+    encoded = _tokenizer(tokenizer, "negative_prompt")(texts, padding_side="right")
+    return {"negative_ids": encoded.input_ids, "negative_mask": encoded.attention_mask}
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise InputError(f"negative_prompt must be a text or a text for each prompt. Received: {value!r}")
+        raise InputError(f"{name} must be a text or a text for each prompt, none of them empty. Received: {value!r}")
     return texts
 
 

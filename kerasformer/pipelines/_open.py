@@ -68,18 +68,18 @@ def open_source(task: str | None, source: str | Path | PretrainedModel, **option
     return Opened(engine, model, load_tokenizer(folder), manifest.info, wanted)
 
 
-def open_step(source: Any) -> Step:
-    """What generates: an engine as it is, that of a pipeline, or that of a model, checkpoint, preset, hub id or bundle.
+def open_step(source: Any) -> tuple[Step, Tokenizer | None]:
+    """What generates, with its tokenizer: an engine as it is, a pipeline, or whatever `open_source` opens.
 
     Raises:
         InputError: it does not generate.
     """
-    engine = source if isinstance(source, Step) else getattr(source, "model", None)
-    if not isinstance(engine, Step):
-        engine = open_source(None, source).model
-    if not isinstance(engine, Step):
+    if isinstance(source, Step):
+        return source, None
+    opened = source if hasattr(source, "engine") else open_source(None, source)
+    if not isinstance(opened.model, Step):
         raise InputError(f"A model that generates was expected. Received one that answers at once: {source!r}")
-    return engine
+    return opened.model, opened.tokenizer
 
 
 def _open_model(task: str | None, model: Any, options: dict[str, Any]) -> Opened:

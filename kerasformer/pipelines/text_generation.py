@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import GenerationError, InputError
-from kerasformer.generation import Request, request
+from kerasformer.errors import InputError
+from kerasformer.generation import Request, Stream, Written, request
+from kerasformer.generation.streams import Callback
 from kerasformer.pipelines._base import Pipeline, batches, listed
 from kerasformer.pipelines._open import Opened, open_step
-from kerasformer.tokenization.streaming import TextStream
+from kerasformer.tokenization import Encoding
 
 
 class _Writes(Pipeline):
-    """What both kinds of generation share: settings, batches, stop strings."""
+    """What both kinds of generation share: settings, batches, streams."""
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened)
@@ -28,36 +27,24 @@ class _Writes(Pipeline):
             base = base.replace(eos_token_id=self.info.eos_token_id)
         return request(settings, base, self.tokenizer, open_step)
 
-    def _generated(
-        self, texts: Sequence[str], batch_size: int, settings: dict[str, Any], truncation: bool = False
-    ) -> list[list[np.ndarray]]:
-        """New tokens: for each text a list of `num_return_sequences`."""
-        asked, results = self._request(settings), []
-        for part in batches(texts, batch_size):
-            encoded = self._encode(part, truncation)
-            output = asked.generate(self._step(), encoded.input_ids, encoded.attention_mask)
-            copies = asked.config.num_return_sequences
-            results += [output.sequences[i * copies : (i + 1) * copies] for i in range(len(part))]
-        return results
+    def _written(self, asked: Request, encoded: Encoding) -> Written:
+        return asked.write(self._step(), encoded.input_ids, encoded.attention_mask)
 
-    def _streamed(self, text: str, settings: dict[str, Any]) -> Iterator[str]:
+    def _texts(
+        self, asked: Request, texts: Sequence[str], batch_size: int, truncation: bool = False
+    ) -> list[list[str]]:
+        """For each text the `num_return_sequences` that are written from it."""
+        parts = batches(texts, batch_size)
+        return [row for part in parts for row in self._written(asked, self._encode(part, truncation)).texts]
+
+    def _whole(self, asked: Request, texts: Sequence[str], truncation: bool = False) -> list[Any]:
+        """For each text, alone, all of its run in the form that was asked for."""
+        return [self._written(asked, self._encode([text], truncation)).result(asked.result) for text in texts]
+
+    def _streamed(self, text: str, callback: Callback | None, settings: dict[str, Any]) -> Stream:
         """The new text piece by piece; arguments are checked at the call, not at the first piece."""
-        asked = self._request(settings)
-        if asked.config.num_return_sequences > 1:
-            raise GenerationError(
-                f"A stream is one text. Expected num_return_sequences=1. Received: {asked.config.num_return_sequences}"
-            )
-        encoded = self._encode([text], False)
-        steps = asked.stream(self._step(), encoded.input_ids, encoded.attention_mask)
-        return _pieces(steps, self.tokenizer.streamer())
-
-
-def _pieces(steps: Iterator[np.ndarray], streamer: TextStream) -> Iterator[str]:
-    for tokens in steps:
-        if piece := streamer.put(tokens.tolist()):
-            yield piece
-    if rest := streamer.end():
-        yield rest
+        asked, encoded = self._request(settings), self._encode([text], False)
+        return asked.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
 
 
 class TextGeneration(_Writes):
@@ -77,36 +64,35 @@ class TextGeneration(_Writes):
             inputs: A prompt or a list.
             return_full_text: The prompt is part of the text.
             batch_size: Prompts that go through the model at once.
-            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`.
+            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
+                and what `kerasformer.generation.request` knows beside them: `stop`, `negative_prompt`, `assistant`, …
 
         Returns:
-            For a prompt, a list of `num_return_sequences` results; for a list, a list each.
+            For a prompt, a list of `num_return_sequences` results; for a list, a list each. With
+            `return_dict_in_generate` or `output_scores` the `GenerationOutput` of each prompt instead.
 
         Raises:
             CapacityError: a prompt is longer than the cache.
             GenerationError: settings that cannot be.
         """
         texts, single = listed(inputs, "prompt")
-        results = []
-        for text, sequences in zip(texts, self._generated(texts, batch_size, settings), strict=True):
-            results.append([{"generated_text": self._text(text, sequence, return_full_text)} for sequence in sequences])
+        asked = self._request(settings)
+        if asked.result != "texts":
+            results = self._whole(asked, texts)
+        else:
+            written = zip(texts, self._texts(asked, texts, batch_size), strict=True)
+            results = [[{"generated_text": text * return_full_text + new} for new in row] for text, row in written]
         return results[0] if single else results
 
-    def _text(self, prompt: str, sequence: np.ndarray, whole: bool) -> str:
-        """The continuation as it reads after the prompt, for a token may begin with a space or within a word."""
-        ids = self.tokenizer.encode(prompt)
-        before = self.tokenizer.decode(ids, skip_special_tokens=True)
-        after = self.tokenizer.decode([*ids, *sequence.tolist()], skip_special_tokens=True)[len(before) :]
-        return prompt + after if whole else after
-
-    def stream(self, inputs: str, **settings: Any) -> Iterator[str]:
+    def stream(self, inputs: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
         """Pieces of the continuation as they come.
 
         Args:
             inputs: One prompt.
+            callback: Is given each piece.
             settings: As in a call; without beams.
         """
-        return self._streamed(listed(inputs, "prompt")[0][0], settings)
+        return self._streamed(listed(inputs, "prompt")[0][0], callback, settings)
 
 
 class Text2TextGeneration(_Writes):
@@ -130,11 +116,12 @@ class Text2TextGeneration(_Writes):
             prefix: Put before each text; for a task, what the checkpoint names for it by default.
             batch_size: Texts that go through the model at once.
             truncation: Cuts texts that are longer than the encoder, with a warning, where otherwise there is an error.
-            settings: Fields of `GenerationConfig`.
+            settings: As for `TextGeneration`.
 
         Returns:
             For a text, a list of `num_return_sequences` results. For a list, one result a text, or a list each if
-            `num_return_sequences` is not 1.
+            `num_return_sequences` is not 1. With `return_dict_in_generate` or `output_scores` the `GenerationOutput`
+            of each text instead.
 
         Raises:
             CapacityError: a text is longer than the encoder.
@@ -142,20 +129,22 @@ class Text2TextGeneration(_Writes):
         """
         texts, single = listed(inputs)
         before = self._prefix() if prefix is None else prefix
-        key = self._KEYS.get(self.task, "generated_text")
-        written = self._generated([before + text for text in texts], batch_size, settings, truncation)
-        results = [
-            [{key: self.tokenizer.decode(sequence, skip_special_tokens=True).strip()} for sequence in sequences]
-            for sequences in written
-        ]
+        asked, key = self._request(settings), self._KEYS.get(self.task, "generated_text")
+        texts = [before + text for text in texts]
+        if asked.result != "texts":
+            results = self._whole(asked, texts, truncation)
+            return results[0] if single else results
+        results = [[{key: text} for text in row] for row in self._texts(asked, texts, batch_size, truncation)]
         if single:
             return results[0]
         return [row[0] for row in results] if all(len(row) == 1 for row in results) else results
 
-    def stream(self, inputs: str, *, prefix: str | None = None, **settings: Any) -> Iterator[str]:
-        """Pieces of the text as they come; arguments as in a call, without beams."""
+    def stream(
+        self, inputs: str, *, prefix: str | None = None, callback: Callback | None = None, **settings: Any
+    ) -> Stream:
+        """Pieces of the text as they come; arguments as in a call and for `TextGeneration.stream`."""
         before = self._prefix() if prefix is None else prefix
-        return self._streamed(before + listed(inputs)[0][0], settings)
+        return self._streamed(before + listed(inputs)[0][0], callback, settings)
 
     def _prefix(self) -> str:
         """What the checkpoint puts before a text for this task; translations name their languages."""
