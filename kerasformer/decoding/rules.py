@@ -77,17 +77,35 @@ def _force(logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
     return forced
 
 
-def _add_bias(
-    history: History, logits: np.ndarray, biases: Iterable[tuple[tuple[int, ...], float]], longest: int
-) -> np.ndarray:
-    """Adds each bias where a row's last tokens are its sequence without the final one, to that final token."""
-    tails = [history.row(index)[-longest:].tolist() for index in range(len(logits))]
-    for sequence, bias in biases:
-        prefix, token = list(sequence[:-1]), sequence[-1]
-        for index, tail in enumerate(tails):
-            if token < logits.shape[1] and tail[len(tail) - len(prefix) :] == prefix:
-                logits[index, token] += bias
+Biases = tuple[tuple[tuple[int, ...], float], ...]
+
+
+def _add_biases(history: History, logits: np.ndarray, biases: Biases) -> np.ndarray:
+    """Adds each bias to the last token of its sequence, in rows that end with the tokens before it."""
+    after = _by_prefix(biases)
+    for index, row in enumerate(logits):
+        tokens = history.row(index).tolist()
+        for size in range(min(max(map(len, after)), len(tokens)) + 1):
+            completing, bias = after.get(tuple(tokens[len(tokens) - size :]), _NOTHING)
+            known = completing < len(row)
+            with np.errstate(invalid="ignore"):  # opposite infinities give NaN, which is told when a token is chosen
+                row[completing[known]] += bias[known]
     return logits
+
+
+_NOTHING = (np.zeros(0, np.intp), np.zeros(0, np.float32))
+
+
+@functools.lru_cache(maxsize=8)
+def _by_prefix(biases: Biases) -> dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]]:
+    """For the tokens before the last one of sequences: the last ones `(N,)` and their biases `(N,)`."""
+    after: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+    for sequence, bias in biases:
+        after.setdefault(sequence[:-1], []).append((sequence[-1], bias))
+    return {
+        prefix: (np.array([token for token, _ in last], np.intp), np.array([bias for _, bias in last], np.float32))
+        for prefix, last in after.items()
+    }
 
 
 def _followers(tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
@@ -105,15 +123,10 @@ def _penalize(row: np.ndarray, tokens: np.ndarray, penalty: float) -> None:
     row[tokens] = np.where(row[tokens] < 0, row[tokens] * penalty, row[tokens] / penalty)
 
 
-def _longest(sequences: Iterable[tuple[int, ...]]) -> int:
-    return max(len(sequence) for sequence in sequences)
-
-
 @rule(when=lambda config: config.sequence_bias)
 def sequence_bias(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
     """`logit(t_n) += bias` for each biased sequence `t_1 … t_n` whose first `n - 1` tokens a row ends with."""
-    longest = _longest(sequence for sequence, _ in config.sequence_bias)
-    return _add_bias(history, logits, config.sequence_bias, longest)
+    return _add_biases(history, logits, config.sequence_bias)
 
 
 @rule(when=lambda config: config.encoder_repetition_penalty != 1)
@@ -182,8 +195,8 @@ def encoder_no_repeat_ngram(history: History, logits: np.ndarray, config: Genera
 @rule(when=lambda config: config.bad_words_ids)
 def bad_words(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
     """Forbids the token that would complete a bad word; a word that is just an end token stays allowed."""
-    words = [word for word in config.bad_words_ids if len(word) > 1 or word[0] not in config.eos_token_id]
-    return _add_bias(history, logits, [(word, -np.inf) for word in words], _longest(config.bad_words_ids))
+    words = {word: -np.inf for word in config.bad_words_ids if len(word) > 1 or word[0] not in config.eos_token_id}
+    return _add_biases(history, logits, tuple(words.items())) if words else logits
 
 
 @rule(when=lambda config: config.min_new_tokens)
@@ -217,7 +230,7 @@ def prefix_allowed_tokens(history: History, logits: np.ndarray, config: Generati
 def _allowed(config: GenerationConfig, prompt: int, tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     """What the caller's function allows after `tokens` `(N,)`."""
     function = config.prefix_allowed_tokens_fn
-    ids = np.asarray([] if function is None else function(prompt, tokens))
+    ids = np.atleast_1d([] if function is None else function(prompt, tokens))
     known = ids[(ids >= 0) & (ids < vocab_size)] if ids.size and np.issubdtype(ids.dtype, np.integer) else ids[:0]
     if not known.size:
         raise GenerationError(
@@ -294,5 +307,6 @@ def renormalize(history: History, logits: np.ndarray, config: GenerationConfig) 
     With sampling it is the last of the cuts that does it. Source: `transformers.LogitNormalization`.
     """
     possible = ~np.isneginf(logits).all(axis=1)
-    logits[possible] = log_softmax(logits[possible])
+    with np.errstate(invalid="ignore"):  # infinity gives NaN, which is told when a token is chosen
+        logits[possible] = log_softmax(logits[possible])
     return logits

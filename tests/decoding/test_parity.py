@@ -84,6 +84,11 @@ RULES: dict[str, dict[str, Any]] = {
     "min_new_tokens": {"eos_token_id": list(range(20, 50)), "min_new_tokens": 5},
     "min_length": {"eos_token_id": list(range(20, 50)), "min_length": 9},
     "max_length": {"max_length": 16, "max_new_tokens": None},
+    "words of the prompt": {"encoder_repetition_penalty": 1.6, "suppress_tokens": [PAD]},
+    "allowed after a prefix": {"prefix_allowed_tokens_fn": lambda prompt, tokens: range(int(tokens[-1]) % 7, 50, 3)},
+    "ever likelier end": {"exponential_decay_length_penalty": (1, 1.5), "eos_token_id": list(range(30, 45))},
+    "renormalized": {"renormalize_logits": True, "suppress_tokens": list(range(5, 30))},
+    "no invalid values": {"remove_invalid_values": True, "suppress_tokens": list(range(5, 30))},
 }
 
 
