@@ -151,7 +151,9 @@ def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[s
     return recorded | {f"reading.last.{key}": np.stack([last[key] for last in lasts]) for key in lasts[0]}
 
 
-def compare(engine: Forward | Step, references: Arrays, rows: int = ROWS, free: bool = True) -> Fidelity:
+def compare(
+    engine: Forward | Step, references: Arrays, rows: int = ROWS, free: bool = True, count: int = 1
+) -> Fidelity:
     """Compares an engine with what was recorded.
 
     Args:
@@ -159,12 +161,13 @@ def compare(engine: Forward | Step, references: Arrays, rows: int = ROWS, free: 
         references: Of `record_forward`, or of `record_step` and maybe `record_reading`.
         rows: Texts that are generated at once; each has a cache of its own in memory.
         free: Generate freely too, not along the recorded tokens alone.
+        count: Tokens that are read in a step, where nothing is generated freely; one of the engine's `step_lengths`.
     Raises:
         BundleError: the references are not those of such an engine.
     """
     try:
         if isinstance(engine, Step):
-            return _compare_step(engine, references, rows, free)
+            return _compare_step(engine, references, rows, 0 if free else count)
         return _compare_forward(engine, references)
     except KerasformerError:
         raise
@@ -209,16 +212,20 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
     return _fidelity(scores)
 
 
-def _compare_step(engine: Step, references: Arrays, rows: int, free: bool) -> Fidelity:
+def _compare_step(engine: Step, references: Arrays, rows: int, count: int) -> Fidelity:
+    """See `compare`; a `count` of 0 means free generation."""
     tokens = references["tokens"]
     received: list[dict[str, np.ndarray]] = []
     own: list[np.ndarray] = []
     for start in range(0, len(tokens), rows):
         part = slice(start, start + rows)
         few = {key: array[part] for key, array in references.items() if array.ndim}
-        answers, written = _follow(engine, few, free)
-        received += [{key: array[row] for key, array in answers.items()} for row in range(len(written))]
-        own += list(written)
+        if count:
+            answers = _read_along(engine, few, count)
+        else:
+            answers, written = _follow(engine, few)
+            own += list(written)
+        received += [{key: array[row] for key, array in answers.items()} for row in range(len(few["tokens"]))]
     recorded = [_row(references, "logits", row) for row in range(len(tokens))]
     surprise = [[top["logsumexp"] - top["values"][:, 0] for top in tops] for tops in (recorded, received)]
     scores = [_score(recorded, received, "softmax")]
@@ -226,15 +233,29 @@ def _compare_step(engine: Step, references: Arrays, rows: int, free: bool) -> Fi
         keras_losses, own_losses, lasts = _read(engine, references, rows)
         surprise = [keras_losses, own_losses]
         scores.append(lasts)
-    generated = float((np.stack(own) == tokens).mean()) if free else None
+    generated = float((np.stack(own) == tokens).mean()) if own else None
     keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
     return replace(_fidelity(scores), generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
 
-def _follow(engine: Step, references: Arrays, freely: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _read_along(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
+    """Answers along the recorded tokens, of which `count` are read at once, and what is left over one by one."""
+    given = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1).astype("int32")
+    indices = references["output.logits.indices"]
+    state = engine.start(references["input.input_ids"], references["input.attention_mask"])
+    answers, place = [], 0
+    while place < given.shape[1]:
+        now = slice(place, place + (count if place + count <= given.shape[1] else 1))
+        logits, state = engine.step(given[:, now], state)
+        answers.append(_received(logits, {"indices": indices[:, now]}))
+        place = now.stop
+    return {key: np.concatenate([answer[key] for answer in answers], axis=1) for key in answers[0]}
+
+
+def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Answers along the recorded tokens, so that an early difference does not lead everything after it astray.
 
-    If `freely`, a row that would choose another token goes on twice from there: along the record, and by itself.
+    A row that would choose another token goes on twice from there: along the record, and by itself.
 
     Returns:
         The answers, as `_received` gives them, `(N, T, …)`, and the tokens of free generation `(N, T)`.
@@ -250,7 +271,7 @@ def _follow(engine: Step, references: Arrays, freely: bool) -> tuple[dict[str, n
         own[free, place] = chosen[count:]
         leaving = [row for row in range(count) if row not in free and chosen[row] != tokens[row, place]]
         own[leaving, place] = chosen[leaving]
-        if freely and leaving and place + 1 < tokens.shape[1]:
+        if leaving and place + 1 < tokens.shape[1]:
             state = engine.reorder(state, np.array([*range(len(chosen)), *leaving]))
             free += leaving
         given = np.concatenate([tokens[:, place], own[free, place]])[:, None]

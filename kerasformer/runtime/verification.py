@@ -49,14 +49,16 @@ def verify(engine: Forward | Step, manifest: Manifest, references: dict[str, np.
     rows = max(1, min(ROWS, _CACHES // max(manifest.cache_bytes, 1)))
     fidelity = compare(engine, references, rows)
     few = _few(references)
-    return Verification(
-        fidelity, {name: compare(limited, few, rows, free=False) for name, limited in _step_by_step(engine, manifest)}
-    )
+    steps = {
+        name: compare(limited, few, rows, free=False, count=max(limited.step_lengths))
+        for name, limited in _step_by_step(engine, manifest)
+    }
+    return Verification(fidelity, steps)
 
 
 def _step_by_step(engine: Forward | Step, manifest: Manifest) -> Iterator[tuple[str, Step]]:
     """Engines that take one kind of step alone, where a bundle has several."""
-    steps = [name for name in manifest.signatures if name == "decode" or name.startswith("decode_")]
+    steps = [name for name in manifest.signatures if name == "decode" or name.startswith(("decode_", "verify_"))]
     if len(steps) < 2:
         return
     from kerasformer.runtime.litert import LiteRTStep
