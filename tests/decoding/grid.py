@@ -101,7 +101,10 @@ METHODS: dict[str, Callable[[Draw], Settings]] = {
     "greedy": lambda draw: {},
     "allowed after a prefix": lambda draw: {"prefix_allowed_tokens_fn": _allowed(draw)},
     "prompt's words": lambda draw: {"encoder_repetition_penalty": draw.one(0.5, 1.3, 5.0)},
-    "growing end": lambda draw: {"exponential_decay_length_penalty": (draw.one(0, 2), draw.one(0.7, 1.5))},
+    "growing end": lambda draw: {
+        "exponential_decay_length_penalty": (draw.one(0, 2), draw.one(0.7, 1.5)),
+        "eos_token_id": draw.tokens(3),
+    },
     "invalid values": lambda draw: {"remove_invalid_values": True},
     "renormalized": lambda draw: {"renormalize_logits": True},
     "beams": _beams,
@@ -210,7 +213,7 @@ class Theirs:
             )  # fmt: skip
         tokens = result.sequences[:, 1 if made.is_encoder_decoder else len(prompt) :].tolist()
         if "sequences_scores" not in result:
-            self.stuck |= any(bool((scores == -torch.inf).all()) for scores in result.scores)
+            self.stuck |= any(not bool((scores > -torch.inf).any()) for scores in result.scores)
             return [(row, None) for row in tokens]
         self.stuck |= not bool((result.sequences_scores > UNREAL).any())
         lengths = (result.beam_indices >= 0).sum(dim=1).tolist()
@@ -231,8 +234,13 @@ def first_of_equals() -> Iterator[None]:
     def softmax(logits: Any, dim: int) -> Any:
         return torch.from_numpy(log_softmax(logits.numpy()))
 
-    functional = torch.nn.functional
-    with mock.patch.object(torch, "topk", topk), mock.patch.object(functional, "log_softmax", softmax):
+    with contextlib.ExitStack() as patches:
+        for owner, name, new in [
+            (torch, "topk", topk),
+            (torch.nn.functional, "log_softmax", softmax),
+            (torch.Tensor, "log_softmax", softmax),
+        ]:
+            patches.enter_context(mock.patch.object(owner, name, new))
         yield
 
 
