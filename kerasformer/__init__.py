@@ -18,14 +18,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerasformer import errors, export, zoo
     from kerasformer.pipelines import pipeline
-    from kerasformer.pipelines.likelihood import sequence_logprob
+    from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
     from kerasformer.tokenization import load_tokenizer as tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "errors", "export", "pipeline", "sequence_logprob", "tokenizer", "zoo"]
+__all__ = [
+    "__version__",
+    "errors",
+    "export",
+    "next_token_distribution",
+    "pipeline",
+    "sequence_logprob",
+    "tokenizer",
+    "zoo",
+]
 
 _MODULES = {"errors", "export", "zoo"}
 _FUNCTIONS = {
+    "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
     "tokenizer": ("tokenization", "load_tokenizer"),

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.viz.canvas import LIGHT, canvas, check_picture
 
 if TYPE_CHECKING:
     from kerasformer.bench.figures import SubjectFigures
     from kerasformer.bench.run import Report
 
-FORMATS = (".png", ".svg")
-OWN, OTHER = "#1f6feb", "#b6bfca"
-_INK = "#1f2328"
+__all__ = ["Bar", "Panel", "check_picture", "draw", "panels_of"]
 
 
 @dataclass(frozen=True)
@@ -52,20 +50,6 @@ class Panel:
     bars: tuple[Bar, ...]
 
 
-def check_picture(path: Path) -> None:
-    """That a picture can be drawn there, before minutes are spent on its figures.
-
-    Raises:
-        InputError: neither PNG nor SVG, or no such folder.
-        MissingExtraError: matplotlib is not installed.
-    """
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"A picture's name must end in {' or '.join(FORMATS)}. Received: {path}")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"A picture needs a folder that exists. Received: {path}")
-    require("matplotlib", "viz")
-
-
 def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", columns: int = 1) -> None:
     """Writes a picture.
 
@@ -83,30 +67,19 @@ def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", column
     check_picture(path)
     if not panels or not all(panel.bars for panel in panels):
         raise InputError("A picture needs bars in each panel. Received: none")
-    require("matplotlib", "viz").use("Agg")
-    pyplot = require("matplotlib.pyplot", "viz")
     rows = -(-len(panels) // columns)
     heights = [max(len(panel.bars) for panel in panels[row * columns : (row + 1) * columns]) for row in range(rows)]
-    size = (8.0 * columns, 0.9 + sum(0.34 * bars + 1.15 for bars in heights))
-    style = {"svg.fonttype": "path", "svg.hashsalt": "kerasformer", "font.size": 10, "text.color": _INK}
-    with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(
-            rows, columns, figsize=size, squeeze=False, layout="constrained", height_ratios=heights, facecolor="white"
-        )
-        try:
-            for place, axis in enumerate(axes.flat):
-                if place < len(panels):
-                    _draw_panel(axis, panels[place])
-                else:
-                    axis.set_axis_off()
-            figure.suptitle(title, fontsize=13, fontweight="bold")
-            if note:
-                figure.supxlabel(textwrap.fill(note, int(15 * size[0])), fontsize=8, color="#656d76")
-            temporary = path.with_name(f".{path.stem}.new{path.suffix}")
-            figure.savefig(temporary, dpi=150, facecolor="white", metadata={"Date": None} if _is_svg(path) else None)
-        finally:
-            pyplot.close(figure)
-    os.replace(temporary, path)
+    width = 8.0 * columns
+    with canvas(path, width, 0.9 + sum(0.34 * bars + 1.15 for bars in heights)) as figure:
+        axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
+        for place, axis in enumerate(axes.flat):
+            if place < len(panels):
+                _draw_panel(axis, panels[place])
+            else:
+                axis.set_axis_off()
+        figure.suptitle(title, fontsize=13, fontweight="bold")
+        if note:
+            figure.supxlabel(textwrap.fill(note, int(15 * width)), fontsize=8, color=LIGHT.faint)
 
 
 def panels_of(report: Report) -> list[Panel]:
@@ -145,7 +118,7 @@ def _speed(own: Any, writes: bool) -> str:
 def _draw_panel(axis: Any, panel: Panel) -> None:
     places = range(len(panel.bars))
     values = [bar.value for bar in panel.bars]
-    drawn = axis.barh(places, values, color=[OWN if bar.own else OTHER for bar in panel.bars], height=0.7)
+    drawn = axis.barh(places, values, color=[LIGHT.own if bar.own else LIGHT.other for bar in panel.bars], height=0.7)
     axis.bar_label(drawn, [bar.text or f"{bar.value:,.0f}" for bar in panel.bars], padding=4, fontsize=9)
     axis.set_yticks(places, [bar.label for bar in panel.bars])
     axis.invert_yaxis()
@@ -154,7 +127,3 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.set_xlim(0, 1.22 * max(values))  # room for the numbers
     axis.tick_params(axis="y", length=0)
     axis.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _is_svg(path: Path) -> bool:
-    return path.suffix.lower() == ".svg"

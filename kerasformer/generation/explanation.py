@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import math
 from collections.abc import Sequence
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from kerasformer.decoding import GenerationOutput, Node, Record
 from kerasformer.errors import GenerationError, require
-from kerasformer.generation.spelling import spelled
+from kerasformer.generation.readable import spelled
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
+
+    from kerasformer.viz.explanation import Cell
 
 CHOSEN, EXCLUDED = "✓", "✗"
-_SHOWN = 44
+_SHOWN = 36
 """Characters of the input that a printed table shows, the last ones."""
 
 
@@ -40,9 +44,13 @@ class Option:
     chosen: bool
     allowed: bool
 
+    @property
+    def marked(self) -> str:
+        """The text with a sign before it if it was chosen or excluded."""
+        return f"{CHOSEN if self.chosen else '' if self.allowed else EXCLUDED} {self.text}".lstrip()
+
     def __str__(self) -> str:
-        mark = CHOSEN if self.chosen else "" if self.allowed else EXCLUDED
-        return f"{mark} {self.text} ({self.probability:.2%})".lstrip()
+        return f"{self.marked} ({self.probability:.2%})"
 
 
 @dataclass(frozen=True)
@@ -112,15 +120,20 @@ class Explanation:
     def table(self) -> Table:
         """A rich table; `rich.print(explanation)` prints it."""
         from rich import box
-        from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, caption=self.note, caption_justify="left", pad_edge=False)
+        table = Table(
+            box=box.SIMPLE_HEAD, caption=self.note, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+        )
         for name in self.columns:
-            table.add_column(name, overflow="fold", justify="right" if name == "Input" else "left")
+            if name == "Input":
+                table.add_column(name, justify="right", min_width=16)
+            else:
+                table.add_column(name, overflow="fold")
         for line in self.lines:
-            cells = ["" if cell is None else _styled(cell, escape(str(cell))) for cell in self.cells(line)]
-            table.add_row(escape(shortened(line.input, _SHOWN)), *cells)
+            cells = ["" if cell is None else _printed(cell) for cell in self.cells(line)]
+            table.add_row(Text(shortened(line.input, _SHOWN)), *cells)
         return table
 
     def __rich__(self) -> Table:
@@ -145,19 +158,33 @@ class Explanation:
             InputError: another ending, or no such folder.
             MissingExtraError: matplotlib is not installed.
         """
-        from kerasformer.viz import draw_explanation
+        from kerasformer.viz.explanation import Cell, draw_explanation
 
-        draw_explanation(self, path, dark=dark)
+        rows = [[Cell(name, head=True) for name in self.columns]]
+        for line in self.lines:
+            options = [Cell("") if cell is None else _drawn(cell) for cell in self.cells(line)]
+            rows.append([Cell(shortened(line.input, _SHOWN)), *options])
+        draw_explanation(rows, path, self.note, dark=dark)
 
-    def tree(self, path: str | Path, dark: bool = False) -> None:
-        """Draws the tree of beams that this text is a path of; arguments and errors as for `picture`.
+    def tree(self, path: str | Path, *, steps: int = 6, title: str = "", dark: bool = False) -> None:
+        """Draws the tree of beams that this text is a path of.
+
+        Args:
+            path: Ends in `.png` or `.svg`.
+            steps: Most columns, from the first step.
+            title: Above all.
+            dark: For dark pages.
 
         Raises:
+            InputError: another ending, or no such folder.
+            MissingExtraError: matplotlib is not installed.
             GenerationError: it was not written by beam search.
         """
         from kerasformer.viz import draw_beam_tree
 
-        draw_beam_tree(self._record, self._tokenizer, path, dark=dark)
+        prompt = self._record.paths[0][0].prompt if self._record.paths[0] else 0
+        spell = functools.partial(spelled, self._tokenizer)
+        draw_beam_tree(self._record, spell, path, prompt=prompt, steps=steps, title=title, dark=dark)
 
 
 def explanations(
@@ -182,8 +209,7 @@ def explanations(
         head = [int(token) for token in prompts[path[0].prompt]] if path else []
         lines = tuple(_line(tokenizer, node, [*head, *said[:place]], choices) for place, node in enumerate(path))
         text = tokenizer.decode([*head, *said], skip_special_tokens=True)
-        own = Record(steps=[[n for n in step if path and n.prompt == path[0].prompt] for step in output.record.steps])
-        own.paths = [path]
+        own = Record(steps=output.record.steps, paths=[path])
         found.append(Explanation(text, lines, own, tokenizer))
     return found
 
@@ -208,10 +234,18 @@ def shortened(text: str, length: int) -> str:
     return flat if len(flat) <= length else f"…{flat[-length + 1 :]}"
 
 
-def _styled(option: Option, text: str) -> str:
-    if option.chosen:
-        return f"[bold green]{text}[/]"
-    return text if option.allowed else f"[dim strike]{text}[/]"
+def _printed(option: Option) -> Text:
+    """Two lines, so that six columns find place on a terminal of 80 letters."""
+    from rich.text import Text
+
+    style = "bold green" if option.chosen else "" if option.allowed else "dim strike"
+    return Text.assemble((option.marked.replace(" ", "\u00a0"), style), (f"\n{option.probability:.2%}", "dim"))
+
+
+def _drawn(option: Option) -> Cell:
+    from kerasformer.viz.explanation import Cell
+
+    return Cell(str(option), option.probability, option.chosen, not option.allowed)
 
 
 def _html_cell(option: Option | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy as np
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig, Step
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
+from kerasformer.decoding.samplers import sampling_of, softmax
 from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.generation.readable import spelled
 from kerasformer.pipelines._base import Pipeline
 from kerasformer.pipelines._open import open_source
 from kerasformer.tokenization import Tokenizer
@@ -72,13 +75,54 @@ class NextTokens:
     probabilities: np.ndarray
     tokenizer: Tokenizer
 
+    def best(self, count: int = 10) -> list[tuple[str, float]]:
+        """The most probable tokens, readable, with their probabilities."""
+        order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
+        return [(spelled(self.tokenizer, token), float(self.probabilities[token])) for token in order]
 
-def next_tokens(model: Any, text: str) -> NextTokens:
+    def left(self, **cuts: Any) -> int:
+        """How many tokens sampling would draw from.
+
+        Args:
+            cuts: Settings of sampling, such as `top_k=50`, `top_p=0.9`, `temperature=0.7`.
+        """
+        with np.errstate(divide="ignore"):
+            logits = np.log(self.probabilities[None])
+        return int((sampling_of(GenerationConfig(**cuts)).filtered(logits) > -np.inf).sum())
+
+    def picture(
+        self, path: str | Path, top_k: int | None = 50, top_p: float | None = 0.9, title: str = "", dark: bool = False
+    ) -> None:
+        """Draws their histogram and cumulative distribution, with what the cuts would leave.
+
+        Args:
+            path: Ends in `.png` or `.svg`.
+            top_k: A cut to draw in; `None` draws none.
+            top_p: Likewise.
+            title: Above all.
+            dark: For dark pages.
+
+        Raises:
+            InputError: another ending, or no such folder.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from kerasformer.viz import draw_distribution
+
+        cuts = []
+        if top_k is not None:
+            cuts.append((f"top-k = {top_k}", self.left(top_k=top_k)))
+        if top_p is not None:
+            cuts.append((f"top-p = {top_p:g}", self.left(top_p=top_p)))
+        draw_distribution(self.probabilities, path, tuple(cuts), title, dark)
+
+
+def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> NextTokens:
     """The probabilities of the token after a text, or of the first one that an encoder-decoder writes from it.
 
     Args:
         model: A Keras model, a pipeline, or a source string.
         text: A text.
+        temperature: Divides the logits.
 
     Raises:
         CapacityError: the text does not fit.
@@ -89,7 +133,7 @@ def next_tokens(model: Any, text: str) -> NextTokens:
     check_capacity(opened.step, 1 if opened.step.is_encoder_decoder else len(row))
     first = np.array([opened.decoder_start]) if opened.step.is_encoder_decoder else row[-1:]
     logs = next_log_probabilities(opened.step, ids, np.ones_like(ids), first.astype(np.int32))
-    return NextTokens(np.exp(logs[0]), opened.needed_tokenizer)
+    return NextTokens(softmax(logs[0] / np.float32(temperature)), opened.needed_tokenizer)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kerasformer.decoding import Controls, GenerationConfig
 from kerasformer.errors import CapacityError, InputError, TokenizerError
 from kerasformer.export.texts import READING
 from kerasformer.pipelines import pipeline
-from kerasformer.pipelines.likelihood import next_tokens
+from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.decoding.engines import Toy
 from tests.tiny_text import PROMPTS
 
@@ -123,11 +123,11 @@ def test_it_is_what_generation_says_of_its_own_words(story, settings):
 
 
 def test_next_tokens_are_a_distribution(story, their_story, rewrite):
-    found = next_tokens(story, PROMPTS[0])
+    found = next_token_distribution(story, PROMPTS[0])
     with torch.no_grad():
         logits = their_story(torch.tensor([story.tokenizer.encode(PROMPTS[0])])).logits[0, -1]
     np.testing.assert_allclose(found.probabilities, logits.softmax(-1).numpy(), atol=1e-6)
-    assert next_tokens(rewrite, PROMPTS[0]).probabilities.sum() == pytest.approx(1, abs=1e-5)
+    assert next_token_distribution(rewrite, PROMPTS[0]).probabilities.sum() == pytest.approx(1, abs=1e-5)
 
 
 def test_nothing_is_counted_where_nothing_is_left(story):

@@ -1,0 +1,10 @@
+"""Pictures of how texts are chosen, drawn with matplotlib (the extra `viz`)."""
+
+from __future__ import annotations
+
+from kerasformer.viz.beam_tree import draw_beam_tree
+from kerasformer.viz.canvas import check_picture
+from kerasformer.viz.distribution import draw_distribution
+from kerasformer.viz.explanation import draw_explanation
+
+__all__ = ["check_picture", "draw_beam_tree", "draw_distribution", "draw_explanation"]

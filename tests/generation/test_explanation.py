@@ -1,0 +1,140 @@
+"""The table of choices, of runs whose probabilities are known."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from kerasformer.decoding import Controls, GenerationConfig, generate
+from kerasformer.decoding.distribution import softmax
+from kerasformer.errors import GenerationError
+from kerasformer.generation.explanation import Explanation, explanations
+from kerasformer.generation.readable import spelled, visible
+from tests import tiny_text
+from tests.decoding.engines import Toy
+
+TOKENIZER = tiny_text.byte_pairs()
+PROMPTS = [TOKENIZER.encode("The sea"), TOKENIZER.encode("It was")]
+VOCAB = TOKENIZER.vocab_size
+
+
+def explained(prompts: list[list[int]] = PROMPTS[:1], record: bool = True, **settings: Any) -> list[Explanation]:
+    config = GenerationConfig(max_new_tokens=4, **settings)
+    width = max(map(len, prompts))
+    mask = np.array([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
+    ids = np.array([[0] * (width - len(row)) + row for row in prompts])
+    output = generate(Toy(VOCAB), ids, mask, config, Controls(record=record))
+    found = explanations(output, TOKENIZER, prompts)
+    for explanation, sequence in zip(found, output.sequences, strict=True):
+        assert [line.chosen.token for line in explanation.lines] == sequence.tolist()
+    return found
+
+
+def test_greedy_search_takes_the_first_choice() -> None:
+    (explanation,) = explained()
+    text = "The sea"
+    row = np.array(PROMPTS[0])
+    for line in explanation.lines:
+        probabilities = softmax(Toy(VOCAB).of(row)[None])[0]
+        best = np.argsort(-probabilities)[:5]
+        assert line.input == text and line.left == VOCAB
+        assert [option.token for option in line.options] == best.tolist()
+        assert [option.probability for option in line.options] == pytest.approx(probabilities[best].tolist(), rel=1e-5)
+        assert [option.chosen for option in line.options] == [True, False, False, False, False]
+        assert all(option.allowed for option in line.options)
+        row = np.append(row, best[0])
+        text = TOKENIZER.decode(row, skip_special_tokens=True)
+    assert explanation.text == text
+    assert explanation.columns == ["Input", *(f"Choice {place}" for place in range(1, 6))]
+
+
+def test_what_rules_exclude_is_marked() -> None:
+    first = explained()[0].lines[0].options[0]
+    (explanation,) = explained(suppress_tokens=[first.token])
+    same = explanation.lines[0].options[0]
+    assert same.token == first.token and same.probability == first.probability and not same.allowed
+    assert explanation.lines[0].options[1].chosen and explanation.lines[0].left == VOCAB - 1
+    assert "✗" in str(same) and "✗ excluded" in explanation.note and "✗" not in explained()[0].note
+
+
+def test_what_cuts_exclude_is_marked() -> None:
+    (explanation,) = explained(top_k=2, seed=1)
+    for line in explanation.lines:
+        assert [option.allowed for option in line.options] == [True, True, False, False, False] and line.left == 2
+        assert line.chosen in line.options[:2]
+
+
+def test_a_choice_beyond_the_table_has_a_column_of_its_own() -> None:
+    (explanation,) = explained(temperature=20.0, seed=4)
+    assert explanation.columns[-1] == "Chosen"
+    frame = explanation.to_frame()
+    for line, cell in zip(explanation.lines, frame["Chosen"], strict=True):
+        assert (cell == "") == (line.chosen in line.options) and cell in ("", str(line.chosen))
+        assert line.chosen.chosen and line.chosen.allowed
+    assert (frame["Chosen"] != "").any()
+
+
+def test_beams_explain_their_best_path() -> None:
+    greedy, beams = explained()[0], explained(num_beams=4)[0]
+    assert beams.lines[0].options[0].token == greedy.lines[0].options[0].token
+    assert beams.text != greedy.text  # a path that greedy search does not find
+
+
+def test_every_sequence_is_explained() -> None:
+    found = explained(PROMPTS, num_return_sequences=2, temperature=3.0, seed=1)
+    assert [each.lines[0].input for each in found] == ["The sea", "The sea", "It was", "It was"]
+
+
+def test_a_frame_has_a_row_a_token() -> None:
+    (explanation,) = explained()
+    frame = explanation.to_frame()
+    assert list(frame.columns) == explanation.columns and len(frame) == 4
+    assert frame["Input"][0] == "The sea"
+    assert re.fullmatch(r"✓ .+ \(\d+\.\d\d%\)", frame["Choice 1"][0])
+    assert re.fullmatch(r"[^✓✗]+ \(\d+\.\d\d%\)", frame["Choice 2"][0])
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_shows_all_of_it(width: int) -> None:
+    (explanation,) = explained()
+    console = Console(width=width, file=io.StringIO())
+    console.print(explanation)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(name in printed for name in explanation.columns) and "…" not in printed.split("Choice 5")[0]
+    for line in explanation.lines:
+        assert all(f"{option.probability:.2%}" in printed for option in line.options)
+    assert printed.count("✓") == len(explanation.lines) + 1
+
+
+def test_a_notebook_shows_all_of_it_and_no_markup_of_the_text() -> None:
+    (explanation,) = explained([TOKENIZER.encode("<b>The")])
+    shown = explanation._repr_html_()
+    assert "<td>&lt;b&gt;The</td>" in shown and shown.count("<tr>") == 5
+    assert all(html.escape(str(option)) in shown for option in explanation.lines[0].options)
+
+
+def test_nothing_is_explained_without_a_record() -> None:
+    with pytest.raises(GenerationError, match="explain=True"):
+        explained(record=False)
+
+
+def test_tokens_are_readable() -> None:
+    ids = TOKENIZER.encode("The sea\n€")
+    assert [spelled(TOKENIZER, token) for token in ids][-3:] == [r"\xe2", r"\x82", r"\xac"]
+    assert "⏎" in [spelled(TOKENIZER, token) for token in ids]
+    assert any(spelled(TOKENIZER, token).startswith("␣") for token in ids)
+    assert spelled(TOKENIZER, TOKENIZER.eos_token_id) == "<|endoftext|>"
+    assert spelled(TOKENIZER, 99999) == "[99999]"
+    pieces = tiny_text.pieces()
+    first = spelled(pieces, pieces.encode("The sea")[0])
+    assert first.startswith("␣") and spelled(pieces, pieces.eos_token_id) == "</s>"
+    words = tiny_text.wordpiece()
+    ending = next(token for token in words.get_vocab() if token.startswith("##"))
+    assert spelled(words, words.token_to_id(ending)) == ending
+    assert visible("a\tb\u200b\x07") == r"a⇥b\u200b\x07"
