@@ -180,9 +180,10 @@ def _with_new_labels(
 
 
 def _generation_config(folder: Path, content: Mapping[str, Any]) -> GenerationConfig:
-    path = folder / "generation_config.json"
-    data = sources.read_json(path) if path.exists() else {}
-    return GenerationConfig.from_dict(data, generation_settings(content))
+    settings = generation_settings(content)
+    if (folder / "generation_config.json").exists():
+        return GenerationConfig.load(folder, settings)
+    return GenerationConfig.from_dict({}, settings)
 
 
 def _tokenizer(folder: Path) -> Any:

@@ -204,7 +204,7 @@ class PretrainedModel(keras.Model):
             content["dtype"] = dtype or next(iter(tensors.values())).dtype.name
             _write_json(aside / "config.json", content)
             if self.generates:
-                _write_json(aside / "generation_config.json", self.generation_config.to_dict())
+                self.generation_config.save(aside)
             if self.tokenizer is not None:
                 self.tokenizer.save(aside)
             folder.mkdir(parents=True, exist_ok=True)

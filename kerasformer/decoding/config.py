@@ -246,9 +246,13 @@ class GenerationConfig:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise GenerationError(f"{path} cannot be read. Expected a JSON file. Received: {error}.") from error
+            raise GenerationError(
+                f"{path} cannot be read. Expected a file in JSON. Received: {error}. Mend it or fetch it anew."
+            ) from error
         if not isinstance(data, dict):
-            raise GenerationError(f"{path} must hold a JSON object. Received: {type(data).__name__}.")
+            raise GenerationError(
+                f"{path} must hold settings by name. Received: {type(data).__name__}. Mend it or fetch it anew."
+            )
         try:
             return cls.from_dict(data, model_config)
         except GenerationError as error:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.names import ALIASES
 from kerasformer.errors import GenerationError
 
 
@@ -20,6 +22,8 @@ from kerasformer.errors import GenerationError
         {"top_p": 1.1}, {"top_p": -0.1}, {"top_k": -1}, {"top_k": 2.5}, {"min_p": 2}, {"repetition_penalty": 0},
         {"early_stopping": "always"}, {"eos_token_id": -1}, {"eos_token_id": [3, None]}, {"bad_words_ids": [[]]},
         {"bad_words_ids": [3]}, {"sequence_bias": [[[], 1.0]]}, {"stop_strings": ""}, {"seed": -1}, {"seed": "x"},
+        {"sequence_bias": [[[1], float("nan")]]}, {"exponential_decay_length_penalty": [1]},
+        {"prefix_allowed_tokens_fn": 3}, {"exponential_decay_length_penalty": [-1, 2.0]}, {"top_h": 2},
         {"length_penalty": float("inf")}, {"do_sample": "yes"}, {"no_repeat_ngram_size": -2},
     ],
     ids=str,
@@ -112,6 +116,75 @@ def test_fields_without_effect_are_told_and_neutral_ones_are_not() -> None:
         warnings.simplefilter("error")
         neutral = {"guidance_scale": 1.0, "renormalize_logits": False, "max_time": None, "num_beam_groups": 1}
         GenerationConfig.from_dict({**neutral, "_from_model_config": True, "transformers_version": "5.23.0"})
+
+
+def test_what_is_not_here_is_told_with_what_there_is() -> None:
+    with pytest.warns(UserWarning, match="num_beam_groups=2\n- group beam search is not .*do_sample=True"):
+        GenerationConfig.from_dict({"num_beam_groups": 2, "diversity_penalty": 0.5})
+    with pytest.raises(GenerationError, match="force_words_ids is not a .* setting: .*prefix_allowed_tokens_fn"):
+        GenerationConfig().replace(force_words_ids=[[1]])
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_names_of_others_are_understood_and_told(name: str) -> None:
+    value = {"stop": "end", "sampling_topp": 0.5}.get(name, 3)
+    for read in (GenerationConfig.from_dict, lambda data: GenerationConfig().replace(**data)):
+        with pytest.warns(UserWarning, match=f"{name} is read as {ALIASES[name]}"):
+            config = read({name: value, "do_sample": True})
+        assert getattr(config, ALIASES[name]) in (value, (value,))
+
+
+def test_a_setting_under_two_names_is_refused() -> None:
+    with pytest.raises(GenerationError, match="max_new_tokens is given twice.*max_new_tokens=3, max_tokens=4"):
+        GenerationConfig().replace(max_new_tokens=3, max_tokens=4)
+    with pytest.raises(GenerationError, match="max_new_tokens=4, max_output_tokens=5. Leave max_output_tokens out"):
+        GenerationConfig.from_dict({"max_tokens": 4, "max_output_tokens": 5})
+
+
+def test_of_biases_for_one_sequence_the_last_counts() -> None:
+    config = GenerationConfig(sequence_bias=[[[1, 2], 1.0], [[3], 2.0], [[1, 2], -5]])
+    assert config.sequence_bias == (((1, 2), -5), ((3,), 2.0))
+
+
+def test_a_function_is_a_setting_of_the_moment() -> None:
+    config = GenerationConfig(prefix_allowed_tokens_fn=lambda prompt, tokens: [1], top_k=3)
+    assert config.to_dict() == {"do_sample": True, "top_k": 3}
+    assert config.replace(top_p=0.5).prefix_allowed_tokens_fn is config.prefix_allowed_tokens_fn
+    assert config.replace(prefix_allowed_tokens_fn=None).prefix_allowed_tokens_fn is None
+
+
+def test_files_are_written_and_read(tmp_path: Path) -> None:
+    config = GenerationConfig(eos_token_id=[1, 2], top_p=0.5, stop_strings="Ende…")
+    path = config.save(tmp_path / "new")
+    assert [each.name for each in path.parent.iterdir()] == ["generation_config.json"]
+    assert GenerationConfig.load(path.parent) == config
+    GenerationConfig().save(path.parent)
+    assert GenerationConfig.load(path.parent, {"bos_token_id": 7}).bos_token_id == 7
+
+
+def test_transformers_reads_what_is_written(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    GenerationConfig(eos_token_id=[1, 2], sequence_bias={(4, 5): -1.5}, num_beams=3, max_new_tokens=9).save(tmp_path)
+    theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
+    assert (theirs.eos_token_id, theirs.sequence_bias, theirs.num_beams) == ([1, 2], [[[4, 5], -1.5]], 3)
+    theirs.update(num_beams=2, repetition_penalty=1.5)
+    theirs.save_pretrained(tmp_path)
+    ours = GenerationConfig.load(tmp_path)
+    assert (ours.num_beams, ours.repetition_penalty, ours.max_new_tokens) == (2, 1.5, 9)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"{", "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"[1]", "must hold settings by name.*list"),
+     (b'{"top_p": 3}', "top_p must be a number"), (b'{"eos_token_id": "x"}', "eos_token_id must be a token"),
+     (b'{"min_length": 2, "min_length": NaN}', "min_length must be"), (None, "cannot be read.*No such file")],
+    ids=str,
+)  # fmt: skip
+def test_broken_files_are_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "generation_config.json").write_bytes(content)
+    with pytest.raises(GenerationError, match=f"generation_config.json.*{message}"):
+        GenerationConfig.load(tmp_path)
 
 
 def test_old_checkpoints_keep_settings_in_the_model_config() -> None:
