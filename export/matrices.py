@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.export.names import below_model
 from kerasformer.export.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.sample import as_inputs, one_by_one, passages
 from kerasformer.layers.primitives import Primitives, Tensor, lowering
@@ -143,15 +144,10 @@ def _group(members: list[Matrix], parts: Sequence[Matrix]) -> Group:
         common = common.rsplit("/", 1)[0]
     others = [part.path for part in parts if not any(part is member for member in members)]
     whole = "/" in common and not any(path.startswith(f"{common}/") for path in others)
-    name = _below_model(common)
+    name = below_model(common)
     if whole:
         return Group(name, tuple(members), (f"*/{glob.escape(name)}/*",))
-    return Group(name, tuple(members), tuple(f"*/{glob.escape(_below_model(member.path))}" for member in members))
-
-
-def _below_model(path: str) -> str:
-    """The model's own name comes first."""
-    return path.split("/", 1)[-1]
+    return Group(name, tuple(members), tuple(f"*/{glob.escape(below_model(member.path))}" for member in members))
 
 
 def mixed(name: str, chosen: Mapping[str, Storage], parts: Sequence[Group], **settings: Any) -> Recipe:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -11,7 +12,6 @@ from onnx import helper, numpy_helper
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.onnx_markers import MARKER_DOMAIN, Marker
-from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN
 from kerasformer.export.onnx_nodes import NodeWriter
 from kerasformer.export.onnx_weights import StoredWeight, WeightStore
 
@@ -23,6 +23,64 @@ def rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
+
+
+def canonize(graph: onnx.GraphProto, models: Collection[str]) -> None:
+    """Order and names that tell what is computed, and nothing of how the graph came about.
+
+    tf2onnx orders what it adds by hashes that differ between processes, and numbers it within one. Here nodes and
+    constants stand in the order in which the outputs need them, and what no output needs is left out. Values are called
+    after their operator, `Reshape_12`; only markers keep the scope of their layer.
+
+    Args:
+        graph: As tf2onnx leaves it, with the outputs' final names.
+        models: Names of Keras models: scopes begin below them.
+    """
+    nodes, outputs = _in_order(graph), [value.name for value in graph.output]
+    read = dict.fromkeys([name for node in nodes for name in node.input] + outputs)
+    initializers = {tensor.name: tensor for tensor in graph.initializer}
+    constants = [initializers[name] for name in read if name in initializers]
+    names = {tensor.name: f"constant_{index}" for index, tensor in enumerate(constants)}
+    for index, node in enumerate(nodes):
+        for place, output in enumerate(node.output):
+            plain = f"{node.op_type}_{index}" + (f":{place}" if place else "")
+            names[output] = _below_models(output, models) if node.domain == MARKER_DOMAIN else plain
+    names |= {name: name for name in ("", *outputs)}  # "" is a result that nobody needs
+    _set_constants(graph, constants)
+    for tensor in graph.initializer:
+        tensor.name = names[tensor.name]
+    _set_nodes(graph, nodes)
+    rename(graph, names)
+    for node in graph.node:
+        node.name, node.doc_string = node.output[0], ""
+
+
+def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that the outputs need, each after those that it reads from."""
+    makers = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
+    ordered: dict[int, onnx.NodeProto] = {}
+    waiting = [value.name for value in reversed(graph.output)]
+    while waiting:
+        index = makers.get(waiting[-1])
+        if index is None or index in ordered:
+            waiting.pop()
+            continue
+        node = graph.node[index]
+        missing = [name for name in node.input if name in makers and makers[name] not in ordered]
+        waiting.extend(reversed(missing))
+        if not missing:
+            ordered[index] = node
+    return list(ordered.values())
+
+
+def _below_models(output: str, models: Collection[str]) -> str:
+    """`bert/encoder_1/layer_0_1/kerasformer_marker_6:0` becomes `encoder/layer_0/kerasformer_marker_6:0`.
+
+    Keras opens each layer's scope twice, to build and to call it, and TensorFlow numbers the second.
+    """
+    *scope, label = output.split("/")
+    scope = [re.sub(r"_\d+$", "", part) for part in scope]
+    return "/".join([*(scope[1:] if scope and scope[0] in models else scope), label])
 
 
 def expand_markers(graph: onnx.GraphProto, markers: Sequence[Marker], writer: NodeWriter) -> None:
@@ -43,7 +101,7 @@ def expand_markers(graph: onnx.GraphProto, markers: Sequence[Marker], writer: No
 
 
 def _readable(output: str, kind: str) -> str:
-    """`stack/layer_0/attention/kerasformer_marker_6:0` becomes `stack/layer_0/attention/attention_6`.
+    """`encoder/layer_0/attention/kerasformer_marker_6:0` becomes `encoder/layer_0/attention/attention_6`.
 
     Where there are several results, those after the first keep their number: `…/attention_6:1`.
     """
@@ -151,9 +209,7 @@ def prune(graph: onnx.GraphProto) -> None:
             needed.update(node.input)
             nodes.append(node)
     _set_nodes(graph, list(reversed(nodes)))
-    constants = [tensor for tensor in graph.initializer if tensor.name in needed]
-    del graph.initializer[:]
-    graph.initializer.extend(constants)
+    _set_constants(graph, [tensor for tensor in graph.initializer if tensor.name in needed])
 
 
 def declare(values: Mapping[str, TensorInfo]) -> list[onnx.ValueInfoProto]:
@@ -164,21 +220,17 @@ def declare(values: Mapping[str, TensorInfo]) -> list[onnx.ValueInfoProto]:
     ]
 
 
-def check(model: onnx.ModelProto, weights: Iterable[StoredWeight]) -> None:
-    """Runs ONNX's checker and refuses operators that are not ONNX's.
+def refuse_foreign(graph: onnx.GraphProto, version: int) -> None:
+    """Refuses operators that are neither ONNX's of this version nor markers.
 
-    Args:
-        model: Without its weights, which the checker sees as inputs, so that they need not be copied for it.
-        weights: Those.
     Raises:
-        ExportError: an operator of TensorFlow's is left over, or the checker finds a fault.
+        ExportError: an operator of TensorFlow's is left over.
     """
-    version = next(opset.version for opset in model.opset_import if not opset.domain)
     foreign = sorted(
         {
             f"{node.op_type} ({node.name})"
-            for node in model.graph.node
-            if not (node.domain == CONTRIB_DOMAIN or onnx.defs.has(node.op_type, version, node.domain))
+            for node in graph.node
+            if not (node.domain == MARKER_DOMAIN or onnx.defs.has(node.op_type, version, node.domain))
         }
     )
     if foreign:
@@ -186,6 +238,17 @@ def check(model: onnx.ModelProto, weights: Iterable[StoredWeight]) -> None:
             f"Every operation must have an operator in ONNX opset {version}. Received: {', '.join(foreign)}. "
             "Write the layer with other keras.ops"
         )
+
+
+def check(model: onnx.ModelProto, weights: Iterable[StoredWeight]) -> None:
+    """Runs ONNX's checker.
+
+    Args:
+        model: Without its weights, which the checker sees as inputs, so that they need not be copied for it.
+        weights: Those.
+    Raises:
+        ExportError: the checker finds a fault.
+    """
     complete = onnx.ModelProto()
     complete.CopyFrom(model)
     for weight in weights:
@@ -200,3 +263,9 @@ def _set_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
+
+
+def _set_constants(graph: onnx.GraphProto, tensors: Sequence[onnx.TensorProto]) -> None:
+    copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in tensors]
+    del graph.initializer[:]
+    graph.initializer.extend(copies)

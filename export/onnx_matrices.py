@@ -154,6 +154,9 @@ class Matrices:
             n = self.nodes
             axes, settings = n.axes(-1)
             largest = n.node("ReduceMax", [n.node("Abs", [x]), *axes], keepdims=1, **settings)
+            if self.plan.incremental:
+                # ONNX Runtime keeps the width of a tensor without rows, which an encoder's states are after one step.
+                largest = n.node("Slice", [largest, n.integers(0), n.integers(1), n.integers(-1)])
             largest = n.node("Max", [largest, n.number(_SMALLEST)])
             # Multiplied by 127 / largest: a division of every value takes a third longer.
             spread = n.node("Mul", [x, n.node("Div", [n.number(127.0), largest])])

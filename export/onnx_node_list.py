@@ -27,7 +27,7 @@ class NodeList:
     def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
         """Appends a node; its result is named after the scope unless a name is given."""
         name = output or f"{self.scope}/{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}/node", **settings))
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **settings))
         return name
 
     def axes(self, *axes: int) -> tuple[list[str], dict[str, Any]]:

@@ -25,6 +25,7 @@ from kerasformer.errors import ExportError, require
 from kerasformer.export import onnx_graph
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
+from kerasformer.export.names import by_path
 from kerasformer.export.onnx_files import ModelFile, Progress, write_models
 from kerasformer.export.onnx_fused import FusedWriter
 from kerasformer.export.onnx_markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
@@ -76,7 +77,7 @@ def write_onnx(
             given, or does not compute in float32.
     """
     opset = _known(opset)
-    named = _names(variables)
+    named = by_path(variables)
     writer = WRITERS[profile]
     graphs = {} if converted is None else converted
     for path, function in files.items():
@@ -109,15 +110,13 @@ class _Skeleton:
 
     Attributes:
         function: What was converted.
-        model: Its graph, with markers for primitives and placeholders for weights.
+        model: Its graph, with markers for primitives and placeholders `weight_0`, … for weights.
         markers: The primitives.
-        names: What tensors shall be called.
     """
 
     function: Function
     model: onnx.ModelProto
     markers: list[Marker]
-    names: dict[str, str]
 
 
 def _tied(markers: Sequence[Marker]) -> frozenset[str]:
@@ -128,15 +127,9 @@ def _tied(markers: Sequence[Marker]) -> frozenset[str]:
 
 def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> ModelFile:
     """The graph with nodes for the primitives and weights for the placeholders, checked."""
-    model, function = skeleton.model, skeleton.function
-    graph = model.graph
-    graph.name = function.name
-    # Outputs first: an input that is also an output keeps the input's name.
-    onnx_graph.rename(graph, skeleton.names)
-    del graph.input[:], graph.output[:], graph.value_info[:]
-    graph.input.extend(onnx_graph.declare(function.inputs))
-    graph.output.extend(onnx_graph.declare(function.outputs))
-    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in function.defaults.items())
+    model, graph = skeleton.model, skeleton.model.graph
+    defaults = skeleton.function.defaults
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in defaults.items())
     onnx_graph.simplify_reshapes(graph)
     onnx_graph.attach_weights(graph, {f"weight_{i}": name for i, name in enumerate(store.variables)}, store)
     nodes.merge(graph, skeleton.markers)
@@ -147,17 +140,6 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
     weights = {name: weight for name, weight in store.stored.items() if name in read}
     onnx_graph.check(model, weights.values())
     return ModelFile(model, weights)
-
-
-def _names(variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
-    """Variables by their path, made unique."""
-    named: dict[str, keras.Variable] = {}
-    for variable in variables:
-        name, count = variable.path, 1
-        while name in named:
-            name, count = f"{variable.path}_{count}", count + 1
-        named[name] = variable
-    return named
 
 
 def _convert(
@@ -181,9 +163,21 @@ def _convert(
             )
     except Exception as error:  # tf2onnx raises whatever its parts raise
         raise ExportError(f"tf2onnx cannot convert the function {function.name!r}: {error}") from error
+    _declare(model.graph, function, [tensor.name for tensor in concrete.outputs])
+    onnx_graph.refuse_foreign(model.graph, opset)
+    onnx_graph.canonize(model.graph, {variable.path.partition("/")[0] for variable in named.values()})
+    return _Skeleton(function, model, markers)
+
+
+def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str]) -> None:
+    """The function's own names, shapes and types; `results` are TensorFlow's names of the outputs."""
+    # Outputs first: an input that is also an output keeps the input's name.
     names = {f"input_{index}": name for index, name in enumerate(function.inputs)}
-    names |= {tensor.name: name for tensor, name in zip(concrete.outputs, function.outputs, strict=True)}
-    return _Skeleton(function, model, markers, names)
+    onnx_graph.rename(graph, names | dict(zip(results, function.outputs, strict=True)))
+    graph.name, graph.doc_string = function.name, ""
+    del graph.input[:], graph.output[:], graph.value_info[:]
+    graph.input.extend(onnx_graph.declare(function.inputs))
+    graph.output.extend(onnx_graph.declare(function.outputs))
 
 
 def _trace(

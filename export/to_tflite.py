@@ -21,6 +21,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.functions import Function
+from kerasformer.export.names import by_path
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.tflite_fusion import fuse
 from kerasformer.export.tflite_graph import Skeleton
@@ -133,15 +134,15 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
 def _weights(variables: Sequence[keras.Variable]) -> list[Weight]:
     """Two candidates for every matrix, one per layout; those that no function reads fall away in the skeleton."""
     weights = []
-    for index, variable in enumerate({id(v): v for v in variables}.values()):
+    for index, (name, variable) in enumerate(by_path(list({id(v): v for v in variables}.values())).items()):
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if "int" in dtype or dtype == "bool":
             continue  # states of random generators, which inference does not read
         if dtype != "float32":
             raise ExportError(f"TFLite export needs float32 variables. Received: {dtype} for {variable.path}")
-        weights.append(Weight(f"weight_{index}", variable.path, variable))
+        weights.append(Weight(f"weight_{index}", name, variable))
         if len(variable.shape) == 2:
-            weights.append(Weight(f"weight_{index}_transposed", variable.path, variable, transposed=True))
+            weights.append(Weight(f"weight_{index}_transposed", name, variable, transposed=True))
     return weights
 
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 from kerasformer.errors import ExportError
 from kerasformer.export import recipes
 from kerasformer.export.calibration import Calibration, Ranges
+from kerasformer.export.names import below_model
 from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import RECIPES, Recipe, recipe
 from kerasformer.layers.primitives import Primitives, lowering
@@ -79,7 +80,7 @@ def test_answers_are_those_of_the_stored_values(tmp_path, measured, quantize, pr
     assert len(tables) == 1, "look-up, projection and both files of an encoder-decoder share the table"
     try:
         for variable in model.trainable_variables:
-            value, kind = stored[variable.path], "embeddings" in variable.path
+            value, kind = stored[below_model(variable.path)], "embeddings" in variable.path
             storage = recipe(quantize).storage(variable.path, variable.shape, kind)
             assert error(value, before[variable.path]) <= STORED[storage]
             variable.assign(value)
@@ -106,7 +107,7 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 def values(graph: onnx.GraphProto, model) -> dict[str, np.ndarray]:
     """What a file holds of each variable, in the shape that it has in Keras."""
     tensors = {tensor.name: tensor for tensor in graph.initializer}
-    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    shapes = {below_model(variable.path): tuple(variable.shape) for variable in model.variables}
     found = {}
     for name, tensor in tensors.items():
         base, dot, form = name.rpartition(".")
@@ -175,7 +176,7 @@ def test_layers_of_a_recipe_are_stored_their_own_way(tmp_path):
     write(tmp_path, model, mixed)
     graph = load(tmp_path).graph
     names = {tensor.name for tensor in graph.initializer}
-    assert {kernels[0], f"{kernels[1]}.uint4_32"} <= names
+    assert {below_model(kernels[0]), f"{below_model(kernels[1])}.uint4_32"} <= names
     assert not any("layer_1" in name and "int8" in name for name in names)
     (name, feeds), *_ = feeds_of(model)
     got, (want,) = run(tmp_path / "onnx" / f"{name}.onnx", feeds), expected(model, feeds).values()
@@ -188,9 +189,9 @@ def test_four_bit_tables(tmp_path):
     write(tmp_path, model, small)
     (name, feeds), *_ = feeds_of(model)
     stored = values(load(tmp_path).graph, model)
-    assert all(stored[v.path].shape == tuple(v.shape) for v in model.trainable_variables)
+    assert all(stored[below_model(v.path)].shape == tuple(v.shape) for v in model.trainable_variables)
     for variable in model.trainable_variables:
-        variable.assign(stored[variable.path])
+        variable.assign(stored[below_model(variable.path)])
     got, (want,) = run(tmp_path / "onnx" / f"{name}.onnx", feeds), expected(model, feeds).values()
     real = feeds["attention_mask"] == 1
     assert error(got["logits"][real], want[real]) < ANSWERS["dynamic"]

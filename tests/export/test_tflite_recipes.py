@@ -16,6 +16,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export import to_tflite
 from kerasformer.export.calibration import Calibration, Ranges
 from kerasformer.export.functions import Function
+from kerasformer.export.names import by_path
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.to_tflite import write_tflite
 from kerasformer.layers import primitives
@@ -138,24 +139,24 @@ def test_what_is_stored_and_what_is_computed_with_it(
     case, (model, functions), path = CASES[name], traced, tmp_path / "model.tflite"
     write_tflite(functions, model.variables, case.recipe, path, calibration(functions))
     stored = tflite_bundles.stored_matrices(path)
-    original = {v.path: np.asarray(v.value) for v in model.variables if v.dtype == "float32"}
+    variables = {name: v for name, v in by_path(model.variables).items() if v.dtype == "float32"}
+    original = {name: np.asarray(v.value) for name, v in variables.items()}
     # Biases of static products are integers, which the comparison below sees.
-    read = {path for path, value in original.items() if value.ndim == 2 or case.recipe.activations != "static"}
-    assert read <= set(stored) <= set(original) | {f"{path}/int32" for path in original}
+    read = {name for name, value in original.items() if value.ndim == 2 or case.recipe.activations != "static"}
+    assert read <= set(stored) <= set(original) | {f"{name}/int32" for name in original}
     assert {kind for kind, _ in stored.values()} == {*case.storages, "float32"}
     try:
-        for variable in model.variables:
-            if variable.path in stored:
-                kind, value = stored[variable.path]
+        for weight, variable in variables.items():
+            if weight in stored:
+                kind, value = stored[weight]
                 value = value.T if variable.path.endswith("kernel") else value
-                lost = np.sqrt(np.mean((value - original[variable.path]) ** 2) / np.mean(original[variable.path] ** 2))
-                assert lost <= (0 if kind == "float32" else case.stored), variable.path
+                lost = np.sqrt(np.mean((value - original[weight]) ** 2) / np.mean(original[weight] ** 2))
+                assert lost <= (0 if kind == "float32" else case.stored), weight
                 variable.assign(value)
         compare(functions, path, case.computed)
     finally:
-        for variable in model.variables:
-            if variable.path in original:
-                variable.assign(original[variable.path])
+        for weight, variable in variables.items():
+            variable.assign(original[weight])
 
 
 def compare(functions: list[Function], path: Path, tolerance: float) -> None:

@@ -16,6 +16,7 @@ from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export import onnx_files, recipes
 from kerasformer.export.functions import Function
+from kerasformer.export.names import by_path
 from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import recipe
 from kerasformer.export.to_onnx import write_onnx
@@ -90,7 +91,7 @@ def stored(graph) -> dict[str, onnx.TensorProto]:
 
 def test_each_weight_is_stored_once_under_its_path(written):
     model, folder = written
-    paths = {variable.path: variable for variable in model.trainable_variables}
+    paths = by_path(model.trainable_variables)
     for function in onnx_functions(model):
         tensors = stored(load(folder / "none", function.name).graph)
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in tensors.items() if name in paths}

@@ -14,6 +14,7 @@ from kerasformer.bundle import Manifest, TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export import to_tflite
 from kerasformer.export.functions import Function
+from kerasformer.export.names import by_path
 from kerasformer.export.recipes import RECIPES
 from kerasformer.export.tflite_graph import schema
 from kerasformer.export.to_tflite import write_tflite
@@ -124,12 +125,13 @@ def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
 ) -> None:
     path, quantize = written
     graph = graph_of(path)
+    weights = {name for name, v in by_path(decoder.variables).items() if v.dtype == "float32"}
     places: dict[str, set[int]] = {}
     for subgraph in graph.subgraphs:
         for tensor in subgraph.tensors:
-            if tensor.name.decode() in {v.path for v in decoder.variables}:
+            if tensor.name.decode() in weights:
                 places.setdefault(tensor.name.decode(), set()).add(tensor.buffer)
-    assert set(places) == {v.path for v in decoder.variables if v.dtype == "float32"}
+    assert set(places) == weights
     assert all(len(buffers) == 1 for buffers in places.values())
     assert len(set().union(*places.values())) == len(places)
     expected = 0
@@ -143,7 +145,7 @@ def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
 def test_stored_values_are_the_variables(written: tuple[Path, str], decoder: TinyDecoder) -> None:
     path, quantize = written
     graph = graph_of(path)
-    values = {v.path: np.asarray(v.value) for v in decoder.variables}
+    values = {name: np.asarray(v.value) for name, v in by_path(decoder.variables).items()}
     seen = set()
     for tensor in graph.subgraphs[0].tensors:
         name = tensor.name.decode()
@@ -172,7 +174,7 @@ def test_what_a_signature_does_not_read_is_absent_from_it(written: tuple[Path, s
         }
         for signature in graph.signatureDefs
     }
-    final_norm = {v.path for v in decoder.variables if "final_norm" in v.path}
+    final_norm = {name for name, v in by_path(decoder.variables).items() if "final_norm" in v.path}
     assert len(final_norm) == 2
     assert final_norm <= names["decode"]
     assert not final_norm & names["prefill_4"]
