@@ -58,6 +58,7 @@ class KerasState:
         room: Positions before `index` that no row uses, since prompts are padded to a bucket.
         starts: `(B,)` int32: index of each row's first real token.
         memory: Mask `(B, M)` and cross caches of an encoder-decoder.
+        steps: How many tokens came from `step`.
     """
 
     caches: list[tuple[Tensor, Tensor]]
@@ -65,6 +66,7 @@ class KerasState:
     room: int
     starts: np.ndarray
     memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
+    steps: int = 0
 
 
 class KerasStep:
@@ -76,7 +78,8 @@ class KerasStep:
         jit_compile: Compiles each step with XLA (TensorFlow, JAX); worth its seconds for all but tiny models.
     """
 
-    step_lengths: tuple[int, ...] = (1,)
+    # Any number could be compiled, but each takes seconds to.
+    step_lengths: tuple[int, ...] = (1, 4, 8)
 
     def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
         limit = model.max_length if not model.is_encoder_decoder else None
@@ -112,6 +115,11 @@ class KerasStep:
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Logits of some more tokens; see `Step.step`."""
+        if tokens.ndim != 2 or len(tokens) != len(state.starts) or tokens.shape[1] not in self.step_lengths:
+            raise InputError(
+                f"A step reads tokens of {len(state.starts)} rows, as many of each as step_lengths says: "
+                f"{self.step_lengths}. Received: shape {tokens.shape}"
+            )
         count = tokens.shape[1]
         if state.index - state.room + count > self.capacity:
             raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
@@ -121,7 +129,7 @@ class KerasStep:
         else:
             logits, caches = self._functions["decode"](*arguments, state.caches, *state.memory)
         numbers = ops.convert_to_numpy(logits).astype("float32")
-        return numbers, replace(state, caches=caches, index=state.index + count)
+        return numbers, replace(state, caches=caches, index=state.index + count, steps=state.steps + count)
 
     def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
         """The state of these rows; see `Step.reorder`."""
@@ -135,9 +143,9 @@ class KerasStep:
 
     def rewind(self, state: KerasState, count: int) -> KerasState:
         """The state before the last `count` tokens: what lies behind the index is overwritten before it is seen."""
-        if count > state.index:
-            raise InputError(f"Cannot go back {count} tokens. Received a state of {state.index}")
-        return replace(state, index=state.index - count)
+        if not 0 <= count <= state.steps:
+            raise InputError(f"Between 0 and {state.steps} tokens can be taken back. Received: {count}")
+        return replace(state, index=state.index - count, steps=state.steps - count)
 
     def fork(self, state: KerasState) -> KerasState:
         """The state itself: its tensors are never changed in place."""

@@ -69,7 +69,7 @@ def test_the_tokens_of_transformers(loaded, row, settings):
 def test_with_the_cache_as_without(loaded, row):
     it = loaded(row)
     ids, mask = prompts(it)
-    text = np.random.default_rng(1).integers(3, 97, (3, 6)).astype("int32")
+    text = np.random.default_rng(1).integers(3, 97, (3, 7)).astype("int32")
     step = KerasStep(it.model, capacity=48, jit_compile=False)
     state = step.start(ids, mask)
     if it.model.is_encoder_decoder:
@@ -80,18 +80,18 @@ def test_with_the_cache_as_without(loaded, row):
         positions = np.maximum(np.cumsum(real, axis=1) - 1, 0)
         inputs = {"input_ids": np.concatenate([ids, text], axis=1), "attention_mask": real, "position_ids": positions}
         whole = run(it, inputs)["logits"][:, ids.shape[1] - 1 : -1]
-        following = np.concatenate([ids[:, -1:], text], axis=1)[:, :6]
+        following = np.concatenate([ids[:, -1:], text], axis=1)[:, :7]
     got = []
-    for first, last in ((0, 1), (1, 2), (2, 5), (5, 6)):  # one token at a time, and three at once
+    for first, last in ((0, 1), (1, 2), (2, 6), (6, 7)):  # one token at a time, and four at once
         logits, state = step.step(following[:, first:last], state)
         got.append(logits)
     assert_close({}, np.concatenate(got, axis=1), whole, "logits")
-    again, _ = step.step(following[:, 3:6], step.rewind(state, 3))
-    assert_close({}, again, whole[:, 3:6], "after rewind")
+    again, _ = step.step(following[:, 3:7], step.rewind(state, 4))
+    assert_close({}, again, whole[:, 3:7], "after rewind")
     rows_now = np.array([2, 0, 0])
     moved = step.reorder(step.rewind(step.fork(state), 1), rows_now)
-    logits, _ = step.step(following[rows_now, 5:6], moved)
-    assert_close({}, logits, whole[rows_now, 5:6], "after reorder")
+    logits, _ = step.step(following[rows_now, 6:7], moved)
+    assert_close({}, logits, whole[rows_now, 6:7], "after reorder")
 
 
 def test_a_full_cache_is_an_error(loaded):
