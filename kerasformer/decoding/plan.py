@@ -12,7 +12,7 @@ import numpy as np
 from kerasformer.decoding.alignment import left_padded
 from kerasformer.decoding.config import DEFAULT_NEW_TOKENS, GenerationConfig
 from kerasformer.decoding.controls import Controls
-from kerasformer.decoding.guidance import Guided
+from kerasformer.decoding.guidance import Guided, side_by_side
 from kerasformer.decoding.history import History
 from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule, rules_of
@@ -28,7 +28,7 @@ class Plan:
     Attributes:
         step: The engine, guided if that is wanted.
         inputs: `(B, P)` int32 for `Step.start`.
-        mask: `(B, P)` int32.
+        mask: `(B, P)` int32, 1 for the prompt; guided, -1 for the negative prompt that stands beside it.
         history: One row per prompt, before the first new token.
         config: The settings with `max_new_tokens` and `min_new_tokens` in effect.
         controls: What steers the run beside them.
@@ -118,7 +118,10 @@ def plan(
         inputs, mask = left_padded(inputs, mask, fill)
         begin, starts = inputs, mask.shape[1] - mask.sum(axis=1)
     if config.guidance_scale != 1:
-        step = Guided(step, config.guidance_scale, *_negative(step, prompts, controls), begin.shape[1])
+        negative_ids, negative_mask = _negative(step, prompts, controls)
+        longest = int(negative_mask.sum(axis=1).max())
+        step = Guided(step, config.guidance_scale, begin.shape[1], longest)
+        inputs, mask = side_by_side(inputs, mask, negative_ids, negative_mask)
     history = History(begin, starts, begin.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
     most, least, last = _lengths(step, begin.shape[1], config)

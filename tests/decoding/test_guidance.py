@@ -1,0 +1,186 @@
+"""Classifier-free guidance: as in `transformers` where that is right, and by its formula everywhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import Controls, GenerationConfig, generate
+from kerasformer.decoding.guidance import Guided, side_by_side
+from kerasformer.decoding.samplers import log_softmax
+from kerasformer.errors import CapacityError, InputError
+from tests.decoding.engines import Recomputing, Rows, Toy
+from tests.decoding.models import PAD, gpt2, t5, torch
+
+VOCAB = 61
+PROMPT = np.array([[5, 17, 40, 9, 23]])
+
+
+@pytest.fixture(scope="module")
+def engines() -> dict[str, Recomputing]:
+    return {"gpt2": gpt2(VOCAB, 0), "t5": t5(VOCAB, 0)}
+
+
+# Beams of transformers do not move the cache of the negative prompt, and ragged negative prompts have wrong positions
+# there: one prompt and greedy search are what can be compared.
+@pytest.mark.parametrize("negative", [None, [30], [8, 2, 50, 7, 44], [12, 3, 4, 33, 9, 41, 6, 55]], ids=str)
+@pytest.mark.parametrize("scale", [0.4, 1.5, 3.0])
+def test_the_tokens_and_scores_of_transformers(engines, scale, negative) -> None:
+    negative_ids = None if negative is None else np.array([negative])
+    theirs = engines["gpt2"].model.generate(
+        torch.tensor(PROMPT), attention_mask=torch.ones(1, 5, dtype=torch.long), do_sample=False, max_new_tokens=12,
+        guidance_scale=scale, negative_prompt_ids=None if negative is None else torch.tensor(negative_ids),
+        pad_token_id=PAD, return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    config = GenerationConfig(guidance_scale=scale, max_new_tokens=12)
+    ours = generate(engines["gpt2"], PROMPT, None, config, Controls(negative_ids=negative_ids, output_scores=True))
+    assert ours.sequences[0].tolist() == theirs.sequences[0, 5:].tolist()
+    np.testing.assert_allclose(ours.scores[0], torch.cat(theirs.scores).float().numpy(), atol=1e-4)
+    free = generate(engines["gpt2"], PROMPT, None, config.replace(guidance_scale=1.0))
+    assert ours.sequences[0].tolist() != free.sequences[0].tolist()
+
+
+def by_hand(engine: Recomputing, prompt: list[int], negative: list[int], scale: float, count: int) -> list[int]:
+    """Two runs of the engine side by side, and the formula."""
+    rows = [np.array([ids], np.int32) for ids in (prompt, negative)]
+    states = [engine.start(row, np.ones_like(row)) for row in rows]
+    tokens = [np.array([[PAD]], np.int32)] * 2 if engine.is_encoder_decoder else [row[:, -1:] for row in rows]
+    said: list[int] = []
+    for _ in range(count):
+        logs = []
+        for side in (0, 1):
+            logits, states[side] = engine.step(tokens[side], states[side])
+            logs.append(log_softmax(logits[0, -1]))
+        said.append(int((logs[1] + np.float32(scale) * (logs[0] - logs[1])).argmax()))
+        tokens = [np.array([said[-1:]], np.int32)] * 2
+    return said
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "t5"])
+def test_each_row_of_a_ragged_batch_has_its_own_negative_prompt(engines, kind) -> None:
+    prompts = [[5, 17, 40, 9, 23], [11, 3], [44, 45, 46]]
+    negatives = [[30], [8, 2, 50, 7, 44, 10, 12], [7, 7]]
+    (ids, mask), (other, other_mask) = map(padded, (prompts, negatives))
+    config = GenerationConfig(guidance_scale=2.0, max_new_tokens=8, decoder_start_token_id=PAD)
+    expected = [by_hand(engines[kind], *row, 2.0, 8) for row in zip(prompts, negatives, strict=True)]
+    output = generate(engines[kind], ids, mask, config, Controls(negative_ids=other, negative_mask=other_mask))
+    assert [row.tolist() for row in output.sequences] == expected
+    output = generate(engines[kind], ids, mask, config, Controls(negative_ids=np.array([[7, 7]])))
+    assert output.sequences[2].tolist() == expected[2]
+    assert output.sequences[0].tolist() == by_hand(engines[kind], prompts[0], [7, 7], 2.0, 8)
+
+
+def padded(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    mask = (np.arange(max(map(len, rows))) < np.array(list(map(len, rows)))[:, None]).astype(np.int32)
+    ids = np.zeros_like(mask)
+    ids[mask == 1] = [token for row in rows for token in row]
+    return ids, mask
+
+
+class Several(Toy):
+    """A toy that reads several tokens at once, and whose logits depend on all that a row holds."""
+
+    step_lengths = (1, 2, 4)
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        places = np.random.default_rng(7).normal(size=(64, self.vocab_size)).astype(np.float32)
+        pairs = self.of
+        self.of = lambda row: pairs(row) + places[int(row @ np.arange(1, len(row) + 1)) % 64]
+
+    def step(self, tokens: np.ndarray, state: Rows) -> tuple[np.ndarray, Rows]:
+        parts = []
+        for column in tokens.T:
+            logits, state = super().step(column[:, None], state)
+            parts.append(logits)
+        return np.concatenate(parts, axis=1), state
+
+
+NEGATIVE = [3, 8, 1]
+
+
+class Alike(Toy):
+    """The toy whose logits are already what guidance makes of those of `Several`, after prompts of `length` tokens."""
+
+    def __init__(self, length: int, scale: float) -> None:
+        of = Several().of
+
+        def guided(row: np.ndarray) -> np.ndarray:
+            wanted, unwanted = (log_softmax(of(each)) for each in (row, np.append(NEGATIVE, row[length:])))
+            return unwanted + np.float32(scale) * (wanted - unwanted)
+
+        super().__init__(of=guided)
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "ends": {"eos_token_id": [4, 9]},
+    "beams": {"num_beams": 3, "num_return_sequences": 2, "eos_token_id": [4]},
+    "sampling": {"do_sample": True, "seed": 3, "num_return_sequences": 3, "temperature": 1.4, "top_k": 6},
+    "sampling beams": {"do_sample": True, "num_beams": 3, "seed": 3},
+    "rules": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3},
+    "prompt lookup": {"prompt_lookup_num_tokens": 3},
+    "prompt lookup, sampling": {"prompt_lookup_num_tokens": 3, "do_sample": True, "seed": 3},
+}
+
+
+@pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS.keys())
+def test_every_method_works_on_guided_logits(settings) -> None:
+    ids = np.array([[1, 2, 1, 2], [5, 6, 7, 5]])
+    config = GenerationConfig(max_new_tokens=10, guidance_scale=1.7, **settings)
+    received = generate(Several(), ids, None, config, Controls(negative_ids=np.array([NEGATIVE])))
+    plain = config.replace(guidance_scale=1.0, prompt_lookup_num_tokens=0)
+    expected = generate(Alike(4, 1.7), ids, None, plain)
+    assert [row.tolist() for row in received.sequences] == [row.tolist() for row in expected.sequences]
+    assert received.finish_reasons == expected.finish_reasons
+    assert len({tuple(row.tolist()) for row in received.sequences}) > 1
+
+
+def test_a_guided_engine_keeps_the_protocol() -> None:
+    ids, negative = np.array([[1, 2, 6], [5, 6, 7]], np.int32), np.array([[3, 8], [4, 9]], np.int32)
+    inputs = side_by_side(ids, np.ones_like(ids), negative, np.ones_like(negative))
+    following = np.array([[6, 4, 2, 8], [7, 1, 1, 3]], np.int32)
+
+    def start() -> tuple[Guided, Any]:
+        engine = Guided(Several(), 2.0, 3, 2)
+        return engine, engine.start(*inputs)
+
+    engine, state = start()
+    whole, _ = engine.step(following, state)
+    assert whole.shape == (2, 4, 12)
+    engine, state = start()
+    state = engine.rewind(engine.step(following[:, :2], state)[1], 2)  # the last token of the negative prompt again
+    first, state = engine.step(following[:, :1], engine.fork(state))
+    rest, _ = engine.step(following[[1, 0, 1], 1:], engine.reorder(state, np.array([1, 0, 1])))
+    np.testing.assert_array_equal(first, whole[:, :1])
+    np.testing.assert_array_equal(rest, whole[[1, 0, 1], 1:])
+
+
+def test_a_long_negative_prompt_takes_room() -> None:
+    config = GenerationConfig(max_new_tokens=9, guidance_scale=2.0)
+    ids, negative = np.array([[1, 2]]), np.arange(1, 11)[None]
+    fits = generate(Several(capacity=19), ids, None, config, Controls(negative_ids=negative))
+    assert (len(fits.sequences[0]), fits.finish_reasons) == (9, ["length"])
+    with pytest.warns(UserWarning, match="full"):
+        cut = generate(Several(capacity=16), ids, None, config, Controls(negative_ids=negative))
+    assert cut.finish_reasons == ["capacity"]
+    assert cut.sequences[0].tolist() == fits.sequences[0][:6].tolist()
+    with pytest.raises(CapacityError, match="negative prompt leaves no place.*at most 9 tokens. Received: 10"):
+        generate(Several(capacity=10), ids, None, config, Controls(negative_ids=negative))
+
+
+@pytest.mark.parametrize(
+    ("negative", "message"),
+    [
+        (np.ones((3, 2), int), "1 or 2. Received: 3"),
+        (np.array([5, 6]), r"\(batch, length\)"),
+        (np.array([[5, 99]]), "from 0 to 11. Received: 5 to 99"),
+    ],
+)
+def test_negative_prompts_that_cannot_be(negative, message) -> None:
+    with pytest.raises(InputError, match=message):
+        generate(
+            Toy(), np.array([[1], [2]]), None, GenerationConfig(guidance_scale=2.0), Controls(negative_ids=negative)
+        )
