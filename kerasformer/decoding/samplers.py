@@ -142,9 +142,10 @@ def _least(config: GenerationConfig) -> int:
     return 1 if config.num_beams == 1 else max(2, len(config.eos_token_id) + 1)
 
 
-def _likely(candidates: Candidates, kept: np.ndarray, config: GenerationConfig) -> Candidates:
-    """Those of `kept` `(K,)`, and the best ones that no cut may take."""
-    kept[best_few(candidates.logits, _least(config))] = True
+def _keep(candidates: Candidates, kept: np.ndarray, ranks: np.ndarray, config: GenerationConfig) -> Candidates:
+    """Those of `kept` `(K,)`; where these are fewer than no cut may take, the ones highest in `ranks` `(K,)`."""
+    if np.count_nonzero(kept) < _least(config):
+        kept[best_few(ranks, _least(config))] = True
     return candidates.keep(kept)
 
 
@@ -195,7 +196,7 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     equal = np.flatnonzero(keys == border)
     wanted = np.ceil((mass - powers[kept].sum(dtype=np.float64)) / powers[equal[0]])
     kept[equal[-max(int(wanted), 1) :]] = True
-    return _likely(candidates, kept, config)
+    return _keep(candidates, kept, candidates.logits, config)
 
 
 @cut(when=lambda config: config.min_p is not None)
@@ -203,7 +204,7 @@ def min_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """Tokens with at least `min_p` times the best token's probability. Source: Nguyen et al. 2024, arXiv:2407.01082."""
     least = np.log(config.min_p) if config.min_p else -np.inf
     kept = candidates.logits - candidates.logits.max() >= np.float32(least)
-    return _likely(candidates, kept, config)
+    return _keep(candidates, kept, candidates.logits, config)
 
 
 @cut(when=lambda config: config.typical_p < 1)
@@ -217,15 +218,14 @@ def typical_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     entropy = (probabilities * np.where(np.isposinf(surprise), 0, surprise)).sum()
     distance = np.abs(surprise - entropy)
     border = weighted_quantile(distance, probabilities, config.typical_p)
-    kept = distance <= border
-    kept[best_few(-distance, _least(config))] = True
-    return candidates.keep(kept)
+    return _keep(candidates, distance <= border, -distance, config)
 
 
 @cut(when=lambda config: 0 < config.epsilon_cutoff < 1)
 def epsilon_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """Tokens with probability of at least epsilon. Source: Hewitt et al. 2022, arXiv:2210.15191."""
-    return _likely(candidates, softmax(candidates.logits) >= np.float32(config.epsilon_cutoff), config)
+    kept = softmax(candidates.logits) >= np.float32(config.epsilon_cutoff)
+    return _keep(candidates, kept, candidates.logits, config)
 
 
 @cut(when=lambda config: 0 < config.eta_cutoff < 1)
@@ -235,7 +235,7 @@ def eta_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
     probabilities = np.exp(logs)
     entropy = -(probabilities * np.where(np.isneginf(logs), 0, logs)).sum()
     threshold = min(config.eta_cutoff, np.sqrt(config.eta_cutoff) * np.exp(-entropy))
-    return _likely(candidates, probabilities >= np.float32(threshold), config)
+    return _keep(candidates, probabilities >= np.float32(threshold), candidates.logits, config)
 
 
 @cut(when=lambda config: config.renormalize_logits)

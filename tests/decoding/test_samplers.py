@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,11 @@ CUTS: dict[str, tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
     "top_p": ({"top_p": 0.8}, [("TopP", {"top_p": 0.8})]),
     "top_p of nothing": ({"top_p": 0.0, "do_sample": True}, [("TopP", {"top_p": 0.0})]),
     "top_p of nearly all": ({"top_p": 0.9999}, [("TopP", {"top_p": 0.9999})]),
+    "top_p of half": ({"top_p": 0.5}, [("TopP", {"top_p": 0.5})]),
     "min_p": ({"min_p": 0.1}, [("MinP", {"min_p": 0.1})]),
+    "min_p of nothing": ({"min_p": 0.0}, [("MinP", {"min_p": 0.0})]),
+    "top_h": ({"top_h": 0.4}, [("TopH", {"top_h": 0.4})]),
+    "renormalize_logits": ({"renormalize_logits": True, "top_k": 9}, [("TopK", {"top_k": 9}), ("", {})]),
     "typical_p": ({"typical_p": 0.7}, [("Typical", {"mass": 0.7})]),
     "epsilon_cutoff": ({"epsilon_cutoff": 0.01}, [("Epsilon", {"epsilon": 0.01})]),
     "eta_cutoff": ({"eta_cutoff": 0.02}, [("Eta", {"epsilon": 0.02})]),
@@ -28,30 +35,72 @@ CUTS: dict[str, tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
         [("Temperature", {"temperature": 1.4}), ("TopK", {"top_k": 20}), ("TopP", {"top_p": 0.9})],
     ),
     "all": (
-        {"temperature": 1.5, "top_k": 200, "top_p": 0.95, "min_p": 0.001, "typical_p": 0.9, "epsilon_cutoff": 0.002,
-         "eta_cutoff": 0.003},
-        [("Temperature", {"temperature": 1.5}), ("TopK", {"top_k": 200}), ("TopP", {"top_p": 0.95}),
-         ("MinP", {"min_p": 0.001}), ("Typical", {"mass": 0.9}), ("Epsilon", {"epsilon": 0.002}),
-         ("Eta", {"epsilon": 0.003})],
+        {"temperature": 1.5, "top_h": 0.95, "top_k": 200, "top_p": 0.95, "min_p": 0.001, "typical_p": 0.9,
+         "epsilon_cutoff": 0.002, "eta_cutoff": 0.003},
+        [("Temperature", {"temperature": 1.5}), ("TopH", {"top_h": 0.95}), ("TopK", {"top_k": 200}),
+         ("TopP", {"top_p": 0.95}), ("MinP", {"min_p": 0.001}), ("Typical", {"mass": 0.9}),
+         ("Epsilon", {"epsilon": 0.002}), ("Eta", {"epsilon": 0.003})],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CUTS)
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("spread", [0.5, 3.0])
-def test_the_filtered_distribution_is_that_of_transformers(name: str, beams: int, spread: float) -> None:
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+VOCAB = 50_257
+
+
+def _peaked(random: np.random.Generator) -> np.ndarray:
+    """Like a language model's: few likely tokens far above a broad rest, from sure rows to open ones."""
+    logits = random.normal(-8, 2, size=(4, VOCAB)).astype(np.float32)
+    for row, likely in zip(logits, (1, 20, 300, 3000), strict=True):
+        row[random.choice(VOCAB, likely, replace=False)] += 12 - np.log(np.arange(1, likely + 1))
+    return logits
+
+
+def _forbidden(random: np.random.Generator) -> np.ndarray:
+    """After rules: of most rows the greater part is forbidden, of the last all but one token."""
+    logits = random.normal(size=(4, 700)).astype(np.float32)
+    for row, count in zip(logits, (1, 300, 600, 699), strict=True):
+        row[random.choice(700, count, replace=False)] = -np.inf
+    return logits
+
+
+LOGITS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "flat": lambda random: random.normal(scale=0.5, size=(4, 700)).astype(np.float32),
+    "steep": lambda random: random.normal(scale=3, size=(4, 700)).astype(np.float32),
+    "equal ones": lambda random: random.normal(scale=3, size=(4, 700)).round().astype(np.float32),
+    "forbidden": _forbidden,
+    "one token": lambda random: random.normal(size=(4, 1)).astype(np.float32),
+    "like GPT-2's": _peaked,
+}
+
+
+def _theirs(kind: str, parameters: dict[str, Any], beams: int) -> Any:
+    import transformers
+
+    if not kind:
+        return transformers.LogitNormalization()
+    extra = {} if kind in ("Temperature", "TopH") or beams == 1 else {"min_tokens_to_keep": 3}
+    return getattr(transformers.generation.logits_process, f"{kind}LogitsWarper")(**parameters, **extra)
+
+
+# Of tokens that no cut may take from beams, all that equal the last one stay; there, only as many as must.
+@pytest.mark.parametrize(
+    ("name", "beams", "kind"),
+    [case for case in itertools.product(CUTS, (1, 3), LOGITS) if case != ("top_p of nothing", 3, "equal ones")],
+)
+def test_the_filtered_distribution_is_that_of_transformers(name: str, kind: str, beams: int) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
     arguments, theirs = CUTS[name]
-    logits = np.random.default_rng(5).normal(scale=spread, size=(4, 700)).astype(np.float32)
+    logits = LOGITS[kind](np.random.default_rng(5))
     config = GenerationConfig(**arguments, num_beams=beams, eos_token_id=(1, 2))
     expected = torch.tensor(logits)
-    for kind, parameters in theirs:
-        extra = {} if kind == "Temperature" or beams == 1 else {"min_tokens_to_keep": 3}
-        expected = getattr(transformers, f"{kind}LogitsWarper")(**parameters, **extra)(None, expected)
-    expected = expected.softmax(dim=-1).numpy()
-    np.testing.assert_allclose(softmax(sampling_of(config).filtered(logits)), expected, atol=1e-6)
-    assert (expected > 0).sum() < expected.size or name in ("temperature", "top_k of all", "top_p of nearly all")
+    for each, parameters in theirs:
+        expected = _theirs(each, parameters, beams)(None, expected)
+    expected = expected.double().softmax(dim=-1).numpy()
+    ours = softmax(sampling_of(config).filtered(logits).astype(np.float64))
+    if kind == "equal ones":  # it is left open there which of them stay
+        ours, expected = np.sort(ours), np.sort(expected)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
 def test_top_p_looks_beyond_its_first_partition() -> None:
@@ -72,16 +121,27 @@ def test_top_1_is_greedy() -> None:
     assert drawn.tolist() == Greedy()(logits, np.zeros(50)).tolist()
 
 
-def test_frequencies_follow_the_distribution() -> None:
-    logits = np.log(np.array([[0.5, 0.25, 0.15, 0.07, 0.03]], np.float32))
-    config = GenerationConfig(top_k=4, temperature=0.8)
-    expected = softmax(sampling_of(config).filtered(logits))[0]
-    count = 20_000
+@pytest.mark.parametrize("name", CUTS)
+def test_frequencies_follow_the_distribution(name: str) -> None:
+    config = GenerationConfig(**{"do_sample": True, **CUTS[name][0]})
+    logits = np.random.default_rng(3).normal(scale=2, size=(1, 600)).astype(np.float32)
+    expected = softmax(sampling_of(config).filtered(logits))[0].astype(np.float64)
+    count = 4000
     drawn = sampler_of(config)(np.repeat(logits, count, axis=0), np.random.default_rng(1).random(count))
-    seen = np.bincount(drawn, minlength=5)
-    assert seen[4] == 0
-    chi_square = ((seen[:4] - count * expected[:4]) ** 2 / (count * expected[:4])).sum()
-    assert chi_square < 11.34  # 1 % of a chi-square distribution with 3 degrees of freedom
+    seen = np.bincount(drawn, minlength=600)
+    assert not seen[expected == 0].any()
+    often = expected * count >= 5  # the others together are one class, for chi-square wants some of each
+    classes = [np.append(each[often], each[~often].sum()) for each in (seen, expected * count / expected.sum())]
+    observed, wanted = (each[classes[1] > 0] for each in classes)
+    assert chi_square_tail(((observed - wanted) ** 2 / wanted).sum(), len(wanted) - 1) > 0.001
+
+
+def chi_square_tail(value: float, degrees: int) -> float:
+    """The probability of at least `value`; Wilson and Hilferty 1931."""
+    if degrees == 0:
+        return 1.0
+    spread = 2 / (9 * degrees)
+    return math.erfc(((value / degrees) ** (1 / 3) - 1 + spread) / math.sqrt(2 * spread)) / 2
 
 
 def test_a_draw_is_the_inverse_of_the_cumulative_distribution() -> None:

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding.selection import best_few, draw, weighted_quantile
+
+RANDOM = np.random.default_rng(7)
+VALUES = {
+    "one": np.zeros(1, np.float32),
+    "few": RANDOM.normal(size=9).astype(np.float32),
+    "many": RANDOM.normal(size=20_011).astype(np.float32),
+    "equal": RANDOM.integers(0, 40, 20_011).astype(np.float32),
+    "all equal": np.zeros(5000, np.float32),
+    "falling": -np.arange(5000, dtype=np.float32),
+    "mostly forbidden": np.where(np.arange(5000) % 1000, -np.inf, 1).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 50, 300, 4096])
+@pytest.mark.parametrize("name", VALUES)
+def test_best_few(name: str, count: int) -> None:
+    values = VALUES[name]
+    least = np.sort(values)[::-1][min(count, len(values)) - 1]
+    assert best_few(values, count).tolist() == np.flatnonzero(values >= least).tolist()
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-9, 0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("scale", [1e-4, 1, 20])
+def test_weighted_quantile(name: str, share: float, scale: float) -> None:
+    keys = (VALUES[name].max() - VALUES[name]) * np.float32(scale)
+    weights = np.exp(-keys)
+    mass = share * weights.sum(dtype=np.float64)
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(weights[order].cumsum(dtype=np.float64), mass * (1 - 1e-12))
+    assert weighted_quantile(keys, weights, mass) == keys[order[place]]
+
+
+def test_a_draw_inverts_the_cumulative_distribution() -> None:
+    weights = VALUES["many"].clip(0) * (np.arange(20_011) % 700 > 300)
+    cumulative = weights.cumsum(dtype=np.float64)
+    for uniform in np.linspace(0, 1, 500, endpoint=False):
+        place = draw(weights, uniform)
+        assert weights[place] > 0
+        target = uniform * cumulative[-1]
+        assert cumulative[place] - weights[place] - 1e-3 <= target <= cumulative[place] + 1e-3
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-53])
+def test_what_weighs_nothing_is_never_drawn(uniform: float) -> None:
+    for weights in ([0, 3, 0], [0] * 300 + [1e-30] + [0] * 300, [0, 1] * 600 + [0] * 300, [0.1] * 7 + [0] * 500):
+        assert np.array(weights, np.float32)[draw(np.array(weights, np.float32), uniform)] > 0
