@@ -1,0 +1,154 @@
+"""When a row ends: stop strings as in `transformers`, functions, end tokens, time and cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
+
+from kerasformer.decoding import Controls, GenerationConfig, generate, stream
+from kerasformer.decoding.stopping import says
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
+from tests.decoding.engines import Toy
+
+FOREIGN = " Größe: 25 €, ja? 日本語の文です。日本の🙂🙃! Ça va, naïve café."
+
+
+def byte_fallback() -> Tokenizer:
+    """As Llama has it: pieces that begin with their space, and bytes for what the vocabulary lacks."""
+    spelled = sorted(set("".join(tiny_text.CORPUS).replace(" ", "▁")))
+    merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("a", "n"), ("an", "d"), ("e", "r"), ("o", "n"), ("▁", "a")]
+    tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *spelled, *(a + b for a, b in merges)]
+    backend = Backend(models.BPE({t: i for i, t in enumerate(tokens)}, merges, unk_token="<unk>", byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return Tokenizer(backend, special_tokens={"unk_token": "<unk>", "bos_token": "<s>"})
+
+
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "bytes": tiny_text.byte_pairs,
+    "pieces": tiny_text.pieces,
+    "byte fallback": byte_fallback,
+}
+
+
+def cases(tokenizer: Tokenizer, count: int) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
+    """A prompt, what follows, and strings of which some stand in both, some in neither."""
+    random = np.random.default_rng(0)
+    for _ in range(count):
+        parts = [tiny_text.CORPUS[random.integers(8)], FOREIGN, " aaaa ababab"]
+        text = "".join(parts[i] for i in random.permutation(3))
+        ids = np.array(tokenizer.encode(text, add_special_tokens=False))
+        places = [n for n in range(1, len(ids)) if not tokenizer.decode(ids[:n]).endswith("\ufffd")]
+        start, split, end = np.sort(random.choice(places, 3, replace=False))  # a prompt holds no half of a character
+        whole = tokenizer.decode(ids)
+        strings = []
+        for _ in range(random.integers(1, 4)):
+            place, length = random.integers(len(whole)), random.integers(1, 9)
+            strings.append(whole[place : place + length])
+        yield ids[start:split], ids[split : end + 1], [string for string in strings if "\ufffd" not in string] or ["a"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stop_strings_end_where_they_do_in_transformers(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend)
+    ends: list[int | None] = []
+    for before, tokens, strings in cases(tokenizer, 60):
+        criteria = transformers.StopStringCriteria(theirs, strings)
+        ids = torch.tensor(np.concatenate([before, tokens]))[None]
+        expected = first(range(1, len(tokens) + 1), lambda n: criteria(ids[:, : len(before) + n], None).item())  # noqa: B023
+        received = first(range(1, len(tokens) + 1), lambda n: says(strings, before, tokens[:n], tokenizer.decode))  # noqa: B023
+        assert received == expected, (strings, tokenizer.decode(before), tokenizer.decode(tokens))
+        ends.append(received)
+    assert 15 < sum(end is not None for end in ends) < 60
+    assert sum(end == 1 for end in ends) < 30
+
+
+def first(numbers: range, holds: Callable[[int], bool]) -> int | None:
+    return next((number for number in numbers if holds(number)), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "pieces", "strings", "end"),
+    [
+        ("a Hel", ["lo", " you"], ["Hello"], 1),
+        ("Hello", [" you", " Hello"], ["Hello"], 2),
+        ("Hello", [" you", " Hel", "lo"], ["lo Hello", "you H"], 2),
+        ("", ["st", "op", "ped"], ["stop", "opped"], 2),
+        ("", ["st", "opped", "."], ["stop"], 2),
+        ("aaa", ["a", "a", "a", "a"], ["aaaa"], 1),
+    ],
+)
+def test_stop_strings_in_words(before: str, pieces: list[str], strings: list[str], end: int) -> None:
+    vocabulary = [before, *pieces]
+
+    def decode(tokens: np.ndarray) -> str:
+        return "".join(vocabulary[token] for token in tokens)
+
+    tokens = np.arange(1, len(vocabulary))
+    assert first(range(1, len(vocabulary)), lambda n: says(strings, np.array([0]), tokens[:n], decode)) == end
+
+
+def counting(**settings: Any) -> Toy:
+    """Says 2 after 1, 3 after 2, and so on in a circle of 12."""
+    return Toy(of=lambda row: np.eye(12, dtype=np.float32)[(row[-1] + 1) % 12] * 9, **settings)
+
+
+def words(tokens: np.ndarray) -> str:
+    return "".join("abcdefghijkl"[token] for token in tokens)
+
+
+IDS = np.array([[1], [6]])
+
+
+@pytest.mark.parametrize("method", [{}, {"num_beams": 3}, {"do_sample": True, "temperature": 0.01}], ids=str)
+@pytest.mark.parametrize(
+    ("settings", "controls", "said", "reasons"),
+    [
+        ({"stop_strings": "efg"}, {"decode": words}, ["cdefg", "hijklabc"], ["stop", "length"]),
+        ({"stop_strings": ["bcd", "ij"]}, {"decode": words}, ["cd", "hij"], ["stop", "stop"]),
+        ({"eos_token_id": [5, 9]}, {}, ["cdef", "hij"], ["eos", "eos"]),
+        ({}, {"stop": lambda tokens: len(tokens) == 2}, ["cd", "hi"], ["stop", "stop"]),
+        ({}, {"stop": lambda tokens: tokens[-1] == 8}, ["cdefghi", "hi"], ["stop", "stop"]),
+        ({"eos_token_id": 3}, {"stop": lambda tokens: tokens[-1] == 3}, ["cd", "hijklabc"], ["eos", "length"]),
+        ({"max_time": 1e-9}, {}, ["c", "h"], ["time", "time"]),
+        ({}, {"cancelled": lambda: True}, ["c", "h"], ["cancelled", "cancelled"]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, list) else "",
+)
+def test_rows_end_and_say_why(method: Any, settings: Any, controls: Any, said: Any, reasons: Any) -> None:
+    config = GenerationConfig(max_new_tokens=8, **settings, **method)
+    output = generate(counting(), IDS, None, config, Controls(**controls))
+    assert [words(row) for row in output.sequences] == said
+    # Beams look at several hypotheses at once: the last tokens end for whichever reason comes first.
+    assert output.finish_reasons == reasons
+
+
+def test_a_stream_ends_for_the_same_reasons() -> None:
+    config = GenerationConfig(max_new_tokens=8, stop_strings="efg")
+    steps, columns = stream(counting(), IDS, None, config, Controls(decode=words)), []
+    while True:
+        try:
+            columns.append(next(steps))
+        except StopIteration as end:
+            assert end.value == ["stop", "length"]
+            break
+    assert words(np.stack(columns)[:5, 0]) == "cdefg"
+
+
+def test_cancelling_later_keeps_what_was_said() -> None:
+    answers = iter([False, False, True])
+    output = generate(
+        counting(), IDS, None, GenerationConfig(max_new_tokens=8), Controls(cancelled=lambda: next(answers))
+    )
+    assert [words(row) for row in output.sequences] == ["cde", "hij"]
