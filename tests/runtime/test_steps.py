@@ -1,0 +1,219 @@
+"""Every engine by the same rules: steps of several tokens, and what may be done with a state after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import Step
+from kerasformer.errors import CapacityError, InputError
+from kerasformer.export import recipes, tflite_signatures
+from kerasformer.runtime.litert import LiteRTStep
+from kerasformer.runtime.onnx_runtime import OnnxStep
+from kerasformer.zoo._engine import KerasStep
+from tests.export import onnx_bundles, tflite_bundles
+
+CAPACITY, READ, VOCAB = 40, 48, 61
+WINDOWS = (12, 24)
+SETTINGS: dict[str, dict[str, Any]] = {"gpt2": {"max_length": CAPACITY}, "t5": {"head_dim": 8}}  # as fused heads are
+
+
+@cache
+def model(model_type: str) -> Any:
+    return onnx_bundles.tiny(model_type, **SETTINGS[model_type])
+
+
+def keras_step(model_type: str, folder: Path) -> Step:
+    return KerasStep(model(model_type), CAPACITY, jit_compile=False)
+
+
+def litert_step(quantize: str) -> Callable[[str, Path], Step]:
+    def opened(model_type: str, folder: Path) -> Step:
+        pytest.importorskip("ai_edge_litert")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recipes, "MIN_QUANTIZED", 64)
+            patch.setattr(tflite_signatures, "DECODE_WINDOWS", WINDOWS)
+            patch.setattr(tflite_signatures, "DECODE_ROWS", (2,))
+            functions = tflite_signatures.tflite_functions(model(model_type), CAPACITY, READ, (READ,))
+            manifest = tflite_bundles.write(folder, model(model_type), functions, quantize)
+        return LiteRTStep(folder, manifest, num_threads=1)
+
+    return opened
+
+
+def onnx_step(quantize: str, profile: str) -> Callable[[str, Path], Step]:
+    def opened(model_type: str, folder: Path) -> Step:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recipes, "MIN_QUANTIZED", 64)
+            manifest = onnx_bundles.write(folder, model(model_type), quantize, profile)
+        return OnnxStep(folder, replace(manifest, capacity=CAPACITY, encoder_capacity=READ), num_threads=1)
+
+    return opened
+
+
+@dataclass(frozen=True)
+class Row:
+    """An engine.
+
+    Attributes:
+        opened: Makes it, of an architecture, with its files in a folder.
+        tolerance: How far logits of one step may lie from those of single steps, as a share of the largest.
+        lengths: Steps that are tried, of those that it offers.
+        once: It refuses a state that was used before, as its buffers went on; others change none.
+    """
+
+    opened: Callable[[str, Path], Step]
+    tolerance: float = 1e-5
+    lengths: tuple[int, ...] = (4, 8)
+    once: bool = True
+
+
+ROWS = {
+    "keras": Row(keras_step, once=False),
+    "litert": Row(litert_step("none")),
+    "litert-int8": Row(litert_step("int8")),
+    "onnx": Row(onnx_step("none", "ort"), lengths=(2, 5)),
+    "onnx-portable": Row(onnx_step("none", "portable"), lengths=(2, 5), once=False),
+    "onnx-int8": Row(onnx_step("int8", "ort"), lengths=(2, 5)),
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An engine at work."""
+
+    row: Row
+    step: Step
+
+    def began(self, lengths: list[int], filled: int) -> tuple[Any, np.ndarray]:
+        """Texts of these lengths that were begun, and further tokens `(N, T)`, as many as fit.
+
+        Args:
+            lengths: Of the prompts, or of what an encoder reads.
+            filled: Positions of the longest row.
+        """
+        count, width = len(lengths), max(lengths)
+        ids = np.random.default_rng(filled).integers(2, VOCAB, (count, width), "int32")
+        tokens = np.random.default_rng(count).integers(2, VOCAB, (count, CAPACITY), "int32")
+        mask = np.zeros_like(ids)
+        for place, length in enumerate(lengths):
+            mask[place, : length if self.step.is_encoder_decoder else None][-length:] = 1
+        before = filled if self.step.is_encoder_decoder else filled - width + 1
+        _, state = self.singly(tokens[:, :before], self.step.start(ids * mask, mask))
+        return state, tokens[:, before : before + CAPACITY - filled]
+
+    def singly(self, tokens: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """As `Step.step`, by steps of one token."""
+        logits = [np.zeros((len(tokens), 0, VOCAB), np.float32)]
+        for column in tokens.T:
+            scores, state = self.step.step(column[:, None], state)
+            logits.append(scores)
+        return np.concatenate(logits, axis=1), state
+
+    def near(self, received: np.ndarray, expected: np.ndarray) -> None:
+        assert received.shape == expected.shape and received.dtype == np.float32
+        if expected.size:
+            assert np.abs(received - expected).max() <= self.row.tolerance * np.abs(expected).max()
+
+
+@pytest.fixture(scope="module", params=[(name, kind) for name in ROWS for kind in SETTINGS], ids="-".join)
+def subject(request: Any, tmp_path_factory: Any) -> Subject:
+    name, kind = request.param
+    subject = Subject(ROWS[name], ROWS[name].opened(kind, tmp_path_factory.mktemp("bundle")))
+    assert isinstance(subject.step, Step) and {1, *subject.row.lengths} <= set(subject.step.step_lengths)
+    return subject
+
+
+# Few positions, about the edges of the windows, and so many that the last tokens fill the cache.
+@pytest.mark.parametrize("filled", [2, 9, 18, CAPACITY - 8])
+def test_several_tokens_at_once_are_as_good_as_one_by_one(subject: Subject, filled: int) -> None:
+    for count in subject.row.lengths:
+        state, tokens = subject.began([3], filled)
+        expected, _ = subject.singly(tokens[:, : count + 2], subject.step.fork(state))
+        together, state = subject.step.step(tokens[:, :count], state)
+        following, _ = subject.singly(tokens[:, count : count + 2], state)
+        subject.near(np.concatenate([together, following], axis=1), expected)
+
+
+def test_guesses_are_taken_back(subject: Subject) -> None:
+    for count in subject.row.lengths:
+        state, tokens = subject.began([7, 3, 1], 9)
+        expected, _ = subject.singly(tokens[:, : count + 1], subject.step.fork(state))
+        wrong = np.concatenate([tokens[:, :1], (tokens[:, 1:count] + 1) % VOCAB], axis=1)
+        first, state = subject.step.step(wrong, state)
+        rest, _ = subject.step.step(tokens[:, 1 : count + 1], subject.step.rewind(state, count - 1))
+        subject.near(np.concatenate([first[:, :1], rest], axis=1), expected)
+
+
+def test_tokens_of_steps_alone_are_taken_back(subject: Subject) -> None:
+    count = subject.row.lengths[0]
+    state, tokens = subject.began([3], 2)
+    _, state = subject.step.step(tokens[:, :count], state)
+    count += 2 * subject.step.is_encoder_decoder  # all that its decoder has read came from steps
+    for wrong in (-1, count + 1):
+        with pytest.raises(InputError, match=f"0 .* {count}"):
+            subject.step.rewind(state, wrong)
+
+
+@pytest.mark.parametrize("rows", [[2, 0, 0], [1, 0, 2], [1]], ids=str)
+def test_rows_change_places(subject: Subject, rows: list[int]) -> None:
+    for count in subject.row.lengths:
+        state, tokens = subject.began([7, 3, 1], 9)
+        expected, _ = subject.singly(tokens[:, : 2 * count], subject.step.fork(state))
+        _, state = subject.step.step(tokens[:, :count], state)
+        moved = subject.step.reorder(state, np.array(rows))
+        received, _ = subject.step.step(tokens[rows, count : 2 * count], moved)
+        subject.near(received, expected[rows, count:])
+
+
+def test_both_states_of_a_fork_go_on(subject: Subject) -> None:
+    for count in subject.row.lengths:
+        state, tokens = subject.began([7, 3], 9)
+        expected, _ = subject.singly(tokens[:, : 2 * count], subject.step.fork(state))
+        _, state = subject.step.step(tokens[:, :count], state)
+        copy = subject.step.fork(state)
+        subject.step.step((tokens[:, count : 2 * count] + 1) % VOCAB, copy)
+        received, _ = subject.step.step(tokens[:, count : 2 * count], state)
+        subject.near(received, expected[:, count:])
+
+
+def test_a_state_is_used_once(subject: Subject) -> None:
+    count = subject.row.lengths[0]
+    old, tokens = subject.began([3], 2)
+    first, _ = subject.step.step(tokens[:, :count], old)
+    if not subject.row.once:
+        assert np.array_equal(first, subject.step.step(tokens[:, :count], old)[0])
+        return
+    for use in (
+        lambda: subject.step.step(tokens[:, :count], old),
+        lambda: subject.step.fork(old),
+        lambda: subject.step.rewind(old, 0),
+        lambda: subject.step.reorder(old, np.array([0, 0])),
+    ):
+        with pytest.raises(InputError, match="used (once|before)"):
+            use()
+
+
+def test_the_cache_is_never_exceeded(subject: Subject) -> None:
+    """A write beyond the end would be moved back over older tokens."""
+    for count in subject.row.lengths:
+        state, tokens = subject.began([3], CAPACITY - count + 1)
+        with pytest.raises(CapacityError, match=f"holds {CAPACITY} tokens"):
+            subject.step.step(np.ones((1, count), "int32"), state)
+        received, state = subject.singly(tokens, state)  # the error left the state as it was
+        assert received.shape[1] == count - 1
+        with pytest.raises(CapacityError, match=f"holds {CAPACITY} tokens"):
+            subject.step.step(np.ones((1, 1), "int32"), state)
+
+
+def test_a_length_that_no_step_has(subject: Subject) -> None:
+    state, tokens = subject.began([3], 2)
+    for count in {0, 3} - set(subject.step.step_lengths):
+        with pytest.raises(InputError, match="step_lengths|neither of them 0"):
+            subject.step.step(tokens[:, :count], state)
