@@ -14,6 +14,7 @@ from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, S
 from kerasformer.decoding.names import ALIASES, unknown_name
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import Opener, assistant_of
+from kerasformer.generation.constraints import CONSTRAINTS, constraint_of
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.generation.written import Written
 from kerasformer.tokenization import Tokenizer
@@ -94,6 +95,7 @@ def request(
             `negative_prompt`: a text, or a text a prompt, that guidance leads away from;
             `negative_prompt_ids`, `negative_prompt_attention_mask`: the same as arrays `(1 or B, Q)`;
             `assistant`: a smaller model that guesses ahead;
+            `choices`, `regex`, `json_schema`, `grammar`: what the new text must follow, see `constraint_of`;
             `return_dict_in_generate`: asks for the `GenerationOutput`;
             `output_scores`, `output_logits`: likewise, with what each token was chosen from;
             `explain`: asks for an `Explanation` of each text.
@@ -113,10 +115,15 @@ def request(
     outputs = {name: _flag(name, given.get(name, False)) for name in ("output_scores", "output_logits")}
     explain = _flag("explain", given.get("explain", False))
     whole = _flag("return_dict_in_generate", given.get("return_dict_in_generate", any(outputs.values())))
+    rules = _functions("rules", given.get("rules", ()))
+    constraint = constraint_of(given, tokenizer, config)
+    if constraint is not None:
+        rules += (constraint,)
+        functions += () if constraint.ends_by_token else (constraint.is_over,)
     controls = Controls(
         stop=_any(functions),
         decode=_tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None,
-        rules=_functions("rules", given.get("rules", ())),
+        rules=rules,
         cancelled=_function("cancelled", given.get("cancelled")),
         assistant=assistant_of(given.get("assistant"), tokenizer, open_assistant),
         record=explain,
@@ -129,7 +136,7 @@ def request(
 _BESIDE = frozenset(
     "stop rules cancelled negative_prompt negative_prompt_ids negative_prompt_attention_mask assistant "
     "return_dict_in_generate output_scores output_logits explain".split()
-)
+).union(CONSTRAINTS)
 """Names that are no fields of `GenerationConfig`."""
 
 

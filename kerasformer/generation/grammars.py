@@ -1,0 +1,75 @@
+"""Grammars in the JSON form of `llguidance`, from what a caller gives: choices, a regular expression, a JSON schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kerasformer.errors import GenerationError, require
+
+
+def choices(texts: Any) -> str:
+    """Some texts, one of which is said."""
+    listed = [] if isinstance(texts, str) else list(texts)
+    if not listed or not all(isinstance(text, str) and text for text in listed):
+        raise GenerationError(f"choices must be a list of texts, none of them empty. Received: {texts!r}")
+    return lark("start: " + " | ".join(json.dumps(text, ensure_ascii=False) for text in listed))
+
+
+def regex(pattern: Any) -> str:
+    r"""A regular expression that the whole text matches; `\d` is a digit from 0 to 9, as in JavaScript.
+
+    There are more digits in Unicode, more than the `re` of any one Python knows.
+    """
+    if not isinstance(pattern, str):
+        raise GenerationError(f"regex must be a text. Received: {pattern!r}")
+    return lark(f"start: /{require('llguidance', 'grammar').regex_to_lark(pattern, 'd')}/")
+
+
+_WHITESPACE = r" |\n {0,8}"
+"""Between the parts of JSON: models that write anything there may never stop."""
+
+
+def json_schema(schema: Any) -> str:
+    """JSON that follows a schema; options of the library under its key `x-guidance` win over ours."""
+    try:
+        content = json.loads(schema) if isinstance(schema, str) else schema
+        if content is not True and not isinstance(content, Mapping):
+            raise TypeError("expected an object, or true for any JSON")
+        text = json.dumps(content if content is True else dict(content))
+    except (TypeError, ValueError) as error:
+        raise GenerationError(f"json_schema must be a JSON schema: {error}. Received: {schema!r}") from error
+    library = require("llguidance", "grammar")
+    return str(library.LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": _WHITESPACE}))
+
+
+def lark(grammar: Any) -> str:
+    """A context-free grammar in the syntax of Lark."""
+    if not isinstance(grammar, str):
+        raise GenerationError(f"grammar must be a text. Received: {grammar!r}")
+    return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+
+
+GRAMMARS: Mapping[str, Callable[[Any], str]] = {
+    "choices": choices,
+    "regex": regex,
+    "json_schema": json_schema,
+    "grammar": lark,
+}
+"""By the arguments that ask for them."""
+
+
+def spoken(grammar: str, eats_space: bool) -> str:
+    """The grammar as tokens say it.
+
+    Args:
+        grammar: Of the text.
+        eats_space: Decoding drops a space before the text, so that there may be one.
+    """
+    content = json.loads(grammar)
+    content["grammars"][0]["name"] = "text"
+    start = 'start: " "? @text' if eats_space else "start: @text"
+    # Where only one text can follow, the library would allow but one way to spell it.
+    content["grammars"].insert(0, {"lark_grammar": f'%llguidance {{"no_forcing": true}}\n{start}'})
+    return json.dumps(content)

@@ -1,0 +1,169 @@
+"""Where a text stands in its grammar, token by token, by the parsers of `llguidance`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kerasformer.errors import GenerationError, require
+from kerasformer.generation.endings import ending
+from kerasformer.generation.letters import Spelling, spelling_of
+from kerasformer.tokenization import Tokenizer
+
+_LONGEST_ENDING = 256
+"""Bytes of an ending that is searched for."""
+
+
+class Vocabulary:
+    """A vocabulary as `llguidance` takes it.
+
+    Args:
+        spelling: What its tokens spell.
+    """
+
+    def __init__(self, spelling: Spelling) -> None:
+        self.spelling = spelling
+        single = [bytes([byte]) for byte in range(256)]
+        # In the search of endings, letters that the vocabulary lacks do not exist; bytes of longer ones are tried.
+        known = [byte if byte in spelling.ids or byte[0] >= 128 else b"" for byte in single]
+        self._tokens, self._letters = _tokenizer(spelling.tokens), _tokenizer(known)
+
+    def begin(self, grammar: str, name: str) -> Place:
+        """The place before the first token.
+
+        Args:
+            grammar: In the JSON form of `llguidance`.
+            name: What asked for it, for the message.
+        Raises:
+            GenerationError: the library refuses the grammar.
+        """
+        library = require("llguidance", "grammar")
+        limits = library.LLParserLimits(verbose_errors=False)
+        parser, letters = (
+            library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+            for tokenizer in (self._tokens, self._letters)
+        )
+        if parser.is_error():
+            raise GenerationError(f"{name} cannot be followed: {_reason(parser)}")
+        return Place(parser, letters, self)
+
+
+@dataclass
+class Place:
+    """Where a text stands in its grammar.
+
+    Attributes:
+        parser: Over the tokens of the model; `None` if the text has ended or left the grammar.
+        letters: Over single bytes, for the search of an ending.
+        vocabulary: Of the model.
+        has_ended: The text was complete and an end token ended it.
+    """
+
+    parser: Any
+    letters: Any
+    vocabulary: Vocabulary
+    has_ended: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the text is within the grammar and can go on or end."""
+        return self.parser is not None
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether the text may end here."""
+        return self.parser is not None and self.parser.is_accepting()
+
+    @cached_property
+    def allowed(self) -> np.ndarray:
+        """`(V,)` true for tokens of text that may follow.
+
+        Raises:
+            GenerationError: the library gave up.
+        """
+        bits = np.frombuffer(self.parser.compute_bitmask(), np.uint8)
+        if self.parser.is_error() and "NoExtension" not in self.parser.get_error():
+            raise GenerationError(f"the grammar cannot be followed any more: {_reason(self.parser)}")
+        count = len(self.vocabulary.spelling.tokens)
+        return np.unpackbits(bits, bitorder="little", count=count).view(bool)
+
+    @cached_property
+    def ending(self) -> list[int] | None:
+        """Tokens that complete the text; `None` if none were found."""
+        text = ending(self.letters, _LONGEST_ENDING)
+        return None if text is None else self.vocabulary.spelling.spell(text)
+
+    def after(self, token: int) -> Place:
+        """The place after one more token of text."""
+        if self.parser is None:
+            return self
+        text = self.vocabulary.spelling.text(token)
+        parser, letters = self.parser.deep_copy(), self.letters.deep_copy()
+        if not text or not parser.try_consume_tokens([token]):
+            return Place(None, None, self.vocabulary)
+        letters.try_consume_tokens(list(text))
+        return Place(parser, letters, self.vocabulary)
+
+    def end(self) -> Place:
+        """The place after an end token."""
+        return Place(None, None, self.vocabulary, has_ended=self.has_ended or self.complete)
+
+    def completes(self, tokens: Sequence[int]) -> bool:
+        """Whether these tokens complete the text."""
+        parser = self.parser.deep_copy()
+        return bool(parser.try_consume_tokens(list(tokens)) == len(tokens) and parser.is_accepting())
+
+    def __str__(self) -> str:
+        """What may follow, for a message."""
+        tokens = np.flatnonzero(self.allowed)
+        texts = [repr(self.vocabulary.spelling.tokens[token].decode(errors="replace")) for token in tokens[:3]]
+        parts = [", ".join(texts) + (f" or {len(tokens) - 3} other tokens" if len(tokens) > 3 else "")]
+        parts.append("the end" if self.complete else "")
+        return " or ".join(filter(None, parts)) or "only letters that this vocabulary lacks"
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """A tokenizer's vocabulary, prepared once.
+
+    Raises:
+        TokenizerError: its tokens spell no text.
+        MissingExtraError: `llguidance` is not installed.
+    """
+    if tokenizer not in _VOCABULARIES:
+        _VOCABULARIES[tokenizer] = Vocabulary(spelling_of(tokenizer))
+    return _VOCABULARIES[tokenizer]
+
+
+_VOCABULARIES: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """What `llguidance` asks of a tokenizer."""
+
+    tokens: list[bytes]
+    eos_token_id: int
+    special_token_ids: list[int]
+    bos_token_id: None = None
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """No tokens, for no text is tokenized: any tokens that spell it may say it."""
+        return []
+
+
+def _tokenizer(tokens: Sequence[bytes]) -> Any:
+    """An `LLTokenizer` with one token more, which stands for the end: a model has none, one or several of these."""
+    library = require("llguidance", "grammar")
+    end = len(tokens)
+    return library.LLTokenizer(library.TokenizerWrapper(_Tokens([*tokens, b"<end>"], end, [end])))
+
+
+def _reason(parser: Any) -> str:
+    """The library's message, without the state that it would show its developers."""
+    message: str = parser.get_error()
+    return message.split("<non-verbose/>")[0].strip()
