@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from kerasformer.decoding.protocols import State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.speculation import ReadAhead
+from kerasformer.decoding.speculation import Choice, Drafter, ReadAhead
 from kerasformer.decoding.tally import Tally
 from kerasformer.errors import GenerationError
 
@@ -113,19 +114,36 @@ class _Loop:
         prompts = np.repeat(np.arange(self._count // copies), copies)
         if self._run.drafter is None or self.tally is None:
             return self._rows(self._run.step, np.arange(self._count), prompts)
-        return self._one_by_one(ReadAhead(self._run.step, self._run.drafter, self._run.guesses, self.tally), prompts)
+        return self._one_by_one(self._run.drafter, self.tally, prompts)
 
-    def _one_by_one(self, step: ReadAhead, prompts: np.ndarray) -> Iterator[np.ndarray]:
+    def _one_by_one(self, drafter: Drafter, tally: Tally, prompts: np.ndarray) -> Iterator[np.ndarray]:
         """Rows that guess ahead, each alone, for some come further in a step than others."""
-        columns: list[list[int]] = []
+        run, columns = self._run, []
         for output in range(self._count):
-            tokens = self._rows(step, np.array([output]), prompts[output : output + 1])
+            prompt, choose = prompts[output : output + 1], self._choice(output, prompts)
+            step = ReadAhead(run.step, drafter, run.guesses, run.num_steps, run.history.width, choose, tally)
+            tokens = self._rows(step, np.array([output]), prompt)
             if self._count == 1:
                 yield from tokens
                 return
             columns.append([int(column[output]) for column in tokens])
         for place in range(max(map(len, columns))):
             yield np.array([row[place] if place < len(row) else ENDED for row in columns], np.int32)
+
+    def _choice(self, output: int, prompts: np.ndarray) -> Choice:
+        """What one row would choose had it said other tokens, by the random numbers that it will draw."""
+        history, ends = self._run.history.take(prompts[output : output + 1]), self._run.config.eos_token_id
+        uniform = np.random.default_rng(self._run.seed).random((self._run.num_steps, self._count))[:, output]
+        padding = history.ids[:, : history.starts[0]]
+
+        def choose(said: np.ndarray, logits: np.ndarray) -> int | None:
+            other = replace(history, ids=np.concatenate([padding, said[None]], axis=1))
+            if other.num_new and int(said[-1]) in ends:
+                return None
+            scores = apply_rules(self._rules, other, logits)
+            return int(self._choose(scores, uniform[other.num_new : other.num_new + 1])[0])
+
+        return choose
 
     def _rows(self, step: Step, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
         """Writes some output rows, each continuing the prompt of that number."""

@@ -23,3 +23,8 @@ class Tally:
     def acceptance(self) -> float:
         """Share of the guesses that came true; 0 without any."""
         return self.accepted / self.guessed if self.guessed else 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step gave on average, 1 without speculation; 0 if there was none."""
+        return (self.steps + self.accepted) / self.steps if self.steps else 0.0
