@@ -12,6 +12,7 @@ import numpy as np
 from kerasformer import decoding
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop
 from kerasformer.decoding.names import ALIASES, unknown_name
+from kerasformer.decoding.rules import Rule
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import Opener, assistant_of
 from kerasformer.generation.constraints import CONSTRAINTS, constraint_of
@@ -109,19 +110,15 @@ def request(
     """
     _check_names(settings)
     given = {name: value for name, value in settings.items() if value is not None}
-    strings, functions = _stops(given)
+    strings, stops = _stops(given)
     fields = {name: value for name, value in settings.items() if name not in _BESIDE}
     config = base.replace(**(fields | strings))
-    outputs = {name: _flag(name, given.get(name, False)) for name in ("output_scores", "output_logits")}
-    explain = _flag("explain", given.get("explain", False))
-    whole = _flag("return_dict_in_generate", given.get("return_dict_in_generate", any(outputs.values())))
-    rules = _functions("rules", given.get("rules", ()))
-    constraint = constraint_of(given, tokenizer, config)
-    if constraint is not None:
-        rules += (constraint,)
-        functions += () if constraint.ends_by_token else (constraint.is_over,)
+    explain = _flag("explain", given)
+    outputs = {name: _flag(name, given) for name in ("output_scores", "output_logits")}
+    whole = _flag("return_dict_in_generate", given, any(outputs.values()))
+    rules, stops = _constrained(given, tokenizer, config, _functions("rules", given.get("rules", ())), stops)
     controls = Controls(
-        stop=_any(functions),
+        stop=_any(stops),
         decode=_tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None,
         rules=rules,
         cancelled=_function("cancelled", given.get("cancelled")),
@@ -179,7 +176,22 @@ def _functions(name: str, value: Any) -> tuple[Any, ...]:
     return functions
 
 
-def _flag(name: str, value: Any) -> bool:
+def _constrained(
+    given: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    config: GenerationConfig,
+    rules: tuple[Rule, ...],
+    stops: tuple[Stop, ...],
+) -> tuple[tuple[Rule, ...], tuple[Stop, ...]]:
+    """Rules and stops, with those of a constraint if there is one."""
+    constraint = constraint_of(given, tokenizer, config)
+    if constraint is None:
+        return rules, stops
+    return (*rules, constraint), stops if constraint.ends_by_token else (*stops, constraint.is_over)
+
+
+def _flag(name: str, given: Mapping[str, Any], default: bool = False) -> bool:
+    value = given.get(name, default)
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False. Received: {value!r}")
     return value
@@ -190,6 +202,11 @@ def _negative(
 ) -> dict[str, np.ndarray | None]:
     """Tokens that guidance leads away from, if any are given."""
     names = [name for name in ("negative_prompt", "negative_prompt_ids") if name in given]
+    if "negative_prompt_attention_mask" in given and "negative_prompt_ids" not in given:
+        raise GenerationError(
+            "negative_prompt_attention_mask says which of negative_prompt_ids are real. Received: it without "
+            "negative_prompt_ids. Give both."
+        )
     if not names:
         return {}
     if len(names) > 1:
