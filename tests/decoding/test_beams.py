@@ -92,6 +92,13 @@ def test_tiny_vocabularies() -> None:
     assert output.sequences[0].tolist() == [0, 0, 0, 0]
 
 
+def test_more_beams_than_sequences() -> None:
+    """All there are, each once, and nothing after an end."""
+    config = GenerationConfig(num_beams=5, num_return_sequences=5, max_new_tokens=2, eos_token_id=0)
+    output = generate(Toy(2), np.array([[1]]), config=config)
+    assert sorted(sequence.tolist() for sequence in output.sequences) == [[], [], [0], [1, 0], [1, 1]]
+
+
 def test_logits_without_a_choice_are_refused() -> None:
     broken = Toy(4, of=lambda row: np.full(4, np.nan))
     with pytest.raises(GenerationError, match="Received: nan"):

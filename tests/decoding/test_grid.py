@@ -37,6 +37,12 @@ def test_ties_are_many_and_broken_by_the_first_token() -> None:
     ]
 
 
+def test_copies_do_not_close_a_prompt() -> None:
+    """More beams than tokens: what fills the beams at first must not count as finished."""
+    settings = {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "eos_token_id": 0, "max_new_tokens": 15}
+    assert grid.compare(grid.Case(0, ("t5", 3, 0, 0.0), ((2, 0),), settings, ())) in ("equal", "tie")
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_where_no_token_is_left_it_goes_on_and_ours_refuses(beams: int) -> None:
     settings = {"num_beams": beams, "max_new_tokens": 4, "suppress_tokens": list(range(5))}

@@ -1,0 +1,167 @@
+"""Why sequences end: the same reasons whatever the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import Controls, GenerationConfig, generate, stream
+from kerasformer.decoding import plan as planning
+from kerasformer.errors import CapacityError, GenerationError
+from tests.decoding.engines import Toy
+
+IDS, MASK = np.array([[3, 1, 4], [2, 0, 0]]), np.array([[1, 1, 1], [1, 0, 0]])
+
+METHODS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "samples": {"do_sample": True, "seed": 2, "num_return_sequences": 3},
+    "beams": {"num_beams": 3, "num_return_sequences": 3},
+    "drawn beams": {"num_beams": 3, "do_sample": True, "seed": 2},
+    "prompt lookup": {"prompt_lookup_num_tokens": 2},
+}
+
+
+def after(count: int) -> Callable[[], bool]:
+    """True from the `count`-th question on."""
+    asked = iter(range(1, 1000))
+    return lambda: next(asked) >= count
+
+
+REASONS: dict[str, tuple[dict[str, Any], Callable[[], dict[str, Any]], int]] = {
+    "length": ({}, dict, 8),
+    "eos": ({"eos_token_id": list(range(12))}, dict, 1),
+    "stop": ({}, lambda: {"stop": lambda tokens: len(tokens) == 3}, 3),
+    "cancelled": ({}, lambda: {"cancelled": after(2)}, 2),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("method", METHODS)
+def test_reasons(method: str, reason: str) -> None:
+    settings, controls, length = REASONS[reason]
+    rows = 1 if method == "prompt lookup" else 2  # whose rows are cancelled one after another
+    config = GenerationConfig(max_new_tokens=8, **METHODS[method], **settings)
+    output = generate(Toy(), IDS[:rows], MASK[:rows], config, Controls(**controls()))
+    assert len(output.sequences) == rows * config.num_return_sequences
+    assert output.finish_reasons == [reason] * len(output.sequences)
+    assert {len(sequence) for sequence in output.sequences} == {length}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_capacity(method: str) -> None:
+    with pytest.warns(UserWarning, match="the engine is full"):
+        output = generate(Toy(capacity=7), IDS, MASK, GenerationConfig(max_new_tokens=10**12, **METHODS[method]))
+    assert set(output.finish_reasons) == {"capacity"}
+    assert {len(sequence) for sequence in output.sequences} == {4}
+
+
+class Clocked(Toy):
+    """Reading the prompt takes ten seconds, and each step one."""
+
+    now = 0.0
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> Any:
+        self.now += 10
+        return super().start(inputs, mask)
+
+    def step(self, tokens: np.ndarray, state: Any) -> Any:
+        self.now += 1
+        return super().step(tokens, state)
+
+
+@pytest.mark.parametrize(("limit", "length"), [(5, 1), (12.5, 3)])
+@pytest.mark.parametrize("method", METHODS)
+def test_time_counts_the_reading_of_the_prompt(
+    monkeypatch: pytest.MonkeyPatch, method: str, limit: float, length: int
+) -> None:
+    engine = Clocked()
+    monkeypatch.setattr(planning.time, "monotonic", lambda: engine.now)
+    config = GenerationConfig(max_new_tokens=8, max_time=limit, **METHODS[method])
+    output = generate(engine, IDS[:1], MASK[:1], config)
+    assert set(output.finish_reasons) == {"time"}
+    assert {len(sequence) for sequence in output.sequences} == {length}
+
+
+def test_interrupted_beams_give_the_best_so_far() -> None:
+    config = GenerationConfig(num_beams=3, num_return_sequences=3, eos_token_id=(2, 5), max_new_tokens=9)
+    cut = generate(Toy(), IDS, MASK, config, Controls(cancelled=after(4)))
+    short = generate(Toy(), IDS, MASK, config.replace(max_new_tokens=4))
+    assert [s.tolist() for s in cut.sequences] == [s.tolist() for s in short.sequences]
+    assert set(cut.finish_reasons) == {"eos", "cancelled"}
+    np.testing.assert_array_equal(cut.sequence_scores, short.sequence_scores)
+
+
+def test_samples_follow_their_own_prompt() -> None:
+    """Ragged prompts, of which rows leave the batch: the samples of each stand together."""
+    engine = Toy(12, of=lambda row: 50 * np.eye(12)[(row[-1] + len(row)) % 12])  # one possible text a prompt
+    config = GenerationConfig(max_new_tokens=9, do_sample=True, seed=1, eos_token_id=7, num_return_sequences=2)
+    output = generate(engine, IDS, MASK, config)
+    alone = [generate(engine, IDS[i : i + 1], MASK[i : i + 1], config).sequences[0].tolist() for i in (0, 1)]
+    assert [s.tolist() for s in output.sequences] == [alone[0]] * 2 + [alone[1]] * 2
+    assert alone[0] != alone[1] and output.finish_reasons == sorted(
+        output.finish_reasons, key=output.finish_reasons.index
+    )
+
+
+def only(*tokens: int) -> Callable[..., np.ndarray]:
+    """A rule that allows these after other tokens, and after an end nothing: what a grammar may do."""
+
+    def rule(history: Any, logits: np.ndarray) -> np.ndarray:
+        allowed = np.full_like(logits, -np.inf)
+        for row in range(len(logits)):
+            allowed[row, [] if 0 in history.new(row) else list(tokens)] = 0
+        return logits + allowed
+
+    return rule
+
+
+@pytest.mark.parametrize("method", ["greedy", "samples"])
+def test_rules_are_not_asked_about_rows_that_have_ended(method: str) -> None:
+    engine = Toy(12, of=lambda row: 50 * np.eye(12)[0 if row[0] == 2 else 1])  # the second row ends at once
+    config = GenerationConfig(max_new_tokens=4, eos_token_id=0, **METHODS[method])
+    output = generate(engine, IDS[[0, 0, 1]], MASK[[0, 0, 1]], config, Controls(rules=(only(0, 1),)))
+    assert set(output.finish_reasons) == {"length", "eos"}
+
+
+def test_beams_of_which_all_have_ended() -> None:
+    """Two hypotheses for four beams: both are found, and nothing is made up."""
+    config = GenerationConfig(num_beams=4, num_return_sequences=4, max_new_tokens=5, eos_token_id=(0, 1))
+    engine = Toy()
+    output = generate(engine, IDS, MASK, config, Controls(rules=(only(0, 1),)))
+    assert len(engine.batches) == 1
+    assert [sorted(s.tolist() for s in output.sequences[i : i + 4]) for i in (0, 4)] == [[[], [], [0], [1]]] * 2
+    assert output.sequence_scores is not None and (output.sequence_scores[[2, 3, 6, 7]] == -1e9).all()
+    alone = generate(Toy(), IDS[:1], MASK[:1], config, Controls(rules=(only(0, 1),)))
+    assert [s.tolist() for s in alone.sequences] == [s.tolist() for s in output.sequences[:4]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_token_left(method: str) -> None:
+    config = GenerationConfig(max_new_tokens=4, suppress_tokens=range(12), **METHODS[method])
+    with pytest.raises(GenerationError, match="no token can be chosen. .* Received: -inf"):
+        generate(Toy(), IDS, MASK, config)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("capacity", "settings", "error", "message"),
+    [
+        (3, {}, CapacityError, "leaves no place for a new token. Expected at most 2 tokens. Received: 3"),
+        (2, {"max_new_tokens": 1}, CapacityError, "Expected at most 1 tokens. Received: 3"),
+        (9, {"max_length": 3}, GenerationError, "must exceed it. Received: max_length=3 for a prompt of 3"),
+        (9, {"max_length": 2}, GenerationError, "must exceed it. Received: max_length=2 for a prompt of 3"),
+        (9, {"forced_eos_token_id": 12}, GenerationError, r"from 0 to 11. Received: \[12\]"),
+    ],
+)
+def test_lengths_that_cannot_be(
+    method: str, capacity: int, settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    config = GenerationConfig(**METHODS[method], **settings)
+    with pytest.raises(error, match=message):
+        generate(Toy(capacity=capacity), IDS, MASK, config)
+    if config.num_beams == 1 and config.num_return_sequences == 1:
+        with pytest.raises(error, match=message):
+            stream(Toy(capacity=capacity), IDS, MASK, config)
