@@ -1,0 +1,222 @@
+"""What guessing ahead gains: tokens a second with and without it, on the same engine, in turn.
+
+    python -m benchmarks.speculation lookup BUNDLE… --documents Translation-en
+    python -m benchmarks.speculation assistant BUNDLE SMALLER --settings '{"seed": 1, "top_k": 40}'
+    python -m benchmarks.speculation costs BUNDLE…
+
+`lookup` summarizes documents that the preset summarizer-t5 was not trained on: descriptions of Debian's packages, by
+the rule of its train.py, which says where to get them; or the lines of a file `.jsonl.gz` with a field "source", such
+as those of SciTLDR. `assistant` continues random tokens. `costs` is the time of a step by the number of tokens that it
+reads. Each text is answered plainly and ahead in every round, and the best time of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.decoding import Controls, GenerationConfig, State, Step, generate
+from kerasformer.runtime import open_engine
+
+TRAIN = Path(__file__).parents[1] / "zoo/presets/summarizer-t5/train.py"
+
+FEW = 0.1
+"""Guesses of which a smaller share comes true had better not been made."""
+
+
+class Watched:
+    """An engine that knows how long it took to read prompts.
+
+    Attributes:
+        seconds: Spent in `start`.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.is_encoder_decoder, self.capacity = step.is_encoder_decoder, step.capacity
+        self.vocab_size, self.step_lengths = step.vocab_size, step.step_lengths
+        self.step, self.reorder, self.rewind, self.fork = step.step, step.reorder, step.rewind, step.fork
+        self._start = step.start
+        self.seconds = 0.0
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
+        """See `Step.start`."""
+        begin = time.perf_counter()
+        state = self._start(inputs, mask)
+        self.seconds += time.perf_counter() - begin
+        return state
+
+
+@dataclass
+class Answer:
+    """The best of several answers to one text.
+
+    Attributes:
+        tokens: What was written.
+        seconds: For all of it.
+        writing: Seconds without those for reading the prompt.
+        steps: Of the engine.
+        guessed: Tokens.
+        accepted: Tokens.
+    """
+
+    tokens: list[int]
+    seconds: float = float("inf")
+    writing: float = float("inf")
+    steps: int = 0
+    guessed: int = 0
+    accepted: int = 0
+
+
+def answer(step: Step, ids: np.ndarray, config: GenerationConfig, controls: Controls, best: Answer | None) -> Answer:
+    """One answer; its times are the shorter ones of its own and of the best answer so far."""
+    watched = Watched(step)
+    begin = time.perf_counter()
+    output = generate(watched, ids, None, config, controls)
+    seconds = time.perf_counter() - begin
+    result = best or Answer(output.sequences[0].tolist())
+    if output.tally is not None:
+        result.steps, result.guessed = output.tally.steps, output.tally.guessed
+        result.accepted = output.tally.accepted
+    result.seconds = min(result.seconds, seconds)
+    result.writing = min(result.writing, seconds - watched.seconds)
+    return result
+
+
+def compare(
+    step: Step, texts: Sequence[np.ndarray], rounds: int, plain: GenerationConfig, ahead: GenerationConfig,
+    controls: Controls,
+) -> None:  # fmt: skip
+    """Answers all texts both ways and tells what came of it."""
+    pairs: list[tuple[Answer, Answer]] = []
+    for ids in texts:
+        one = other = None
+        for _ in range(rounds):
+            one = answer(step, ids, plain, Controls(), one)
+            other = answer(step, ids, ahead, controls, other)
+        if one is not None and other is not None:
+            pairs.append((one, other))
+    ones, others = zip(*pairs, strict=True)
+    tokens = sum(len(each.tokens) for each in ones)
+    steps, guessed, accepted = (sum(getattr(o, name) for o in others) for name in ("steps", "guessed", "accepted"))
+    same = sum(one.tokens == other.tokens for one, other in pairs)
+    print(f"  {len(pairs)} texts, {tokens} tokens; the same tokens for {same} texts")
+    print(f"  tokens a step {(steps + accepted) / steps:.2f}, guesses that came true {accepted / max(guessed, 1):.0%}")
+    for name, seconds in (("writing", lambda each: each.writing), ("with the prompt", lambda each: each.seconds)):
+        rates = [len_ / sum(map(seconds, side)) for side, len_ in ((ones, tokens), (others, steps + accepted))]
+        print(f"  {name}: plain {rates[0]:.0f} tokens/s, ahead {rates[1]:.0f}, ratio {rates[1] / rates[0]:.2f}")
+        _tell_slow(pairs, seconds)
+
+
+def _tell_slow(pairs: Sequence[tuple[Answer, Answer]], seconds: Callable[[Answer], float]) -> None:
+    """What texts lose whose guesses hardly ever came true."""
+    few = [seconds(b) / seconds(a) for a, b in pairs if b.guessed and b.accepted < FEW * b.guessed]
+    if few:
+        told = f"{len(few)} texts with less than {FEW:.0%} true guesses take"
+        print(f"    {told} {np.median(few):.2f} times as long (median), {max(few):.2f} at worst")
+
+
+def lookup(options: argparse.Namespace) -> None:
+    """Prompt lookup."""
+    for folder in options.bundles:
+        info = bundle.read(folder).info
+        tokenizer, prefix = kf.tokenizer(folder), info.task_prefixes.get("summarization", "")
+        texts = []
+        for text in documents(options.documents, options.count):
+            ids = [*tokenizer.encode(prefix + text)[:-1][: options.length - 1], tokenizer.eos_token_id]
+            texts.append(np.array([ids], np.int32))
+        step = _generating(folder)
+        settings = json.loads((Path(folder) / "generation_config.json").read_text()) | {"num_beams": 1}
+        plain = GenerationConfig.from_dict(settings).replace(**options.settings)
+        print(f"{folder}, at most {options.guesses} guesses")
+        ahead = plain.replace(prompt_lookup_num_tokens=options.guesses)
+        compare(step, texts, options.rounds, plain, ahead, Controls())
+
+
+def assistant(options: argparse.Namespace) -> None:
+    """An assistant."""
+    step, smaller = _generating(options.bundle), _generating(options.smaller)
+    random = np.random.default_rng(0)
+    texts = [random.integers(1, step.vocab_size, (1, 16), "int32") for _ in range(options.count)]
+    plain = GenerationConfig(**{"max_new_tokens": 64, **options.settings})
+    print(f"{options.bundle} with {options.smaller}, at most {options.guesses} guesses")
+    ahead = plain.replace(num_assistant_tokens=options.guesses)
+    compare(step, texts, options.rounds, plain, ahead, Controls(assistant=smaller))
+
+
+def costs(options: argparse.Namespace) -> None:
+    """Steps of several tokens against steps of one, after 32 positions."""
+    for folder in options.bundles:
+        step = _generating(folder)
+        ids = np.random.default_rng(0).integers(1, step.vocab_size, (1, 32), "int32")
+        seconds = {length: float("inf") for length in step.step_lengths if length <= 16}
+        state = step.start(ids, np.ones_like(ids))
+        for _ in range(options.rounds):
+            for length in seconds:
+                begin = time.perf_counter()
+                _, state = step.step(ids[:, :length], state)
+                seconds[length] = min(seconds[length], time.perf_counter() - begin)
+                state = step.rewind(state, length)
+        print(f"{folder}: a step of one token {1e3 * seconds[1]:.3f} ms; of several, times as long")
+        print("  " + ", ".join(f"{length}: {each / seconds[1]:.2f}" for length, each in seconds.items() if length > 1))
+
+
+def documents(path: Path, count: int) -> list[str]:
+    """Texts that no training has seen."""
+    if path.name.endswith(".jsonl.gz"):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [" ".join(json.loads(line)["source"]) for line in lines][:count]
+    spec = importlib.util.spec_from_file_location("train", TRAIN)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(TRAIN)
+    train: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(train)
+    pairs = train.read_pairs(path)
+    np.random.default_rng(1).shuffle(pairs)
+    return [str(text) for text, _ in pairs[:400]][:count]
+
+
+def _generating(folder: str) -> Step:
+    engine = open_engine(folder)
+    if not isinstance(engine, Step):
+        raise SystemExit(f"The bundle of a model that generates was expected. Received: {folder}")
+    return engine
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for function in (lookup, assistant, costs):
+        command = commands.add_parser(function.__name__, help=function.__doc__)
+        command.set_defaults(function=function)
+        command.add_argument("--rounds", type=int, default=200 if function is costs else 5)
+        if function is assistant:
+            command.add_argument("bundle")
+            command.add_argument("smaller")
+        else:
+            command.add_argument("bundles", nargs="+")
+        if function is costs:
+            continue
+        command.add_argument("--settings", type=json.loads, default={}, help="Fields of GenerationConfig, as JSON.")
+        command.add_argument("--guesses", type=int, default=7, help="Most of them at once.")
+        command.add_argument("--count", type=int, default=100 if function is lookup else 20, help="Texts.")
+        if function is lookup:
+            command.add_argument("--documents", type=Path, required=True)
+            command.add_argument("--length", type=int, default=64, help="Tokens of a text, as the preset learnt it.")
+    options = parser.parse_args()
+    options.function(options)
+
+
+if __name__ == "__main__":
+    main()
