@@ -68,6 +68,7 @@ class ModelInfo:
 
     Attributes:
         task: Hugging Face's task name, such as `"text-classification"`.
+        name: Class of the Keras model, such as `"BertTextClassification"`.
         labels: Label names in the order of their ids.
         problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`.
         max_length: Longest text in tokens that the model reads, on the encoder's side; `None` without a limit.

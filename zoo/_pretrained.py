@@ -156,7 +156,7 @@ class PretrainedModel(keras.Model):
         return ModelInfo(
             task=task or self.task,
             model_type=config.model_type,
-            name=self.name,
+            name=type(self).__name__,
             labels=config.labels if self.has_labels else (),
             problem_type=config.problem_type if self.has_labels else None,
             max_length=self.max_length,

@@ -61,7 +61,7 @@ def test_a_shared_kernel_has_the_union_of_its_places():
         model(as_inputs(passages(model, TEXTS[:1])))
     path = next(path for path in recorder.seen if path.endswith("query/kernel"))
     places = [(values.min(), values.max()) for values in recorder.seen[path][0]]
-    assert len(places) == 2 and len(set(places)) == 2
+    assert len(places) == 3 and len(set(places)) == 3
     union = (min(low for low, _ in places), max(high for _, high in places))
     assert calibrate(model, TEXTS[:1])[path].input == pytest.approx(union, rel=1e-5)
 

@@ -10,7 +10,8 @@ from kerasformer.errors import ExportError
 from kerasformer.export import recipes
 from kerasformer.export.calibration import Ranges
 from kerasformer.export.recipes import RECIPES, Recipe
-from tests.export.onnx_bundles import expected, feeds_of, load, run, tiny, write
+from kerasformer.runtime.onnx_runtime import OnnxStep
+from tests.export.onnx_bundles import expected, feeds_of, load, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
 
 MODELS = ["bert", "gpt2", "t5"]
@@ -110,3 +111,17 @@ def test_a_layer_has_these_products(tmp_path, model_type, quantize):
             assert counts["QuantizeLinear"] == (4 if not crossed else 6)
             assert counts["MatMul"] == 2 + crossed // 2
         assert counts.get("Shape", 0) <= 4, "no shapes are computed for the splits of heads"
+
+
+def test_steps_that_read_no_encoded_text(tmp_path):
+    """Its keys are kept after the first; ONNX Runtime reduces a tensor without rows to one of the same width."""
+    model = tiny("t5", num_layers=1)
+    engine = OnnxStep(tmp_path, write(tmp_path, model, "int8", "portable"), num_threads=1)
+    encoded, decoded = padded(2, 6, "right"), padded(2, 3, "right", seed=2)[0]
+    names = ("input_ids", "attention_mask", "decoder_input_ids")
+    want = np.asarray(model(dict(zip(names, (*encoded, decoded), strict=True))))
+    state, got = engine.start(*encoded), []
+    for token in decoded.T:
+        logits, state = engine.step(token[:, None], state)
+        got.append(logits)
+    assert np.abs(np.concatenate(got, axis=1) - want).max() < 0.1 * np.abs(want).max()

@@ -78,7 +78,7 @@ ROWS = {
             {**_ENCODER, "num_labels": 5, "problem_type": "multi_label_classification"},
             spread=1.4,
         ),
-        Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40}, min_agreement=0.95),
+        Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(
             "gpt2",
