@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from kerasformer.viz.explanation import Cell
 
 CHOSEN, EXCLUDED = "✓", "✗"
-_SHOWN = 36
-"""Characters of the input that a printed table shows, the last ones."""
+_PRINTED, _DRAWN = 36, 48
+"""Characters of the input that a table shows, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Line:
     left: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """The steps of one text. It shows itself as a table in a notebook (HTML) and on a terminal (rich).
+    """The steps of one text. It shows itself as a table: in a notebook as HTML, by `print`, and in colours by rich.
 
     Attributes:
         text: What was generated.
@@ -133,11 +134,22 @@ class Explanation:
                 table.add_column(name, overflow="fold")
         for line in self.lines:
             cells = ["" if cell is None else _printed(cell) for cell in self.cells(line)]
-            table.add_row(Text(shortened(line.input, _SHOWN)), *cells)
+            table.add_row(Text(shortened(line.input, _PRINTED)), *cells)
         return table
 
     def __rich__(self) -> Table:
         return self.table()
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), width=100)
+        with console.capture() as printed:
+            console.print(self)
+        return printed.get()
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.text!r}, {len(self.lines)} tokens)"
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in self.columns)
@@ -163,7 +175,7 @@ class Explanation:
         rows = [[Cell(name, head=True) for name in self.columns]]
         for line in self.lines:
             options = [Cell("") if cell is None else _drawn(cell) for cell in self.cells(line)]
-            rows.append([Cell(shortened(line.input, _SHOWN)), *options])
+            rows.append([Cell(shortened(line.input, _DRAWN)), *options])
         draw_explanation(rows, path, self.note, dark=dark)
 
     def tree(self, path: str | Path, *, steps: int = 6, title: str = "", dark: bool = False) -> None:
@@ -229,9 +241,12 @@ def _line(tokenizer: Tokenizer, node: Node, before: Sequence[int], choices: int)
 
 
 def shortened(text: str, length: int) -> str:
-    """The end of a text, in one line."""
-    flat = " ".join(text.split("\n"))
-    return flat if len(flat) <= length else f"…{flat[-length + 1 :]}"
+    """The end of a text, in one line; it begins with a whole word if it can."""
+    flat = text.replace("\n", " ")
+    if len(flat) <= length:
+        return flat
+    end = flat[-length + 2 :]
+    return f"… {end.partition(' ')[2] or end}"
 
 
 def _printed(option: Option) -> Text:
