@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from kerasformer import __version__
+from kerasformer.cli_output import Json, Source, Task, console, errors, import_keras, print_json, table
+from kerasformer.cli_run import run
 from kerasformer.errors import KerasformerError
 
 app = typer.Typer(
@@ -24,12 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-console = Console()
-errors = Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Source = Annotated[str, typer.Argument(help="A checkpoint folder, a preset, a hub id or a bundle.")]
-Task = Annotated[str | None, typer.Option(help="Hugging Face's task name; the source's own by default.")]
 
 
 def _version(wanted: bool) -> None:
@@ -50,60 +45,21 @@ def _options(
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
-def _import_keras(extra: str) -> None:
-    """Imports Keras and its backend, without the messages that TensorFlow's libraries write before any setting."""
-    from kerasformer.errors import require
-
-    if os.environ.get("KERASFORMER_DEBUG"):
-        require("keras", extra)
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            require("keras", extra)
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
-def _print_json(content: Any) -> None:
-    print(json.dumps(content, indent=2, ensure_ascii=False, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """NumPy values as JSON knows them."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"not JSON: {type(value).__name__}")
-
-
-def _table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    console.print(f"[bold]{_escaped(title)}[/]")
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(str, row))
-    console.print(table)
-
-
 @app.command()
 def models(as_json: Json = False) -> None:
     """List the architectures with their tasks, and the presets that ship with the package."""
     from kerasformer import sources
 
-    _import_keras("tensorflow")
+    import_keras("tensorflow")
     from kerasformer import zoo
 
     found = zoo.models()
     presets = {name: _preset_summary(name) for name in sources.presets()}
     if as_json:
-        _print_json({"architectures": found, "presets": presets})
+        print_json({"architectures": found, "presets": presets})
         return
-    _table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in found.items()])
-    _table("Presets", ["name", "model_type", "parameters file"], [[name, *row] for name, row in presets.items()])
+    table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in found.items()])
+    table("Presets", ["name", "model_type", "parameters file"], [[name, *row] for name, row in presets.items()])
 
 
 def _preset_summary(name: str) -> list[str]:
@@ -127,9 +83,9 @@ def info(source: Source, as_json: Json = False) -> None:
         content = sources.read_json(folder / "config.json")
         rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
     if as_json:
-        _print_json(content)
+        print_json(content)
         return
-    _table(str(folder), ["field", "value"], rows)
+    table(str(folder), ["field", "value"], rows)
 
 
 def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
@@ -182,7 +138,7 @@ def export(
     """Write a verified bundle for LiteRT (TFLite) or ONNX Runtime."""
     from kerasformer import bundle
 
-    _import_keras("export")
+    import_keras("export")
     lines = None
     if texts is not None:
         from kerasformer.evaluation import read_examples
@@ -216,13 +172,13 @@ def export(
     manifest = bundle.read(folder)
     sizes = {name: (folder / name).stat().st_size for name in manifest.files}
     if as_json:
-        _print_json({"folder": str(folder), "files": sizes, "recipe": manifest.recipe, "fidelity": manifest.fidelity})
+        print_json({"folder": str(folder), "files": sizes, "recipe": manifest.recipe, "fidelity": manifest.fidelity})
         return
     if "auto" in manifest.recipe:
         from kerasformer.export.auto import COLUMNS, in_words
 
-        _table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
-    _table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
+        table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
+    table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     console.print(_fidelity_line(manifest.fidelity))
 
 
@@ -257,62 +213,7 @@ class Stages:
         self._progress.update(self._row, description=stage, completed=done, total=total or None)
 
 
-@app.command()
-def run(
-    source: Source,
-    texts: Annotated[list[str], typer.Argument(help="The texts; - reads standard input, a text a line.")],
-    task: Task = None,
-    question: Annotated[str | None, typer.Option(help="For question-answering; the texts are contexts.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens to generate.")] = None,
-    num_beams: Annotated[int | None, typer.Option(help="Beams.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Samples; below 1 is more cautious.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Samples among the k best; or k classes.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Samples from the nucleus of this mass.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the samples.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Of a bundle's runtime.")] = None,
-    truncation: Annotated[bool, typer.Option("--truncation", help="Cut texts that are too long.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Classify, answer or generate, with any source; bundles need no Keras."""
-    from kerasformer import sources
-    from kerasformer.pipelines import pipeline
-
-    if sources.kind(sources.resolve(source)) == "checkpoint":
-        _import_keras("tensorflow")
-    lines = [line.rstrip("\n") for line in sys.stdin if line.strip()] if texts == ["-"] else texts
-    pipe = pipeline(task, source, num_threads=threads)
-    sampling = {"temperature": temperature, "top_p": top_p, "seed": seed, "num_beams": num_beams}
-    settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, **sampling, "top_k": top_k}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    if truncation:
-        settings["truncation"] = True
-    if pipe.task == "question-answering":
-        from kerasformer.errors import InputError
-
-        if question is None:
-            raise InputError("question-answering needs --question; the texts are the contexts.")
-        answers = [pipe(question=question, context=line, **settings) for line in lines]
-    else:
-        answers = [pipe(line, **settings) for line in lines]
-    if as_json:
-        _print_json([{"text": line, "result": answer} for line, answer in zip(lines, answers, strict=True)])
-        return
-    rows = [[line, _readable(answer)] for line, answer in zip(lines, answers, strict=True)]
-    _table(f"{pipe.task} on {pipe.engine}", ["text", "result"], rows)
-
-
-def _readable(answer: Any) -> str:
-    """A result in words."""
-    if isinstance(answer, list):
-        return "\n".join(map(_readable, answer))
-    if not isinstance(answer, dict):
-        return f"{getattr(answer, 'shape', '')} {str(answer)[:200]}".strip()
-    texts = [value for key, value in answer.items() if key.endswith("_text") or key in ("answer", "sequence")]
-    if texts:
-        return str(texts[0]) + (f" ({answer['score']:.3f})" if "score" in answer else "")
-    name = answer.get("label") or answer.get("entity_group") or answer.get("entity")
-    word = f": {answer['word']}" if "word" in answer else ""
-    return f"{name}{word} ({answer['score']:.3f})"
+app.command()(run)
 
 
 @app.command()
@@ -354,10 +255,10 @@ def _measure(folder: Path, manifest: Any, engine: Any, examples: Any, as_json: b
     with Stages(quiet=as_json) as stages:
         figures = evaluate(pipe, examples, lambda done, total: stages(manifest.info.task, done, total))
     if as_json:
-        _print_json({"task": manifest.info.task, "texts": len(examples), **figures})
+        print_json({"task": manifest.info.task, "texts": len(examples), **figures})
         return
     rows = [[name.replace("_", " "), quality_in_words(name, value)] for name, value in figures.items()]
-    _table(f"{folder}: {manifest.info.task} on {len(examples):,} texts", ["measure", "value"], rows)
+    table(f"{folder}: {manifest.info.task} on {len(examples):,} texts", ["measure", "value"], rows)
 
 
 def _compare(folder: Path, manifest: Any, engine: Any, as_json: bool) -> None:
@@ -380,10 +281,10 @@ def _compare(folder: Path, manifest: Any, engine: Any, as_json: bool) -> None:
     failed = found.failed(*promise)
     if as_json:
         steps = {name: step.to_dict() for name, step in found.steps.items()}
-        _print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
+        print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
     else:
         name = manifest.recipe.get("name", "")
-        _table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], in_words(figures.to_dict()))
+        table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], in_words(figures.to_dict()))
         console.print(_verdict(failed, promise, len(found.steps)))
     if failed:
         raise typer.Exit(1)
@@ -454,8 +355,8 @@ def bench(
         print(report.to_json(), end="")
         return
     for title, columns, rows in map(upright, tables(report)):
-        _table(title, columns, [list(row) for row in rows])
-    console.print(_escaped(note(report)))
+        table(title, columns, [list(row) for row in rows])
+    console.print(escape(note(report)))
 
 
 @app.command()
@@ -470,15 +371,15 @@ def cache(
     place = folder or weight_cache.user_folder()
     if clear:
         freed = weight_cache.trim(place, 0)
-        _print_json({"folder": str(place), "freed": freed}) if as_json else console.print(f"{freed:,} bytes freed")
+        print_json({"folder": str(place), "freed": freed}) if as_json else console.print(f"{freed:,} bytes freed")
         return
     found = weight_cache.entries(place)
     if as_json:
         files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in found]
-        _print_json({"folder": str(place), "max_bytes": weight_cache.MAX_BYTES, "files": files})
+        print_json({"folder": str(place), "max_bytes": weight_cache.MAX_BYTES, "files": files})
         return
     rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in found]
-    _table(str(place), ["file", "bytes", "last used"], rows)
+    table(str(place), ["file", "bytes", "last used"], rows)
 
 
 @app.command()
@@ -489,21 +390,21 @@ def demo(
     """Take the shipped presets through Keras, LiteRT int8 and ONNX int8, and compare answers, sizes and speeds."""
     from kerasformer import demo as shown
 
-    _import_keras("all")
+    import_keras("all")
     with Stages(quiet=as_json) as stages:
         report = shown.run(folder, stages)
     if as_json:
-        _print_json([asdict(row) for row in report.rows])
+        print_json([asdict(row) for row in report.rows])
         return
     for example in report.examples:
-        _table(
+        table(
             f"{example.preset}: {example.text}", ["engine", "answer"], [list(pair) for pair in example.answers.items()]
         )
     rows = [
         [row.preset, row.engine, f"{row.megabytes:.2f}", row.speed, _share(row.agreement), _share(row.same_words)]
         for row in report.rows
     ]
-    _table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", "agreement", "same words"], rows)
+    table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", "agreement", "same words"], rows)
     console.print(
         "Agreement: labels, or next tokens of a given text, that are those of Keras. Same words: of the above."
     )
@@ -522,20 +423,14 @@ def main() -> None:
     except KerasformerError as error:
         if os.environ.get("KERASFORMER_DEBUG"):
             raise
-        errors.print(f"[bold red]Error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        errors.print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
     """Warnings of ours in one line; those of other packages are for developers."""
     if category.__module__.startswith("kerasformer") or category is UserWarning:
-        errors.print(f"[yellow]Warning:[/] {_escaped(str(message))}", soft_wrap=True, highlight=False)
+        errors.print(f"[yellow]Warning:[/] {escape(str(message))}", soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":

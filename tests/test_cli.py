@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import keras
 import pytest
 import tokenizers
 from tokenizers.models import WordLevel
@@ -16,6 +17,7 @@ from tokenizers.processors import TemplateProcessing
 import kerasformer as kf
 from kerasformer import cli
 from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"a good bad film plot is the and not very".split()]
 
@@ -41,6 +43,22 @@ def bundle(checkpoint):
     folder = checkpoint.parent / "bundle"
     main("export", str(checkpoint), str(folder), "--format", "tflite", "--lengths", "16")
     return folder
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """A bundle that generates."""
+    keras.utils.set_random_seed(5)
+    tokenizer = tiny_text.byte_pairs()
+    sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "max_length": 96}
+    model = kf.zoo.build("gpt2", vocab_size=tokenizer.vocab_size, **sizes)
+    for variable in model.trainable_variables:
+        variable.assign(4 * variable)  # so that what is said depends on what was said
+    model.tokenizer = tokenizer
+    model.generation_config = model.generation_config.replace(eos_token_id=0)
+    folder = tmp_path_factory.mktemp("writer")
+    main("export", str(model.save_pretrained(folder / "tiny-gpt2")), str(folder / "bundle"), "--format", "onnx")
+    return folder / "bundle"
 
 
 def main(*arguments: str) -> int:
@@ -99,6 +117,81 @@ def test_run_reads_standard_input(bundle, capsys, monkeypatch):
     assert [row["text"] for row in json.loads(capsys.readouterr().out)] == ["a good film", "the plot is bad"]
 
 
+PROMPT = "The old man"
+OPTIONS = {
+    "": {},
+    "--num-beams 3 --num-return-sequences 2 --length-penalty 0.5": {
+        "num_beams": 3,
+        "num_return_sequences": 2,
+        "length_penalty": 0.5,
+    },
+    "--temperature 1.5 --top-k 9 --top-p 0.9 --min-p 0.01 --seed 7": {
+        "temperature": 1.5,
+        "top_k": 9,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "seed": 7,
+    },
+    "--top-k 0 --seed 3": {"top_k": 0, "seed": 3},
+    "--repetition-penalty 1.4 --no-repeat-ngram-size 2": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
+    "--negative-prompt The --guidance-scale 2": {"negative_prompt": "The", "guidance_scale": 2.0},
+    "--stop e --stop a --min-new-tokens 2 --max-time 60": {
+        "stop_strings": ["e", "a"],
+        "min_new_tokens": 2,
+        "max_time": 60.0,
+    },
+    "--prompt-lookup 3": {"prompt_lookup_num_tokens": 3},
+    "--choice yes --choice no": {"choices": ["yes", "no"]},
+    "--regex [0-9]{3}": {"regex": "[0-9]{3}"},
+    "--json-schema SCHEMA": {"json_schema": {"enum": [1, "b"]}},
+    "--set early_stopping=never --set num_beams=2 --set suppress_tokens=[5,6]": {
+        "early_stopping": "never",
+        "num_beams": 2,
+        "suppress_tokens": [5, 6],
+    },
+    "--assistant WRITER": {},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_run_passes_settings_of_generation_on(options, writer, tmp_path, capsys):
+    (tmp_path / "schema.json").write_text(json.dumps({"enum": [1, "b"]}))
+    places = {"SCHEMA": str(tmp_path / "schema.json"), "WRITER": str(writer)}
+    given = [places.get(option, option) for option in options.split()]
+    assert main("run", str(writer), PROMPT, "--max-new-tokens", "9", "--json", *given) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
+
+
+def test_run_streams(writer, capsys):
+    expected = kf.pipeline(None, writer)(PROMPT, max_new_tokens=9)[0]["generated_text"]
+    assert main("run", str(writer), PROMPT, "--stream", "--max-new-tokens", "9") == 0
+    assert capsys.readouterr().out == expected + "\n"
+
+
+def test_run_explains(writer, capsys):
+    assert main("run", str(writer), PROMPT, "--explain", "--max-new-tokens", "2") == 0
+    shown = printed(capsys)
+    assert "Choice 1" in shown and "%" in shown
+    assert main("run", str(writer), PROMPT, "--explain", "--json", "--max-new-tokens", "2") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert [step["input"] for step in answer["result"]["steps"]][0] == PROMPT
+    assert len(answer["result"]["steps"]) == 2
+
+
+@pytest.mark.parametrize("format", ["tflite", "saved-model"])
+def test_export_writes_the_tokenizer_into_a_graph(format, tmp_path, capsys):
+    pytest.importorskip("tensorflow_text")
+    tokenizer = tiny_text.wordpiece()
+    sizes = {"hidden_dim": 12, "num_layers": 1, "num_heads": 3, "intermediate_dim": 16, "max_length": 16}
+    model = kf.zoo.build("bert", task="text-classification", vocab_size=tokenizer.vocab_size, num_labels=2, **sizes)
+    model.tokenizer = tokenizer
+    source, out = str(model.save_pretrained(tmp_path / "model")), tmp_path / "out"
+    assert main("export", source, str(out), "--format", format, "--tokenizer", "in-graph") == 0
+    assert "out" in "".join(capsys.readouterr().out.split())
+    assert (out / {"tflite": "tokenizer.tflite", "saved-model": "saved_model.pb"}[format]).is_file()
+
+
 def test_verify_repeats_the_comparison(bundle, capsys):
     assert main("verify", str(bundle), "--json") == 0
     assert json.loads(capsys.readouterr().out)["faithful"] is True
@@ -114,11 +207,22 @@ def test_verify_repeats_the_comparison(bundle, capsys):
         (("export", "CHECKPOINT", "OUT", "--texts", "/nowhere.txt"), "file of texts"),
         (("run", "CHECKPOINT", "good " * 40), "longer than the model"),
         (("run", "CHECKPOINT", "text", "--task", "translation"), "has no such task"),
+        (("run", "CHECKPOINT", "text", "--num-beams", "2"), "num_beams: only for models that generate"),
+        (("run", "CHECKPOINT", "text", "--stream"), "--stream is for models that generate"),
+        (("run", "WRITER", "text", "--stream", "--json"), "--stream prints text alone"),
+        (("run", "WRITER", "text", "--set", "num_beams"), "--set must be name=value"),
+        (("run", "WRITER", "text", "--set", "num_beam=2"), "Did you mean num_beams?"),
+        (("run", "WRITER", "text", "--set", "num_beams=two"), "num_beams"),
+        (("run", "WRITER", "text", "--json-schema", "/nowhere.json"), "must be a file of JSON"),
+        (("run", "WRITER", "text", "--negative-prompt", "no"), "guidance_scale other than 1"),
+        (("run", "WRITER", "text", "--assistant", "CHECKPOINT"), "A model that generates was expected"),
+        (("run", "WRITER", "good " * 200), "Shorten the prompt"),
+        (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--tokenizer", "in-graph"), "in-graph"),
         (("verify", "CHECKPOINT"), "bundle"),
     ],
 )
-def test_errors_are_one_clear_line_and_exit_status_1(arguments, message, checkpoint, bundle, tmp_path, capsys):
-    places = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "OUT": str(tmp_path / "out")}
+def test_errors_are_one_clear_line_and_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
+    places = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "WRITER": str(writer), "OUT": str(tmp_path / "out")}
     assert main(*(places.get(argument, argument) for argument in arguments)) == 1
     error = capsys.readouterr().err
     assert message in error

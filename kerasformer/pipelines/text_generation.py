@@ -84,6 +84,10 @@ class TextGeneration(_Writes):
             results = [[{"generated_text": text * return_full_text + new} for new in row] for text, row in written]
         return results[0] if single else results
 
+    def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
+        """Tokens of some prompts, never cut: what is too long for the engine's cache is told when it is to be read."""
+        return self.tokenizer(texts, padding_side="right")
+
     def stream(self, inputs: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
         """Pieces of the continuation as they come.
 
