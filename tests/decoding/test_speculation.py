@@ -269,7 +269,7 @@ def test_pace_fills_a_window() -> None:
     assert Pace((1, 4, 8), cost=0.5, hope=0.7).guesses(7) < 3  # where guesses are dear, it is left half empty
 
 
-@pytest.mark.parametrize("cost", [0.04, 0.08])
+@pytest.mark.parametrize("cost", [0.05, 0.1])
 def test_failing_guesses_cost_a_tenth_at_most(cost) -> None:
     """Guesses of prompt lookup where an engine takes this much longer for one more token; from ten tokens on."""
     pace, time = Pace(tuple(range(1, 12)), 0.0, 0.5), 0.0
