@@ -12,10 +12,11 @@ import numpy as np
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig, Step
+from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
-from kerasformer.decoding.samplers import sampling_of, softmax
+from kerasformer.decoding.samplers import sampling_of
 from kerasformer.errors import GenerationError, InputError, TokenizerError
-from kerasformer.generation.readable import spelled
+from kerasformer.generation.spelling import spelled
 from kerasformer.pipelines._base import Pipeline
 from kerasformer.pipelines._open import open_source
 from kerasformer.tokenization import Tokenizer

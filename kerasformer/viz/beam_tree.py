@@ -138,7 +138,7 @@ class _Tree:
     def _legend(self, nodes: Sequence[Node]) -> None:
         """What the lines mean, as far as they occur."""
         line, theme = require("matplotlib.lines", "viz").Line2D, self._theme
-        looks = {
+        looks: dict[str, tuple[dict[str, Any], bool]] = {
             "goes on": ({"color": theme.own}, any(node.kept and not node.finished for node in nodes)),
             "finished": ({"color": theme.second}, any(node.finished for node in nodes)),
             "dropped": ({"color": theme.other, "linestyle": _DASHED}, any(not node.kept for node in nodes)),

@@ -15,7 +15,7 @@ from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.distribution import softmax
 from kerasformer.errors import GenerationError
 from kerasformer.generation.explanation import Explanation, explanations
-from kerasformer.generation.readable import spelled, visible
+from kerasformer.generation.spelling import spelled, visible
 from tests import tiny_text
 from tests.decoding.engines import Toy
 
