@@ -24,9 +24,9 @@ from kerasformer.tokenization import Tokenizer
 CONSTRAINTS = frozenset(GRAMMARS)
 """Names of the arguments that ask for a constraint."""
 
-_CANDIDATES = 16
+_CANDIDATES = 8
 """The best so many tokens are tried when the text must soon end."""
-_EARLY = 16
+_EARLY = 8
 """So many tokens before the last chance to end a text, tokens are tried."""
 
 
@@ -73,22 +73,18 @@ class Constraint:
         vocabulary: Of the model.
         config: Settings of the run.
     Raises:
-        GenerationError: a grammar that the library refuses, or no word of which the vocabulary can say.
+        GenerationError: a grammar that the library refuses.
     """
 
     def __init__(self, name: str, grammar: str, vocabulary: Vocabulary, config: GenerationConfig) -> None:
         self._name, self._config = name, config
         root = vocabulary.begin(grammar, name)
-        if not root.allowed.any() and not root.complete:
-            raise GenerationError(
-                f"{name} cannot be followed: this vocabulary has no token to begin with. Does it lack a letter that is "
-                "needed, as T5's lacks braces?"
-            )
         # A token of text that ends rows is never said: it would end the text wherever the grammar has that letter.
         self._unsaid = [token for token in config.eos_token_id if vocabulary.spelling.text(token)]
         self._ends = [token for token in config.eos_token_id if token not in self._unsaid]
         self._places: dict[bytes, Place] = {b"": root}
-        self._last_stretch = 2 * (len(root.ending or ()) + _EARLY)
+        # A grammar of whose words no end is found at first is not searched again and again.
+        self._last_stretch = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
 
     @property
     def ends_by_token(self) -> bool:
@@ -155,8 +151,8 @@ class Constraint:
         fitting = [token for token in _best(row, _CANDIDATES) if self._fits(place, token, ending, left - 1)]
         if ending and len(ending) <= left:
             fitting.append(ending[0])
-        if not fitting and not place.complete and self._config.num_beams == 1:
-            self._warn(1)
+        if not fitting and not place.complete and (left > 1 or self._config.num_beams == 1):
+            self._warn(left)  # at the last token, beams give it up for other hypotheses
             return
         kept = row[fitting]
         row[:] = -np.inf
@@ -188,21 +184,28 @@ class Constraint:
         return f"max_new_tokens={config.max_new_tokens or DEFAULT_NEW_TOKENS}"
 
     def _check(self, history: History, logits: np.ndarray, places: Sequence[Place]) -> None:
-        """Refuses to go on with a prompt none of whose rows has a token left; beams may lose some of theirs.
+        """Refuses rows that have no token left. Beams may lose some, and know when they have lost all.
 
         Raises:
-            GenerationError: there is such a prompt.
+            GenerationError: there is such a row.
         """
-        stuck = [place.is_open and row.max() == -np.inf for row, place in zip(logits, places, strict=True)]
-        for prompt in np.unique(history.rows[stuck]):
-            rows = np.flatnonzero(history.rows == prompt).tolist()
-            if all(stuck[row] or not (places[row].is_open or places[row].has_ended) for row in rows):
-                place = next(places[row] for row in rows if stuck[row])
-                raise GenerationError(
-                    f"no token can be chosen at place {history.num_new}: {self._name} allows {place}, and other rules "
-                    f"or {self._limit} forbid that. Check bad_words_ids, suppress_tokens, min_new_tokens and "
-                    "no_repeat_ngram_size, and allow more new tokens."
-                )
+        if self._config.num_beams > 1 and history.num_new:
+            return
+        for row, place in zip(logits, places, strict=True):
+            if place.is_open and row.max() == -np.inf:
+                raise GenerationError(self._stuck(place, history.num_new))
+
+    def _stuck(self, place: Place, number: int) -> str:
+        if not place.allowed.any() and not place.complete:
+            return (
+                f"{self._name} cannot be followed at place {number}: it needs letters that the vocabulary of this "
+                "model lacks, as T5's lacks braces. Ask for other texts, or take another model."
+            )
+        return (
+            f"no token can be chosen at place {number}: {self._name} allows {place}, and other rules or {self._limit} "
+            "forbid that. Check bad_words_ids, suppress_tokens, min_new_tokens and no_repeat_ngram_size, and allow "
+            "more new tokens."
+        )
 
 
 def _best(row: np.ndarray, count: int) -> list[int]:

@@ -27,8 +27,8 @@ def regex(pattern: Any) -> str:
     return lark(f"start: /{require('llguidance', 'grammar').regex_to_lark(pattern, 'd')}/")
 
 
-_WHITESPACE = r" |\n {0,8}"
-"""Between the parts of JSON: models that write anything there may never stop."""
+_SPACES = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""As Python's `json` writes it: small models that may write any whitespace do so without end."""
 
 
 def json_schema(schema: Any) -> str:
@@ -37,11 +37,11 @@ def json_schema(schema: Any) -> str:
         content = json.loads(schema) if isinstance(schema, str) else schema
         if content is not True and not isinstance(content, Mapping):
             raise TypeError("expected an object, or true for any JSON")
-        text = json.dumps(content if content is True else dict(content))
+        text = json.dumps({} if content is True else dict(content))
     except (TypeError, ValueError) as error:
         raise GenerationError(f"json_schema must be a JSON schema: {error}. Received: {schema!r}") from error
     library = require("llguidance", "grammar")
-    return str(library.LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": _WHITESPACE}))
+    return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_SPACES))
 
 
 def lark(grammar: Any) -> str:

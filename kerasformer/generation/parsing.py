@@ -124,7 +124,7 @@ class Place:
         texts = [repr(self.vocabulary.spelling.tokens[token].decode(errors="replace")) for token in tokens[:3]]
         parts = [", ".join(texts) + (f" or {len(tokens) - 3} other tokens" if len(tokens) > 3 else "")]
         parts.append("the end" if self.complete else "")
-        return " or ".join(filter(None, parts)) or "only letters that this vocabulary lacks"
+        return " or ".join(filter(None, parts))
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:

@@ -1,0 +1,291 @@
+"""Constrained text: whatever a model would say, what it says follows the grammar."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from kerasformer.decoding import GenerationConfig, GenerationOutput
+from kerasformer.decoding.history import History
+from kerasformer.errors import GenerationError, MissingExtraError, TokenizerError
+from kerasformer.generation import request
+from kerasformer.generation.constraints import constraint_of
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
+from tests.decoding.engines import Toy
+from tests.generation.scripted import Scripted
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2},
+        "age": {"type": "integer", "minimum": 18, "maximum": 120},
+        "likes": {"type": "array", "items": {"enum": ["the sea", "a ship", None]}, "minItems": 1, "maxItems": 3},
+    },
+    "required": ["name", "age", "likes"],
+    "additionalProperties": False,
+}
+CHOICES = ["yes", "yesterday", "no", "nö", "a b"]
+
+
+def follows(schema: dict[str, Any]) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        jsonschema.validate(json.loads(text), schema)
+        return True
+
+    return check
+
+
+def matches(pattern: str) -> Callable[[str], bool]:
+    return lambda text: re.fullmatch(pattern, text) is not None
+
+
+# name: (what is asked for, what a text must be)
+CASES: dict[str, tuple[dict[str, Any], Callable[[str], bool]]] = {
+    "choices": ({"choices": CHOICES}, CHOICES.__contains__),
+    "date": ({"regex": r"\d{4}-\d{2}"}, matches(r"[0-9]{4}-[0-9]{2}")),
+    "words": ({"regex": r"([a-zö]+ ){2,}(\d+|no)\."}, matches(r"([a-zö]+ ){2,}([0-9]+|no)\.")),
+    "person": ({"json_schema": PERSON}, follows(PERSON)),
+    "any JSON": ({"json_schema": json.dumps(True)}, follows({})),
+    "grammar": (
+        {"grammar": 'start: sum\nsum: N | "(" sum OP sum ")"\nN: /[1-9][0-9]*/\nOP: "+" | "*"'},
+        lambda text: isinstance(ast.parse(text, mode="eval").body, ast.BinOp | ast.Constant),
+    ),
+}
+# name: settings of the run
+METHODS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "hot": {"temperature": 3.0, "seed": 1},
+    "nucleus": {"top_p": 0.8, "top_k": 20, "seed": 2, "num_return_sequences": 3},
+    "beams": {"num_beams": 4, "num_return_sequences": 2},
+    "drawn beams": {"num_beams": 3, "temperature": 2.0, "seed": 3},
+    "lookup": {"prompt_lookup_num_tokens": 4},
+    "penalties": {"repetition_penalty": 1.3},
+}
+
+
+@cache
+def spaced() -> Tokenizer:
+    """As T5 has it, with letters enough for JSON; `</s>` is token 1."""
+    letters = [chr(code) for code in range(0x21, 0x7F)] + ["ö"]
+    words = ["▁yes", "▁a", "▁the", "▁sea", '▁{"', '":', "▁[", "▁1", "er", "day", "12"]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)]
+    pieces += [(word, -1.0) for word in words] + [(letter, -3.0) for letter in letters]
+    backend = Backend(models.Unigram(pieces, unk_id=2))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return Tokenizer(backend, special_tokens={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+
+
+TOKENIZERS = {"bytes": (tiny_text.byte_pairs, 0), "pieces": (spaced, 1)}
+
+
+def babbling(vocab_size: int, seed: int = 0) -> Toy:
+    """An engine that says anything, and each thing with little doubt."""
+    table = np.random.default_rng(seed).normal(scale=4, size=(61, vocab_size)).astype(np.float32)
+    return Toy(vocab_size, capacity=400, of=lambda row: table[(7 * row[-1] + 13 * len(row)) % 61])
+
+
+def run(
+    kind: str, settings: dict[str, Any], base: dict[str, Any] | None = None, engine: Toy | None = None
+) -> tuple[list[str], GenerationOutput]:
+    """Texts, and the output they are from, for three prompts of unequal length."""
+    make, end = TOKENIZERS[kind]
+    tokenizer = make()
+    engine = engine or babbling(tokenizer.vocab_size + 7)
+    ids = np.array([[5, 6, 7], [0, 8, 9], [0, 0, 10]])
+    config = GenerationConfig(**{"max_new_tokens": 90, "eos_token_id": end, **(base or {})})
+    asked = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
+    rows = slice(1) if "prompt_lookup_num_tokens" in settings else slice(None)
+    output = asked.generate(engine, ids[rows], (ids != 0).astype(int)[rows])
+    return [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in output.sequences], output
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_what_is_said_follows_the_grammar(kind: str, case: str, method: str) -> None:
+    asked, right = CASES[case]
+    texts, output = run(kind, {**asked, **METHODS[method]})
+    assert all(right(text) for text in texts), texts
+    assert set(output.finish_reasons) <= {"eos", "length"}
+
+
+@pytest.mark.parametrize("most", [45, 52, 63])
+@pytest.mark.parametrize("method", ["greedy", "hot", "beams"])
+def test_texts_are_complete_when_few_tokens_may_be_said(method: str, most: int) -> None:
+    texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": most})
+    assert all(follows(PERSON)(text) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"choices": ["the sea", "the ship", "no"]}, "the ship"),
+        ({"json_schema": PERSON}, '{"name": "Ahab", "age": 58, "likes":["a ship",null]}'),
+        ({"regex": r".*sea.*"}, " looked at the sea. The ship"),
+    ],
+    ids=["choices", "person", "words"],
+)
+@pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])
+def test_a_model_that_says_it_by_itself_is_not_disturbed(asked: dict[str, Any], text: str, method: str) -> None:
+    tokenizer = tiny_text.byte_pairs()
+    engine = Scripted(tokenizer, "The old man", text)
+    config = GenerationConfig(max_new_tokens=100, eos_token_id=0)
+    free, bound = (
+        request({**METHODS[method], **more}, config, tokenizer, None).generate(engine, engine.ids, engine.mask)  # type: ignore[arg-type]
+        for more in ({}, asked)
+    )
+    assert bound.sequences[0].tolist() == free.sequences[0].tolist() == engine.script
+    assert bound.finish_reasons[0] == "eos"
+
+
+def test_streams_and_batches_say_the_same() -> None:
+    tokenizer, settings = tiny_text.byte_pairs(), {"json_schema": PERSON, "temperature": 2.0, "seed": 1}
+    engine = babbling(tokenizer.vocab_size)
+    config = GenerationConfig(max_new_tokens=90, eos_token_id=0)
+    ids = np.array([[5, 6, 7]])
+    asked = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
+    whole = asked.generate(engine, ids, np.ones_like(ids)).sequences[0]
+    streamed = "".join(request(settings, config, tokenizer, None).stream(engine, ids, np.ones_like(ids)))  # type: ignore[arg-type]
+    assert streamed == tokenizer.decode(whole, skip_special_tokens=True) and follows(PERSON)(streamed)
+    alone, _ = run("bytes", {"json_schema": PERSON})
+    mask = np.array([[5, 6, 7]])
+    single = request({"json_schema": PERSON}, config, tokenizer, None).generate(  # type: ignore[arg-type]
+        babbling(tokenizer.vocab_size + 7), mask, np.ones_like(mask)
+    )
+    assert tokenizer.decode(single.sequences[0], skip_special_tokens=True) == alone[0]
+
+
+def test_a_constraint_depends_on_the_history_alone() -> None:
+    tokenizer, config = tiny_text.byte_pairs(), GenerationConfig(max_new_tokens=60, eos_token_id=0)
+    remembering = constraint_of({"json_schema": PERSON}, tokenizer, config)
+    assert remembering is not None
+    history = History(np.array([[3], [4]], np.int32), np.zeros(2, int), 1, (np.array([3]), np.array([4])), np.arange(2))
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        logits = random.normal(size=(2, tokenizer.vocab_size)).astype(np.float32)
+        fresh = constraint_of({"json_schema": PERSON}, tokenizer, config)
+        assert fresh is not None
+        received = remembering(history, logits.copy())
+        np.testing.assert_array_equal(received, fresh(history, logits.copy()))
+        history = history.append(received.argmax(axis=1)).take(np.array([1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("base", "reasons"),
+    [
+        ({"eos_token_id": ()}, {"stop"}),
+        ({"eos_token_id": (0, 500)}, {"eos"}),  # a model may name ends that its vocabulary lacks
+        ({"eos_token_id": (0, 11)}, {"eos"}),  # 11 is a letter
+        ({"eos_token_id": 11}, {"stop"}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["greedy", "beams"])
+def test_ends(base: dict[str, Any], reasons: set[str], method: str) -> None:
+    texts, output = run("bytes", {"choices": ["0*0", "yes", "no"], **METHODS[method]}, base)
+    assert set(output.finish_reasons) == reasons
+    assert set(texts) <= {"0*0", "yes", "no"}
+
+
+def test_beams_have_no_text_that_does_not_follow() -> None:
+    texts, output = run("bytes", {"choices": ["yes", "no"], "num_beams": 6, "num_return_sequences": 3})
+    assert set(texts) == {"yes", "no"} and set(output.finish_reasons) == {"eos"}
+
+
+def test_a_first_token_may_be_forced() -> None:
+    base = {"forced_bos_token_id": 2, "eos_token_id": 1, "max_new_tokens": 6}
+    asked = request({"choices": ["yes"]}, GenerationConfig(**base), spaced(), None)  # type: ignore[arg-type]
+    output = asked.generate(babbling(spaced().vocab_size), np.array([[5]]), None)
+    assert output.sequences[0][0] == 2 and spaced().decode(output.sequences[0], skip_special_tokens=True) == "yes"
+
+
+def test_a_last_token_may_be_forced() -> None:
+    texts, output = run("bytes", {"json_schema": PERSON, "max_new_tokens": 70}, {"forced_eos_token_id": 0})
+    assert all(follows(PERSON)(text) for text in texts) and set(output.finish_reasons) == {"eos"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"regex": ".*zebra", "max_new_tokens": 9},
+        {"regex": "(ab){30}", "max_new_tokens": 9},
+        {"regex": "(ab){30}", "max_length": 9},
+    ],
+    ids=str,
+)
+def test_a_text_that_cannot_be_completed_is_told(asked: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=r"cut before it was complete by its regex. Received: max_.*=9"):
+        run("bytes", asked)
+
+
+def test_interrupted_texts_are_not_told() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, output = run("bytes", {"json_schema": PERSON, "cancelled": lambda: True})
+    assert set(output.finish_reasons) == {"cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"choices": []}, r"list of texts, none of them empty. Received: \[\]"),
+        ({"choices": "yes"}, "list of texts"),
+        ({"choices": ["yes", ""]}, "none of them empty"),
+        ({"choices": ["yes"], "regex": "a"}, "one constraint. Received: choices, regex"),
+        ({"regex": "(a"}, "regex cannot be followed.*(?s:.*)unclosed group"),
+        ({"regex": "(?=a)b"}, "look-around"),
+        ({"regex": 3}, "regex must be a text. Received: 3"),
+        ({"json_schema": "{"}, "must be a JSON schema: Expecting property name"),
+        ({"json_schema": []}, "must be a JSON schema: expected an object"),
+        ({"json_schema": {"type": "text"}}, "json_schema cannot be followed: Invalid type: text"),
+        ({"json_schema": {"type": "array", "uniqueItems": True}}, "Unimplemented keys.*uniqueItems"),
+        ({"grammar": "start: letter"}, 'unknown name: "letter"'),
+        ({"choices": ["yes"], "min_new_tokens": 20}, "at place [0-9]+: choices allows the end, and other rules"),
+        ({"regex": "[ab]+", "suppress_tokens": [66, 67]}, None),
+    ],
+    ids=str,
+)
+def test_errors(asked: dict[str, Any], message: str | None) -> None:
+    tokenizer = tiny_text.byte_pairs()
+    if "suppress_tokens" in asked:
+        spelled = [token for name, token in tokenizer.get_vocab().items() if set(name) <= {"a", "b"}]
+        asked, message = {**asked, "suppress_tokens": spelled}, r"at place 0: regex allows '[ab]+'.*other rules"
+    with pytest.raises(GenerationError, match=message):
+        run("bytes", asked)
+
+
+def test_letters_that_a_vocabulary_lacks() -> None:
+    with pytest.raises(GenerationError, match="a choice holds letters .* lacks. Received: 'é'"):
+        run("pieces", {"choices": ["yes", "é"]})
+    with pytest.raises(GenerationError, match="regex cannot be followed at place [01]: it needs letters"):
+        run("pieces", {"regex": "é|\t"})
+
+
+def test_tokenizers_that_cannot() -> None:
+    config = GenerationConfig()
+    with pytest.raises(TokenizerError, match="pieces of text.* Received: WordPiece"):
+        constraint_of({"regex": "a"}, tiny_text.wordpiece(), config)
+    with pytest.raises(TokenizerError, match="choices needs a tokenizer"):
+        constraint_of({"choices": ["a"]}, None, config)
+
+
+def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[grammar\]'"):
+        constraint_of({"choices": ["a"]}, tiny_text.byte_pairs(), GenerationConfig())
+    assert constraint_of({"choices": None}, None, GenerationConfig()) is None
