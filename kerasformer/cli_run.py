@@ -103,7 +103,7 @@ _ELSEWHERE = {"choice": "choices", "prompt_lookup": "prompt_lookup_num_tokens"}
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """What goes to the pipeline, from the options that were given."""
-    settings = {
+    settings: dict[str, Any] = {
         _ELSEWHERE.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
         if name not in _NO_SETTINGS and not any(value is nothing for nothing in (None, False, ()))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerasformer.decoding.alignment import left_padded
+from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
-from kerasformer.decoding.samplers import log_softmax
 from kerasformer.errors import CapacityError
 
 PROMPT, NEGATIVE = 1, -1

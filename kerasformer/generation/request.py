@@ -114,8 +114,9 @@ def request(
     fields = {name: value for name, value in settings.items() if name not in _BESIDE}
     config = base.replace(**(fields | strings))
     explain = _flag("explain", given)
-    outputs = {name: _flag(name, given) for name in ("output_scores", "output_logits")}
-    whole = _flag("return_dict_in_generate", given, any(outputs.values()))
+    scores, logits = _flag("output_scores", given), _flag("output_logits", given)
+    whole = _flag("return_dict_in_generate", given, default=scores or logits)
+    negative_ids, negative_mask = _negative(given, config, tokenizer)
     rules, stops = _constrained(given, tokenizer, config, _functions("rules", given.get("rules", ())), stops)
     controls = Controls(
         stop=_any(stops),
@@ -123,9 +124,11 @@ def request(
         rules=rules,
         cancelled=_function("cancelled", given.get("cancelled")),
         assistant=assistant_of(given.get("assistant"), tokenizer, open_assistant),
+        negative_ids=negative_ids,
+        negative_mask=negative_mask,
         record=explain,
-        **_negative(given, config, tokenizer),
-        **outputs,
+        output_scores=scores,
+        output_logits=logits,
     )
     return Request(config, controls, tokenizer, "explanation" if explain else "output" if whole else "texts")
 
@@ -199,8 +202,8 @@ def _flag(name: str, given: Mapping[str, Any], default: bool = False) -> bool:
 
 def _negative(
     given: Mapping[str, Any], config: GenerationConfig, tokenizer: Tokenizer | None
-) -> dict[str, np.ndarray | None]:
-    """Tokens that guidance leads away from, if any are given."""
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Tokens that guidance leads away from and their mask, if any are given."""
     names = [name for name in ("negative_prompt", "negative_prompt_ids") if name in given]
     if "negative_prompt_attention_mask" in given and "negative_prompt_ids" not in given:
         raise GenerationError(
@@ -208,7 +211,7 @@ def _negative(
             "negative_prompt_ids. Give both."
         )
     if not names:
-        return {}
+        return None, None
     if len(names) > 1:
         raise GenerationError(
             "A negative prompt is a text or ids. Received: negative_prompt and negative_prompt_ids. Leave one out."
@@ -219,13 +222,10 @@ def _negative(
             f"Received: {names[0]} with guidance_scale=1. Try guidance_scale=1.5."
         )
     if names == ["negative_prompt_ids"]:
-        return {
-            "negative_ids": np.asarray(given["negative_prompt_ids"]),
-            "negative_mask": given.get("negative_prompt_attention_mask"),
-        }
+        return np.asarray(given["negative_prompt_ids"]), given.get("negative_prompt_attention_mask")
     texts = _texts("negative_prompt", given["negative_prompt"])
     encoded = _tokenizer(tokenizer, "negative_prompt")(texts, padding_side="right")
-    return {"negative_ids": encoded.input_ids, "negative_mask": encoded.attention_mask}
+    return encoded.input_ids, encoded.attention_mask
 
 
 def _texts(name: str, value: Any) -> list[str]:

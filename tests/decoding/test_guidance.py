@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, generate
+from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.guidance import Guided, side_by_side
-from kerasformer.decoding.samplers import log_softmax
 from kerasformer.errors import CapacityError, InputError
 from tests.decoding.engines import Recomputing, Rows, Toy
 from tests.decoding.models import PAD, gpt2, t5, torch
