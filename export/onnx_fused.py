@@ -291,7 +291,7 @@ class FusedWriter(NodeWriter):
     def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: Any) -> None:
         """Appends a node with several results, or of ONNX Runtime's own."""
         settings = {"domain": CONTRIB_DOMAIN, **settings}
-        self.nodes.append(helper.make_node(operator, inputs, outputs, name=f"{outputs[0]}/node", **settings))
+        self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **settings))
 
     def _vectors(self, marker: Marker, *roles: str) -> list[str]:
         """Initializers of these weights, as far as there are any."""

@@ -33,6 +33,15 @@ SIZES = {
 }
 """Arguments of KerasHub's backbones, by our names of them."""
 
+ENCODER = {
+    **SIZES,
+    "intermediate_dim": "intermediate_dim",
+    "max_length": "max_sequence_length",
+    "hidden_dropout": "dropout",
+    "attention_dropout": "dropout",
+}
+"""Those of its encoders."""
+
 
 @dataclass(frozen=True)
 class HubTask:

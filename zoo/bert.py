@@ -131,14 +131,7 @@ def _keras_hub_rows(config: BertConfig) -> list[Row]:
 KERAS_HUB = keras_hub.KerasHub(
     backbone="BertBackbone",
     default_task="feature-extraction",
-    settings={
-        **keras_hub.SIZES,
-        "intermediate_dim": "intermediate_dim",
-        "max_length": "max_sequence_length",
-        "num_segments": "num_segments",
-        "hidden_dropout": "dropout",
-        "attention_dropout": "dropout",
-    },
+    settings={**keras_hub.ENCODER, "num_segments": "num_segments"},
     fixed={"hidden_act": "gelu_new", "epsilon": 1e-12},
     tokens={"pad_token_id": "pad_token_id"},
     rows=_keras_hub_rows,

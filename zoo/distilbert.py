@@ -138,13 +138,7 @@ def _keras_hub_rows(config: DistilBertConfig) -> list[Row]:
 KERAS_HUB = keras_hub.KerasHub(
     backbone="DistilBertBackbone",
     default_task="feature-extraction",
-    settings={
-        **keras_hub.SIZES,
-        "intermediate_dim": "intermediate_dim",
-        "max_length": "max_sequence_length",
-        "hidden_dropout": "dropout",
-        "attention_dropout": "dropout",
-    },
+    settings=keras_hub.ENCODER,
     fixed={"hidden_act": "gelu"},
     tokens={"pad_token_id": "pad_token_id"},
     rows=_keras_hub_rows,

@@ -8,6 +8,7 @@ one of those for every row of a batch.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -45,12 +46,12 @@ class LayerCache(Protocol):
         ...
 
 
-class _BatchCache:
+class _BatchCache(ABC):
     """A cache of two tensors for the whole batch."""
 
+    @abstractmethod
     def update(self, key: Any, value: Any) -> tuple[Tensor, Tensor, Any]:
         """Adds `(B, H, T, D)` keys and values; returns those to attend to, and the cache for the next call."""
-        raise NotImplementedError
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
