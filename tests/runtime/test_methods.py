@@ -1,0 +1,89 @@
+"""Every method of decoding on every engine: the tokens of the Keras engine, alone or in a batch."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import GenerationConfig, GenerationOutput, Step, generate
+from tests.runtime.test_steps import ROWS, SETTINGS, VOCAB
+
+LENGTHS = (7, 2, 12, 1)
+BASE = {"max_new_tokens": 14, "pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": list(range(40, 44))}
+
+METHODS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "penalties": {"repetition_penalty": 1.6, "no_repeat_ngram_size": 2, "min_new_tokens": 3, "suppress_tokens": [7]},
+    "beams": {"num_beams": 3, "num_return_sequences": 3, "length_penalty": 0.7},
+    "early beams": {"num_beams": 4, "early_stopping": True, "no_repeat_ngram_size": 2},
+    "samples": {"do_sample": True, "seed": 3, "top_k": 20, "temperature": 0.8, "num_return_sequences": 2},
+    "nucleus": {"do_sample": True, "seed": 4, "top_p": 0.8},
+    "drawn beams": {"do_sample": True, "seed": 5, "num_beams": 3, "top_k": 8},
+    "guidance": {"guidance_scale": 1.4},
+    "prompt lookup": {"prompt_lookup_num_tokens": 3},
+}
+
+
+def prompts() -> tuple[np.ndarray, np.ndarray]:
+    """Ragged, padded on the right."""
+    mask = (np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]).astype(np.int32)
+    return np.random.default_rng(6).integers(2, VOCAB, mask.shape, "int32") * mask, mask
+
+
+def written(step: Step, method: str, rows: list[int] | None = None) -> GenerationOutput:
+    """What a method writes after all prompts, or some."""
+    ids, mask = prompts()
+    rows = rows or list(range(len(ids)))
+    return generate(step, ids[rows], mask[rows], GenerationConfig(**BASE, **METHODS[method]))
+
+
+def told(output: GenerationOutput) -> list[list[int]]:
+    return [sequence.tolist() for sequence in output.sequences]
+
+
+@cache
+def by_keras(kind: str, method: str) -> tuple[list[list[int]], list[str]]:
+    output = written(engine("keras", kind, Path()), method)
+    return told(output), output.finish_reasons
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    return tmp_path_factory.mktemp("bundles")
+
+
+@cache
+def engine(name: str, kind: str, folder: Path) -> Step:
+    return ROWS[name].opened(kind, folder / f"{name}-{kind}")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "keras" and "int8" not in name])
+def test_the_tokens_of_the_keras_engine(folder: Path, name: str, kind: str, method: str) -> None:
+    output = written(engine(name, kind, folder), method)
+    assert (told(output), output.finish_reasons) == by_keras(kind, method)
+
+
+@pytest.mark.parametrize("method", ["greedy", "penalties", "beams"])
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("name", ROWS)
+def test_alone_as_in_a_batch(folder: Path, name: str, kind: str, method: str) -> None:
+    step = engine(name, kind, folder)
+    together = told(written(step, method))
+    each = len(together) // len(LENGTHS)
+    for row in range(len(LENGTHS)):
+        assert told(written(step, method, [row])) == together[row * each : (row + 1) * each]
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_outputs_vary(kind: str) -> None:
+    """Or the comparisons would say little: rows end at different times, and methods write different texts."""
+    found = {method: by_keras(kind, method) for method in METHODS}
+    assert {"eos", "length"} <= {reason for _, reasons in found.values() for reason in reasons}
+    assert len({str(tokens) for tokens, _ in found.values()}) >= len(METHODS) - 1  # prompt lookup is greedy
+    assert len(np.unique(np.concatenate(found["samples"][0]))) > 15
