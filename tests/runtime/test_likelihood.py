@@ -1,0 +1,50 @@
+"""How probable given texts are: the same on every engine, several tokens a step or one."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer.decoding import Step
+from kerasformer.decoding.likelihood import log_probabilities
+from tests.runtime.test_steps import ROWS, SETTINGS, VOCAB
+
+LENGTHS = (23, 9, 16)
+
+
+class Single:
+    """An engine that reads one token a step, whatever it could."""
+
+    step_lengths = (1,)
+
+    def __init__(self, step: Step) -> None:
+        self.start, self.step = step.start, step.step
+
+
+def read(step: Any, encoder_decoder: bool) -> np.ndarray:
+    """The log-probabilities of ragged texts, one after another."""
+    random = np.random.default_rng(3)
+    heads = random.integers(2, VOCAB, (len(LENGTHS), 4), "int32")
+    targets = [random.integers(2, VOCAB, length, "int32") for length in LENGTHS]
+    first = np.zeros(len(LENGTHS), np.int32) if encoder_decoder else heads[:, -1]
+    return np.concatenate(log_probabilities(step, step.start(heads, np.ones_like(heads)), first, targets))
+
+
+@cache
+def by_keras(kind: str) -> np.ndarray:
+    step = ROWS["keras"].opened(kind, Path())
+    return read(Single(step), step.is_encoder_decoder)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("name", [name for name in ROWS if "int8" not in name])
+def test_every_engine_finds_a_text_as_probable(tmp_path: Path, name: str, kind: str) -> None:
+    step = ROWS[name].opened(kind, tmp_path)
+    expected = by_keras(kind)
+    assert len(expected) == sum(LENGTHS) and expected.std() > 0.1
+    np.testing.assert_allclose(read(step, step.is_encoder_decoder), expected, atol=2e-5)
+    np.testing.assert_allclose(read(Single(step), step.is_encoder_decoder), expected, atol=2e-5)
