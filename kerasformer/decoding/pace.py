@@ -10,7 +10,7 @@ MEMORY = 0.9
 
 READING = 0.15
 """What one more token costs in a step, as a share of a step of one: that of GPT-2 124M in int8 on one thread of ONNX
-Runtime, where arithmetic counts most. Elsewhere it was from 0.03 to 0.12, so that a failure costs less than expected."""
+Runtime, where arithmetic counts most. Elsewhere it was from 0.03 to 0.12: a failure costs less than is expected."""
 
 
 class Pace:

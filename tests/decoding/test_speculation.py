@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate, stream
+from kerasformer.decoding.history import History
 from kerasformer.decoding.pace import Pace
 from kerasformer.decoding.samplers import sampling_of, softmax
-from kerasformer.decoding.speculation import Choice, PromptLookup
+from kerasformer.decoding.speculation import Assistant, Choice, PromptLookup
 from kerasformer.errors import GenerationError
 from tests.decoding.engines import Recomputing, Rows, Toy
 from tests.decoding.test_samplers import chi_square_tail
@@ -199,6 +200,50 @@ def test_a_bad_assistant_is_soon_left_alone() -> None:
     assert output.tally is not None and output.tally.acceptance < 0.05
     assert output.tally.guessed < 30
     assert sum(assistant.widths) < 200 and max(assistant.widths) > 1  # it catches up with several at once
+
+
+@pytest.mark.parametrize("kind", [Toy, Answering], ids=["decoder", "encoder-decoder"])
+def test_an_assistant_forgets_what_was_not_said(kind) -> None:
+    """Whatever texts it is asked about one after another, it answers as one that was never asked before."""
+    random, prompt = np.random.default_rng(2), np.array([3, 4, 5], np.int32)
+    used = Assistant(Windows(toy(kind=kind), (1, 3)))
+    used.begin(prompt, by_greatest)
+    start = [0] if kind is Answering else prompt.tolist()
+    for _ in range(30):
+        said = np.array([*start, *random.integers(0, 3, random.integers(0, 5))], np.int32)
+        fresh = Assistant(toy(kind=kind))
+        fresh.begin(prompt, by_greatest)
+        assert used.guess(said, 3) == fresh.guess(said, 3)
+
+
+def by_greatest(said: np.ndarray, logits: np.ndarray) -> int:
+    return int(logits[0].argmax())
+
+
+def test_rules_are_not_asked_what_follows_an_end() -> None:
+    """A grammar has nothing to say there."""
+    config = GenerationConfig(max_new_tokens=30, eos_token_id=(1, 2), seed=3)
+    seen = []
+
+    def rule(history: History, logits: np.ndarray) -> np.ndarray:
+        seen.extend(history.new(row) for row in range(len(logits)))
+        return logits
+
+    generate(Windows(toy(), (1, 4, 8)), IDS, MASK, config, Controls(assistant=toy(noise=0.5), rules=(rule,)))
+    assert len(seen) > 10 and not np.isin(np.concatenate(seen), config.eos_token_id).any()
+
+
+def test_guesses_are_from_the_prompt_not_from_the_negative_one(monkeypatch) -> None:
+    began = []
+
+    class Listening(Liar):
+        def begin(self, prompt: np.ndarray, choose: Choice) -> None:
+            began.append(prompt.tolist())
+
+    monkeypatch.setattr("kerasformer.decoding.plan.PromptLookup", Listening)
+    config = GenerationConfig(max_new_tokens=2, guidance_scale=1.5, prompt_lookup_num_tokens=3)
+    generate(Windows(toy(), (1, 4)), IDS, MASK, config, Controls(negative_ids=np.array([[9, 8, 7, 6]])))
+    assert began == [row[mask == 1].tolist() for row, mask in zip(IDS, MASK, strict=True)]
 
 
 @pytest.mark.parametrize("noise", [0.3, 3.0], ids=["good", "bad"])
