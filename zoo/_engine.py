@@ -136,6 +136,8 @@ class KerasStep:
         if np.array_equal(rows, np.arange(len(state.starts))):
             return state
         index = np.asarray(rows, "int32")
+        if ((index < 0) | (index >= len(state.starts))).any():
+            raise InputError(f"Rows must be between 0 and {len(state.starts) - 1}. Received: {index.tolist()}")
         memory = state.memory
         if memory is not None:
             memory = (ops.take(memory[0], index, axis=0), _take(memory[1], index))

@@ -35,7 +35,7 @@ class Caches(Protocol):
         ...
 
     def reorder(self, rows: np.ndarray, length: int) -> Caches:
-        """The caches of these rows."""
+        """The caches of these rows. As many as before: those that others come from are in their old places."""
         ...
 
     def fork(self, length: int) -> Caches:
@@ -82,6 +82,8 @@ class GrowingCaches:
 
     def reorder(self, rows: np.ndarray, length: int) -> GrowingCaches:
         """See `Caches.reorder`."""
+        if np.array_equal(rows, np.arange(next(iter(self.past.values())).shape()[0])):
+            return self
         past = {name: tensor(value.numpy()[rows]) for name, value in self._cut(length).items()}
         return GrowingCaches(self.session, past)
 
@@ -130,13 +132,13 @@ class SharedCaches:
         return self
 
     def reorder(self, rows: np.ndarray, length: int) -> SharedCaches:
-        """See `Caches.reorder`; moves rows whose parent is another one, and of those the filled positions."""
+        """See `Caches.reorder`; copies rows that come from another one, and of those the filled positions."""
         self.version += 1
         if len(rows) != len(next(iter(self.arrays.values()))):
             return self._copy(rows, length)
-        (moved,) = np.nonzero(rows != np.arange(len(rows)))
-        for array in self.arrays.values():
-            array[moved, :, :length] = array[rows[moved], :, :length]
+        for place in np.flatnonzero(rows != np.arange(len(rows))):
+            for array in self.arrays.values():
+                array[place, :, :length] = array[rows[place], :, :length]
         return self
 
     def fork(self, length: int) -> SharedCaches:

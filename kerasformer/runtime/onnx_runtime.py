@@ -113,6 +113,8 @@ class _State:
         version: Of the caches, when this state came about.
         mask: int64 `(B, S)` over their filled positions, 0 where a prompt is padded on its left.
         memory: Of an encoder-decoder.
+        places: Which row of all these each of the caller's rows is, int `(B,)`: rows that only change places are not
+            moved.
         steps: How many of the positions came from `step`.
     """
 
@@ -120,6 +122,7 @@ class _State:
     version: int
     mask: np.ndarray
     memory: _Memory | None
+    places: np.ndarray
     steps: int = 0
 
     @property
@@ -177,7 +180,8 @@ class OnnxStep:
             memory = self._encode(self._encoder, ids, mask)
         else:
             self._check_room(ids.shape[1])
-        state = _State(self._empty(len(ids)), 0, np.ones((len(ids), 0), np.int64), memory)
+        nothing = np.ones((len(ids), 0), np.int64)
+        state = _State(self._empty(len(ids)), 0, nothing, memory, np.arange(len(ids)))
         if memory is None and ids.shape[1] > 1:
             _, state = self._advance(ids[:, :-1], mask[:, :-1], state, logits=False)
         # The last token of a prompt is real, and is given to the first step.
@@ -189,6 +193,12 @@ class OnnxStep:
         if len(ids) != len(state.mask):
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
         self._check_room(state.length + ids.shape[1])
+        places = state.places
+        logits, state = self._read(ids[np.argsort(places)], state)
+        return (logits if _in_order(places) else logits[places]), state
+
+    def _read(self, ids: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+        """Logits of the next tokens, both in the order of the caches."""
         if len(ids) == 1 or not state.length or not self._decoder.in_place:
             return self._advance(ids, np.ones_like(ids), state, logits=True)
         # The fused attention reads several tokens after others for a single row alone.
@@ -202,11 +212,14 @@ class OnnxStep:
         """Chooses rows; see `Step.reorder`."""
         _check_current(state)
         rows = np.asarray(rows)
-        if np.array_equal(rows, np.arange(len(state.mask))):
+        if ((rows < 0) | (rows >= len(state.mask))).any():
+            raise InputError(f"Rows must be between 0 and {len(state.mask) - 1}. Received: {rows.tolist()}")
+        if len(rows) == len(state.mask) and _in_order(rows):
             return state
-        caches = state.caches.reorder(rows, state.length)
-        memory = None if state.memory is None else state.memory.reorder(rows)
-        return _State(caches, caches.version, state.mask[rows], memory, state.steps)
+        sources, places = _arranged(state.places[rows], len(state.mask))
+        caches = state.caches.reorder(sources, state.length)
+        memory = None if state.memory is None else state.memory.reorder(sources)
+        return _State(caches, caches.version, state.mask[sources], memory, places, state.steps)
 
     def rewind(self, state: _State, count: int) -> _State:
         """Forgets the last tokens; see `Step.rewind`."""
@@ -250,7 +263,8 @@ class OnnxStep:
             inputs[CACHE_LENGTH] = tensor(np.array([state.length]))
         scores = np.empty((*ids.shape, self.vocab_size), np.float32) if logits else np.empty(0, np.float32)
         caches = state.caches.run(inputs, state.length, ids.shape[1], scores if logits else None)
-        return scores, _State(caches, caches.version, whole, state.memory, state.steps + ids.shape[1])
+        steps = state.steps + ids.shape[1]
+        return scores, _State(caches, caches.version, whole, state.memory, state.places, steps)
 
     def _empty(self, batch: int) -> Caches:
         """Without a position."""
@@ -264,6 +278,29 @@ class OnnxStep:
                 f"The model holds {self.capacity} tokens, prompt and answer together. Received: {length}. "
                 "Shorten the prompt, ask for fewer tokens, or export with a larger capacity"
             )
+
+
+def _arranged(parents: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where rows with these parents go, so that few are copied: the first child of each stays in its parent's place.
+
+    The others take the places of rows without children: of parents 0, 2, 0, 3 only the second 0 is copied, to place 1.
+    Both are taken in ascending order, in which beams of one text stay side by side.
+
+    Returns:
+        For each place the row that it comes from, and for each row its place.
+    """
+    if len(parents) != size:
+        return parents, np.arange(len(parents))
+    every = np.arange(size)
+    _, first = np.unique(parents, return_index=True)
+    others = np.setdiff1d(every, first)
+    places = parents.copy()
+    places[others[np.argsort(parents[others], kind="stable")]] = np.setdiff1d(every, parents)
+    return parents[np.argsort(places)], places
+
+
+def _in_order(rows: np.ndarray) -> bool:
+    return np.array_equal(rows, np.arange(len(rows)))
 
 
 def _check_current(state: _State) -> None:

@@ -156,6 +156,33 @@ def test_reorder_copies_no_row_that_goes_on_once(step: LiteRTStep) -> None:
     assert after[2] is before[1], "the buffers of a row that was left out are used again"
 
 
+COPIES = {(0, 1, 2, 3): 0, (3, 2, 1, 0): 0, (0, 0, 1, 2): 1, (3, 3, 1, 1): 2, (2, 2, 2, 2): 3, (3, 0): 0}
+"""Orders of rows, and how many of them must be copied: all children of a row but the first."""
+
+
+@pytest.mark.parametrize("rows", COPIES, ids=str)
+def test_reorder_copies_filled_positions_of_second_children(
+    bundles: Bundles, step: LiteRTStep, rows: tuple[int, ...], monkeypatch: Any
+) -> None:
+    copied: list[int] = []
+    copy = step._engine.copy
+    monkeypatch.setattr(step._engine, "copy", lambda *given: (copied.append(given[2]), copy(*given)))
+    _, state = follow(step, step.start(*prompt(*[tokens(i, 5) for i in range(4)])), tokens(8, 4, 3))
+    step.reorder(state, np.array(rows))
+    assert copied == [4 + 3] * (4 * COPIES[rows])  # keys and values of two layers
+
+
+def test_the_encoded_text_is_shared_by_all_who_continue_it(bundles: Bundles) -> None:
+    engine = bundles.step("seq2seq")
+    ids = tokens(1, 2, 6)
+    state = engine.start(ids, np.ones_like(ids))
+    cross = [row.cross for row in state.rows or []]
+    for rows in ([0, 0, 1, 1], [1, 1, 3, 2]):
+        state = engine.reorder(state, np.array(rows))
+        assert [row.cross for row in state.rows or []] == [cross[0], cross[0], cross[1], cross[1]]
+        assert all(row.cross[name] is cross[0][name] for row in (state.rows or [])[:2] for name in cross[0])
+
+
 def test_rewind(step: LiteRTStep) -> None:
     ids = tokens(1, 1, 12)
     _, state = follow(step, step.start(*prompt(tokens(2, 5))), ids[:, :7])

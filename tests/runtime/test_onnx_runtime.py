@@ -287,6 +287,42 @@ def test_both_forms_of_caches_reorder_alike(decoder, portable, rows):
         assert_close(logits, want)
 
 
+@pytest.mark.parametrize(
+    ("rows", "copies"), [([3, 2, 1, 0], 0), ([0, 0, 1, 2], 1), ([3, 3, 1, 1], 2), ([2, 2, 2, 2], 3)], ids=str
+)
+def test_a_reorder_copies_filled_positions_of_second_children(decoder, rows, copies):
+    _, engine = decoder
+    _, state = engine.step(np.arange(4)[:, None], engine.start(np.arange(24).reshape(4, 6), np.ones((4, 6), int)))
+    length = state.length
+    for array in state.caches.arrays.values():
+        array[:, :, length:] = 7  # nobody reads it, and nobody may copy it
+        array[:, :, length + 1] = np.arange(4)[:, None, None]
+    before = {name: array.copy() for name, array in state.caches.arrays.items()}
+    after = engine.reorder(state, np.array(rows))
+    for name, array in after.caches.arrays.items():
+        assert array is state.caches.arrays[name], "they stay where ONNX Runtime knows them"
+        changed = (array != before[name]).any(axis=(1, 3))
+        assert not changed[:, length:].any()
+        assert (
+            changed.all(axis=1, where=np.arange(array.shape[2]) < length).sum() == changed.any(axis=1).sum() == copies
+        )
+
+
+def test_a_swap_of_growing_caches_copies_nothing(portable):
+    _, state = portable.step(np.ones((2, 1), int), portable.start(*padded(2, 5, "left")))
+    assert portable.reorder(state, np.array([1, 0])).caches is state.caches
+
+
+def test_several_tokens_of_one_row_are_one_run(decoder, portable, translator, in_place_translator, monkeypatch):
+    for engine in (decoder[1], portable, translator[1], in_place_translator[1]):
+        ids = np.array([[3, 4, 5]])
+        state, runs, run = engine.start(ids, np.ones_like(ids)), [], engine._decoder.run
+        monkeypatch.setattr(engine._decoder, "run", lambda binding, run=run, runs=runs: (runs.append(1), run(binding)))
+        for count in (1, 5, 8):
+            _, state = engine.step(np.ones((1, count), int), state)
+        assert len(runs) == 3
+
+
 def test_portable_states_may_be_taken_back(portable, decoder):
     model, _ = decoder
     ids, mask = padded(2, 9, "left")
@@ -345,6 +381,16 @@ def test_beams_of_a_translation_in_place(in_place_translator):
     want = translated(model, ids, mask, tokens)
     assert_close(logits, want[texts, 1:3])
     assert_close(rest, want[[1, 0], 3:])
+
+
+def test_nothing_of_a_text_moves_between_its_beams(in_place_translator):
+    _, engine = in_place_translator
+    state = engine.reorder(engine.start(*padded(2, 9, "right")), np.array([0, 0, 1, 1]))
+    memory = state.memory
+    # Within the texts, the texts in another order, and again within.
+    for rows in ([1, 1, 3, 2], [2, 3, 1, 0], [1, 1, 2, 2], [0, 0, 3, 2]):
+        _, state = engine.step(np.ones((4, 1), int), engine.reorder(state, np.array(rows)))
+        assert state.memory is memory
 
 
 def test_translation_is_that_of_keras(translator):

@@ -161,15 +161,30 @@ def test_tokens_of_steps_alone_are_taken_back(subject: Subject) -> None:
             subject.step.rewind(state, wrong)
 
 
-@pytest.mark.parametrize("rows", [[2, 0, 0], [1, 0, 2], [1]], ids=str)
-def test_rows_change_places(subject: Subject, rows: list[int]) -> None:
+@pytest.mark.parametrize(
+    "orders", [[[2, 0, 0]], [[1]], [[1, 2, 0], [0, 2, 2], [2, 1, 1]], [[2, 1, 0], [2, 0]]], ids=str
+)
+def test_rows_change_places(subject: Subject, orders: list[list[int]]) -> None:
+    """Once and again, after a step of several tokens and before one."""
     for count in subject.row.lengths:
         state, tokens = subject.began([7, 3, 1], 9)
-        expected, _ = subject.singly(tokens[:, : 2 * count], subject.step.fork(state))
+        rows, place = np.arange(3), count
+        expected, _ = subject.singly(tokens[:, : 2 * count + len(orders)], subject.step.fork(state))
         _, state = subject.step.step(tokens[:, :count], state)
-        moved = subject.step.reorder(state, np.array(rows))
-        received, _ = subject.step.step(tokens[rows, count : 2 * count], moved)
-        subject.near(received, expected[rows, count:])
+        for order in orders:
+            state, rows = subject.step.reorder(state, np.array(order)), rows[order]
+            received, state = subject.step.step(tokens[rows, place : place + 1], state)
+            subject.near(received, expected[rows, place : place + 1])
+            place += 1
+        received, _ = subject.step.step(tokens[rows, place : place + count], state)
+        subject.near(received, expected[rows, place:])
+
+
+@pytest.mark.parametrize("rows", [[0, 2], [-1]], ids=str)
+def test_rows_that_are_not_there(subject: Subject, rows: list[int]) -> None:
+    state, _ = subject.began([7, 3], 9)
+    with pytest.raises(InputError, match="Rows must be between 0 and 1"):
+        subject.step.reorder(state, np.array(rows))
 
 
 def test_both_states_of_a_fork_go_on(subject: Subject) -> None:
