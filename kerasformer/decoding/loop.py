@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -130,10 +131,14 @@ class _Loop:
         for place in range(max(map(len, columns))):
             yield np.array([row[place] if place < len(row) else ENDED for row in columns], np.int32)
 
+    @cached_property
+    def _draws(self) -> np.ndarray:
+        """All random numbers that rows will draw, by step and output row."""
+        return np.random.default_rng(self._run.seed).random((self._run.num_steps, self._count))
+
     def _choice(self, output: int, prompts: np.ndarray) -> Choice:
         """What one row would choose had it said other tokens, by the random numbers that it will draw."""
         history, ends = self._run.history.take(prompts[output : output + 1]), self._run.config.eos_token_id
-        uniform = np.random.default_rng(self._run.seed).random((self._run.num_steps, self._count))[:, output]
         padding = history.ids[:, : history.starts[0]]
 
         def choose(said: np.ndarray, logits: np.ndarray) -> int | None:
@@ -141,7 +146,7 @@ class _Loop:
             if other.num_new and int(said[-1]) in ends:
                 return None
             scores = apply_rules(self._rules, other, logits)
-            return int(self._choose(scores, uniform[other.num_new : other.num_new + 1])[0])
+            return int(self._choose(scores, self._draws[other.num_new, output : output + 1])[0])
 
         return choose
 
