@@ -198,15 +198,13 @@ class _Search:
             running: `n` hypotheses for each of `G` prompts.
             logits: `(R, V)` of all rows of the engine.
         """
-        found = self._continuations(
-            running, logits if running.rows.size == len(logits) else logits[running.rows.ravel()]
-        )
+        rows = running.rows.ravel()
+        found = self._continuations(running, logits if len(rows) == len(logits) else logits[rows])
         ended = self._put_aside(found)
-        beams, num_new = self.config.num_beams, found.history.num_new
         found = replace(found, sums=found.sums + np.where(ended, OUT, np.float32(0)))
-        ranks = np.argsort(-found.sums, axis=1, kind="stable")[:, :beams]
-        for prompt, sums, best in zip(found.prompts, found.sums, ranks[:, 0], strict=True):
-            self.finished[prompt].look_ahead(sums[best], num_new)
+        ranks = np.argsort(-found.sums, axis=1, kind="stable")[:, : self.config.num_beams]
+        for prompt, sums, first in zip(found.prompts, found.sums, ranks[:, 0], strict=True):
+            self.finished[prompt].look_ahead(sums[first], found.history.num_new)
         going = np.flatnonzero([not self.finished[prompt].closed for prompt in found.prompts])
         best = found.take(going, ranks[going])
         if self.record is not None:
@@ -219,7 +217,8 @@ class _Search:
         check_finite(logits)
         logs = apply_rules(self.rules, running.history, log_softmax(logits))
         if self.sampling:
-            logs = self.sampling.filtered(logs)
+            possible = logs.max(axis=1) > -np.inf  # the others' hypotheses cannot go on, so that nothing is to be cut
+            logs[possible] = self.sampling.filtered(logs[possible])
         groups, vocab_size = len(running.prompts), logits.shape[1]
         totals = (logs + running.sums.reshape(-1, 1)).reshape(groups, -1)
         self._check_possible(totals, running.prompts)

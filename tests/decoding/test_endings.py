@@ -165,3 +165,26 @@ def test_lengths_that_cannot_be(
     if config.num_beams == 1 and config.num_return_sequences == 1:
         with pytest.raises(error, match=message):
             stream(Toy(capacity=capacity), IDS, MASK, config)
+
+
+CUTS = [
+    {},
+    {"top_k": 2},
+    {"top_p": 0.7},
+    {"min_p": 0.3},
+    {"typical_p": 0.5},
+    {"epsilon_cutoff": 0.1},
+    {"eta_cutoff": 0.2},
+]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize("vocab_size", [2, 4, 7])
+def test_drawn_beams_that_cannot_go_on(vocab_size: int, cut: dict[str, Any]) -> None:
+    """No token twice: sooner or later rules leave some hypotheses nothing."""
+    config = GenerationConfig(
+        num_beams=3, do_sample=True, seed=1, max_new_tokens=6, eos_token_id=0, no_repeat_ngram_size=1, **cut
+    )
+    output = generate(Toy(vocab_size), np.array([[vocab_size - 1]]), config=config)
+    assert output.finish_reasons == ["eos"]
+    assert len(set(output.sequences[0].tolist())) == len(output.sequences[0])
