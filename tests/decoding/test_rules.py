@@ -144,6 +144,7 @@ def test_a_row_without_any_token_is_not_renormalized() -> None:
 
 def test_own_rules_come_before_the_last_one() -> None:
     def own(history: History, logits: np.ndarray) -> np.ndarray:
+        assert np.isneginf(logits).tolist() == [[False, True, False, False]]
         logits[:, 0] = -INF
         return logits
 

@@ -26,6 +26,7 @@ CUTS: dict[str, tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
     "min_p": ({"min_p": 0.1}, [("MinP", {"min_p": 0.1})]),
     "min_p of nothing": ({"min_p": 0.0}, [("MinP", {"min_p": 0.0})]),
     "top_h": ({"top_h": 0.4}, [("TopH", {"top_h": 0.4})]),
+    "top_h of nothing": ({"top_h": 0.001}, [("TopH", {"top_h": 0.001})]),
     "renormalize_logits": ({"renormalize_logits": True, "top_k": 9}, [("TopK", {"top_k": 9}), ("", {})]),
     "typical_p": ({"typical_p": 0.7}, [("Typical", {"mass": 0.7})]),
     "epsilon_cutoff": ({"epsilon_cutoff": 0.01}, [("Epsilon", {"epsilon": 0.01})]),
@@ -101,6 +102,12 @@ def test_the_filtered_distribution_is_that_of_transformers(name: str, kind: str,
     if kind == "equal ones":  # it is left open there which of them stay
         ours, expected = np.sort(ours), np.sort(expected)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_what_is_left_is_renormalized() -> None:
+    logits = np.array([[3.0, 2.0, 1.0]], np.float32)
+    left = sampling_of(GenerationConfig(top_k=2, renormalize_logits=True)).filtered(logits)
+    np.testing.assert_allclose(np.exp(left).sum(), 1, rtol=1e-6)
 
 
 def test_top_p_looks_beyond_its_first_partition() -> None:
