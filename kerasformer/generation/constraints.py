@@ -2,7 +2,8 @@
 
 A constraint is a logits rule: it forbids every token that would lead out of the grammar, and the end before the text is
 complete. So it works with every method of `kerasformer.decoding` and on every engine. Grammars and their parsers are
-those of `llguidance`, which begins at once where other libraries first compile an automaton over the vocabulary.
+those of `llguidance`, which begins at once where other libraries first compile an automaton over the vocabulary;
+choices need no parser.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError, TokenizerError
+from kerasformer.generation import choices
 from kerasformer.generation.grammars import GRAMMARS, spoken
-from kerasformer.generation.parsing import Place, Vocabulary, vocabulary_of
+from kerasformer.generation.parsing import vocabulary_of
+from kerasformer.generation.places import Closed, Place
 from kerasformer.tokenization import Tokenizer
 
-CONSTRAINTS = frozenset(GRAMMARS)
+CONSTRAINTS = frozenset({"choices", *GRAMMARS})
 """Names of the arguments that ask for a constraint."""
 
 _CANDIDATES = 8
@@ -46,7 +49,7 @@ def constraint_of(asked: Mapping[str, Any], tokenizer: Tokenizer | None, config:
         TokenizerError: no tokenizer, or one whose tokens spell no text.
         MissingExtraError: `llguidance` is not installed.
     """
-    given = [name for name in GRAMMARS if asked.get(name) is not None]
+    given = [name for name in sorted(CONSTRAINTS) if asked.get(name) is not None]
     if not given:
         return None
     if len(given) > 1:
@@ -54,11 +57,12 @@ def constraint_of(asked: Mapping[str, Any], tokenizer: Tokenizer | None, config:
     name = given[0]
     if tokenizer is None:
         raise TokenizerError(f"{name} needs a tokenizer, and this model has none. Set model.tokenizer.")
-    vocabulary = vocabulary_of(tokenizer)
     if name == "choices":
-        _check_letters(asked[name], vocabulary)
-    grammar = spoken(GRAMMARS[name](asked[name]), vocabulary.spelling.eats_space)
-    return Constraint(name, grammar, vocabulary, config)
+        root: Place = choices.begin(asked[name], tokenizer)
+    else:
+        vocabulary = vocabulary_of(tokenizer)
+        root = vocabulary.begin(spoken(GRAMMARS[name](asked[name]), vocabulary.spelling.eats_space), name)
+    return Constraint(name, root, tokenizer, config)
 
 
 class Constraint:
@@ -69,20 +73,18 @@ class Constraint:
 
     Args:
         name: The argument that asked for it.
-        grammar: In the JSON form of `llguidance`.
-        vocabulary: Of the model.
+        root: The place before the first token.
+        tokenizer: Of the model.
         config: Settings of the run.
-    Raises:
-        GenerationError: a grammar that the library refuses.
     """
 
-    def __init__(self, name: str, grammar: str, vocabulary: Vocabulary, config: GenerationConfig) -> None:
+    def __init__(self, name: str, root: Place, tokenizer: Tokenizer, config: GenerationConfig) -> None:
         self._name, self._config = name, config
-        root = vocabulary.begin(grammar, name)
         # A token of text that ends rows is never said: it would end the text wherever the grammar has that letter.
-        self._unsaid = [token for token in config.eos_token_id if vocabulary.spelling.text(token)]
-        self._ends = [token for token in config.eos_token_id if token not in self._unsaid]
-        self._places: dict[bytes, Place] = {b"": root}
+        special = tokenizer.all_special_ids
+        self._ends = [t for t in config.eos_token_id if t in special or tokenizer.id_to_token(t) is None]
+        self._unsaid = [token for token in config.eos_token_id if token not in self._ends]
+        self._places: dict[bytes, Place | Closed] = {b"": root}
         # A grammar of whose words no end is found at first is not searched again and again.
         self._last_stretch = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
 
@@ -94,7 +96,7 @@ class Constraint:
     def is_over(self, tokens: np.ndarray) -> bool:
         """Whether a text is complete and nothing can follow; the new tokens of a row, `(N,)`."""
         place = self._place(tokens)
-        return place.complete and not place.allowed.any()
+        return not isinstance(place, Closed) and place.complete and not place.allowed.any()
 
     def __call__(self, history: History, logits: np.ndarray) -> np.ndarray:
         """Forbids what does not fit; see `kerasformer.decoding.rules`."""
@@ -106,7 +108,7 @@ class Constraint:
         self._places = {b"": self._places[b""], **{t.tobytes(): p for t, p in zip(texts, places, strict=True)}}
         left = self._most(history) - history.num_new
         for row, place in zip(logits, places, strict=True):
-            if place.is_open:
+            if not isinstance(place, Closed):
                 self._restrict(row, place, left)
         self._check(history, logits, places)
         return logits
@@ -119,7 +121,7 @@ class Constraint:
             most = DEFAULT_NEW_TOKENS if config.max_length is None else config.max_length - history.width
         return most - bool(config.forced_eos_token_id)
 
-    def _place(self, tokens: np.ndarray) -> Place:
+    def _place(self, tokens: np.ndarray) -> Place | Closed:
         """Where a text stands: on from the place that is known of its longest beginning."""
         known = next(size for size in range(len(tokens), -1, -1) if tokens[:size].tobytes() in self._places)
         place = self._places[tokens[:known].tobytes()]
@@ -128,8 +130,10 @@ class Constraint:
         self._places[tokens.tobytes()] = place
         return place
 
-    def _after(self, place: Place, token: int) -> Place:
-        return place.end() if token in self._ends else place.after(token)
+    def _after(self, place: Place | Closed, token: int) -> Place | Closed:
+        if isinstance(place, Closed):
+            return place
+        return Closed(place.complete) if token in self._ends else place.after(token)
 
     def _restrict(self, row: np.ndarray, place: Place, left: int) -> None:
         """Forbids in the logits `(V,)` of a row what may not follow."""
@@ -146,7 +150,7 @@ class Constraint:
             elif left <= len(place.ending) + _EARLY:
                 self._hasten(row, place, place.ending, left)
 
-    def _hasten(self, row: np.ndarray, place: Place, ending: list[int], left: int) -> None:
+    def _hasten(self, row: np.ndarray, place: Place, ending: Sequence[int], left: int) -> None:
         """Leaves the best tokens after which the text can still be ended, and the next one of its ending."""
         fitting = [token for token in _best(row, _CANDIDATES) if self._fits(place, token, ending, left - 1)]
         if ending and len(ending) <= left:
@@ -158,11 +162,11 @@ class Constraint:
         row[:] = -np.inf
         row[fitting] = kept
 
-    def _fits(self, place: Place, token: int, ending: list[int], left: int) -> bool:
+    def _fits(self, place: Place, token: int, ending: Sequence[int], left: int) -> bool:
         """Whether a text can be ended within `left` tokens after this one, as it could before it or otherwise."""
         after = self._after(place, token)
-        if not after.is_open:
-            return after.has_ended
+        if isinstance(after, Closed):
+            return after.well
         if len(ending) <= left and after.completes(ending):
             return True
         return after.ending is not None and len(after.ending) <= left
@@ -183,7 +187,7 @@ class Constraint:
             return f"max_length={config.max_length}"
         return f"max_new_tokens={config.max_new_tokens or DEFAULT_NEW_TOKENS}"
 
-    def _check(self, history: History, logits: np.ndarray, places: Sequence[Place]) -> None:
+    def _check(self, history: History, logits: np.ndarray, places: Sequence[Place | Closed]) -> None:
         """Refuses rows that have no token left. Beams may lose some, and know when they have lost all.
 
         Raises:
@@ -192,7 +196,7 @@ class Constraint:
         if self._config.num_beams > 1 and history.num_new:
             return
         for row, place in zip(logits, places, strict=True):
-            if place.is_open and row.max() == -np.inf:
+            if not isinstance(place, Closed) and row.max() == -np.inf:
                 raise GenerationError(self._stuck(place, history.num_new))
 
     def _stuck(self, place: Place, number: int) -> str:
@@ -212,10 +216,3 @@ def _best(row: np.ndarray, count: int) -> list[int]:
     """The tokens with the highest logits of `(V,)`, as far as they are finite."""
     best = np.argpartition(row, -min(count, len(row)))[-count:]
     return [token for token in best.tolist() if row[token] > -np.inf]
-
-
-def _check_letters(choices: Any, vocabulary: Vocabulary) -> None:
-    """Refuses choices that the model cannot spell."""
-    for text in choices:
-        if isinstance(text, str) and vocabulary.spelling.spell(text.encode()) is None:
-            raise GenerationError(f"a choice holds letters that the vocabulary of this model lacks. Received: {text!r}")

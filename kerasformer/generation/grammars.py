@@ -1,4 +1,4 @@
-"""Grammars in the JSON form of `llguidance`, from what a caller gives: choices, a regular expression, a JSON schema."""
+"""Grammars in the JSON form of `llguidance`, from what a caller gives: a regular expression, a JSON schema."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kerasformer.errors import GenerationError, require
-
-
-def choices(texts: Any) -> str:
-    """Some texts, one of which is said."""
-    listed = [] if isinstance(texts, str) else list(texts)
-    if not listed or not all(isinstance(text, str) and text for text in listed):
-        raise GenerationError(f"choices must be a list of texts, none of them empty. Received: {texts!r}")
-    return lark("start: " + " | ".join(json.dumps(text, ensure_ascii=False) for text in listed))
 
 
 def regex(pattern: Any) -> str:
@@ -52,7 +44,6 @@ def lark(grammar: Any) -> str:
 
 
 GRAMMARS: Mapping[str, Callable[[Any], str]] = {
-    "choices": choices,
     "regex": regex,
     "json_schema": json_schema,
     "grammar": lark,

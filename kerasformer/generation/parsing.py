@@ -13,6 +13,7 @@ import numpy as np
 from kerasformer.errors import GenerationError, require
 from kerasformer.generation.endings import ending
 from kerasformer.generation.letters import Spelling, spelling_of
+from kerasformer.generation.places import Closed
 from kerasformer.tokenization import Tokenizer
 
 _LONGEST_ENDING = 256
@@ -33,7 +34,7 @@ class Vocabulary:
         known = [byte if byte in spelling.ids or byte[0] >= 128 else b"" for byte in single]
         self._tokens, self._letters = _tokenizer(spelling.tokens), _tokenizer(known)
 
-    def begin(self, grammar: str, name: str) -> Place:
+    def begin(self, grammar: str, name: str) -> Parsed:
         """The place before the first token.
 
         Args:
@@ -50,38 +51,31 @@ class Vocabulary:
         )
         if parser.is_error():
             raise GenerationError(f"{name} cannot be followed: {_reason(parser)}")
-        return Place(parser, letters, self)
+        return Parsed(parser, letters, self)
 
 
 @dataclass
-class Place:
-    """Where a text stands in its grammar.
+class Parsed:
+    """The place that parsers have reached; see `Place`.
 
     Attributes:
-        parser: Over the tokens of the model; `None` if the text has ended or left the grammar.
+        parser: Over the tokens of the model.
         letters: Over single bytes, for the search of an ending.
         vocabulary: Of the model.
-        has_ended: The text was complete and an end token ended it.
     """
 
     parser: Any
     letters: Any
     vocabulary: Vocabulary
-    has_ended: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the text is within the grammar and can go on or end."""
-        return self.parser is not None
 
     @cached_property
     def complete(self) -> bool:
-        """Whether the text may end here."""
-        return self.parser is not None and self.parser.is_accepting()
+        """See `Place.complete`."""
+        return bool(self.parser.is_accepting())
 
     @cached_property
     def allowed(self) -> np.ndarray:
-        """`(V,)` true for tokens of text that may follow.
+        """See `Place.allowed`.
 
         Raises:
             GenerationError: the library gave up.
@@ -94,32 +88,25 @@ class Place:
 
     @cached_property
     def ending(self) -> list[int] | None:
-        """Tokens that complete the text; `None` if none were found."""
+        """See `Place.ending`."""
         text = ending(self.letters, _LONGEST_ENDING)
         return None if text is None else self.vocabulary.spelling.spell(text)
 
-    def after(self, token: int) -> Place:
-        """The place after one more token of text."""
-        if self.parser is None:
-            return self
+    def after(self, token: int) -> Parsed | Closed:
+        """See `Place.after`."""
         text = self.vocabulary.spelling.text(token)
         parser, letters = self.parser.deep_copy(), self.letters.deep_copy()
         if not text or not parser.try_consume_tokens([token]):
-            return Place(None, None, self.vocabulary)
+            return Closed(well=False)
         letters.try_consume_tokens(list(text))
-        return Place(parser, letters, self.vocabulary)
-
-    def end(self) -> Place:
-        """The place after an end token."""
-        return Place(None, None, self.vocabulary, has_ended=self.has_ended or self.complete)
+        return Parsed(parser, letters, self.vocabulary)
 
     def completes(self, tokens: Sequence[int]) -> bool:
-        """Whether these tokens complete the text."""
+        """See `Place.completes`."""
         parser = self.parser.deep_copy()
         return bool(parser.try_consume_tokens(list(tokens)) == len(tokens) and parser.is_accepting())
 
     def __str__(self) -> str:
-        """What may follow, for a message."""
         tokens = np.flatnonzero(self.allowed)
         texts = [repr(self.vocabulary.spelling.tokens[token].decode(errors="replace")) for token in tokens[:3]]
         parts = [", ".join(texts) + (f" or {len(tokens) - 3} other tokens" if len(tokens) > 3 else "")]

@@ -202,8 +202,15 @@ def test_ends(base: dict[str, Any], reasons: set[str], method: str) -> None:
     assert set(texts) <= {"0*0", "yes", "no"}
 
 
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_beams_rank_all_choices(kind: str) -> None:
+    texts, output = run(kind, {"choices": CHOICES, "num_beams": 8, "num_return_sequences": 5})
+    assert [sorted(texts[i : i + 5]) for i in (0, 5, 10)] == [sorted(CHOICES)] * 3
+    assert set(output.finish_reasons) == {"eos"}
+
+
 def test_beams_have_no_text_that_does_not_follow() -> None:
-    texts, output = run("bytes", {"choices": ["yes", "no"], "num_beams": 6, "num_return_sequences": 3})
+    texts, output = run("bytes", {"regex": "yes|no", "num_beams": 6, "num_return_sequences": 3})
     assert set(texts) == {"yes", "no"} and set(output.finish_reasons) == {"eos"}
 
 
@@ -270,7 +277,7 @@ def test_errors(asked: dict[str, Any], message: str | None) -> None:
 
 
 def test_letters_that_a_vocabulary_lacks() -> None:
-    with pytest.raises(GenerationError, match="a choice holds letters .* lacks. Received: 'é'"):
+    with pytest.raises(GenerationError, match="a choice cannot be said .* Expected: 'é'"):
         run("pieces", {"choices": ["yes", "é"]})
     with pytest.raises(GenerationError, match="regex cannot be followed at place [01]: it needs letters"):
         run("pieces", {"regex": "é|\t"})
@@ -287,5 +294,6 @@ def test_tokenizers_that_cannot() -> None:
 def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[grammar\]'"):
-        constraint_of({"choices": ["a"]}, tiny_text.byte_pairs(), GenerationConfig())
-    assert constraint_of({"choices": None}, None, GenerationConfig()) is None
+        constraint_of({"regex": "a"}, tiny_text.byte_pairs(), GenerationConfig())
+    assert constraint_of({"regex": None}, None, GenerationConfig()) is None
+    assert constraint_of({"choices": ["a"]}, tiny_text.byte_pairs(), GenerationConfig()) is not None
