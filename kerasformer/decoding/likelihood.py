@@ -10,6 +10,9 @@ from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
 from kerasformer.errors import CapacityError
 
+_MOST = 64
+"""Tokens of one step: their logits are as many numbers as the vocabulary has tokens, each."""
+
 
 def log_probabilities(step: Step, state: State, first: np.ndarray, targets: Sequence[np.ndarray]) -> list[np.ndarray]:
     """`log p(target)` of given tokens, each after all before it: for each row `(N_b,)` float32.
@@ -30,7 +33,7 @@ def log_probabilities(step: Step, state: State, first: np.ndarray, targets: Sequ
     logs = np.zeros(wanted.shape, np.float32)
     place = 0
     while place < count:
-        width = max(length for length in step.step_lengths if length <= count - place)
+        width = max(length for length in step.step_lengths if length <= min(count - place, _MOST))
         part = slice(place, place + width)
         logits, state = step.step(read[:, part], state)
         logs[:, part] = np.take_along_axis(log_softmax(logits), wanted[:, part, None], axis=2)[..., 0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from rich.console import Console
 from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.distribution import softmax
 from kerasformer.errors import GenerationError
-from kerasformer.generation.explanation import Explanation, explanations
+from kerasformer.generation.explanation import Explanation, Option, explanations
 from kerasformer.generation.spelling import spelled, visible
 from tests import tiny_text
 from tests.decoding.engines import Toy
@@ -114,9 +116,29 @@ def test_a_terminal_shows_all_of_it(width: int) -> None:
 
 def test_a_notebook_shows_all_of_it_and_no_markup_of_the_text() -> None:
     (explanation,) = explained([TOKENIZER.encode("<b>The")])
-    shown = explanation._repr_html_()
+    odd = Option(1, "</td>", 0.25, chosen=False, allowed=False)
+    line = dataclasses.replace(explanation.lines[0], options=(odd, *explanation.lines[0].options[1:]))
+    shown = dataclasses.replace(explanation, lines=(line, *explanation.lines[1:]))._repr_html_()
     assert "<td>&lt;b&gt;The</td>" in shown and shown.count("<tr>") == 5
-    assert all(html.escape(str(option)) in shown for option in explanation.lines[0].options)
+    assert "<td><s>✗ &lt;/td&gt; (25.00%)</s></td>" in shown
+    assert all(html.escape(str(option)) in shown for option in line.options)
+
+
+def test_it_prints_itself() -> None:
+    (explanation,) = explained()
+    assert "Choice 5" in str(explanation) and str(explanation).count("✓") == 5
+    assert repr(explanation) == f"Explanation({explanation.text!r}, 4 tokens)"
+
+
+@pytest.mark.parametrize("name", ["picture", "tree"])
+def test_it_draws_itself(tmp_path: Path, name: str) -> None:
+    (explanation,) = explained(num_beams=3)
+    getattr(explanation, name)(tmp_path / "a.png")
+    getattr(explanation, name)(tmp_path / "b.png", dark=True)
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG" != (tmp_path / "b.png").read_bytes()
+    if name == "tree":
+        with pytest.raises(GenerationError, match="num_beams above 1"):
+            explained()[0].tree(tmp_path / "c.png")
 
 
 def test_nothing_is_explained_without_a_record() -> None:
