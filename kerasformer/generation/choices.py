@@ -74,7 +74,7 @@ def begin(choices: Any, tokenizer: Tokenizer) -> Branch:
         read = tokenizer.decode(said, skip_special_tokens=True)
         if not said or read.strip() != text.strip():
             raise GenerationError(
-                "a choice cannot be said with the tokens of this model: they lack a letter, or the tokenizer changes it. "
-                f"Expected: {text!r}. Received: {read!r}."
+                "a choice cannot be said with the tokens of this model: they lack a letter, or the tokenizer changes "
+                f"it. Expected: {text!r}. Received: {read!r}."
             )
     return Branch(tokens, tokenizer)

@@ -8,6 +8,7 @@ choices need no parser.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -80,6 +81,7 @@ class Constraint:
 
     def __init__(self, name: str, root: Place, tokenizer: Tokenizer, config: GenerationConfig) -> None:
         self._name, self._config = name, config
+        self._capacity: int | None = None
         # A token of text that ends rows is never said: it would end the text wherever the grammar has that letter.
         special = tokenizer.all_special_ids
         self._ends = [t for t in config.eos_token_id if t in special or tokenizer.id_to_token(t) is None]
@@ -87,6 +89,12 @@ class Constraint:
         self._places: dict[bytes, Place | Closed] = {b"": root}
         # A grammar of whose words no end is found at first is not searched again and again.
         self._last_stretch = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
+
+    def within(self, capacity: int) -> Constraint:
+        """The same for an engine whose cache holds so many tokens, prompts included."""
+        other = copy.copy(self)
+        other._capacity = capacity
+        return other
 
     @property
     def ends_by_token(self) -> bool:
@@ -114,11 +122,13 @@ class Constraint:
         return logits
 
     def _most(self, history: History) -> int:
-        """New tokens that a text may have; a forced end token is none of its own."""
+        """New tokens that a text may have, as a plan settles them; a forced end token is none of its own."""
         config = self._config
         most = config.max_new_tokens
         if most is None:
             most = DEFAULT_NEW_TOKENS if config.max_length is None else config.max_length - history.width
+        if self._capacity is not None:
+            most = min(most, self._capacity - history.width)
         return most - bool(config.forced_eos_token_id)
 
     def _place(self, tokens: np.ndarray) -> Place | Closed:

@@ -15,7 +15,7 @@ from kerasformer.decoding.names import ALIASES, unknown_name
 from kerasformer.decoding.rules import Rule
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import Opener, assistant_of
-from kerasformer.generation.constraints import CONSTRAINTS, constraint_of
+from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.generation.written import Written
 from kerasformer.tokenization import Tokenizer
@@ -40,7 +40,12 @@ class Request:
 
     def generate(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> GenerationOutput:
         """See `decoding.generate`."""
-        return decoding.generate(step, ids, mask, self.config, self.controls)
+        return decoding.generate(step, ids, mask, self.config, self._controls(step))
+
+    def _controls(self, step: Step) -> Controls:
+        """The controls, for an engine: constrained texts are to be complete when it is full."""
+        rules = [rule.within(step.capacity) if isinstance(rule, Constraint) else rule for rule in self.controls.rules]
+        return dataclasses.replace(self.controls, rules=tuple(rules))
 
     def write(self, step: Step, ids: np.ndarray, mask: np.ndarray) -> Written:
         """Generates texts; arguments as for `decoding.generate`.
@@ -72,7 +77,7 @@ class Request:
             )
 
         def tokens(cancelled: Callable[[], bool]) -> Any:
-            controls = dataclasses.replace(self.controls, cancelled=cancelled)
+            controls = dataclasses.replace(self._controls(step), cancelled=cancelled)
             return decoding.stream(step, ids, mask, self.config, controls)
 
         prompt = [] if step.is_encoder_decoder else ids[0][mask[0] > 0].tolist()

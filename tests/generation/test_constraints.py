@@ -226,6 +226,14 @@ def test_a_last_token_may_be_forced() -> None:
     assert all(follows(PERSON)(text) for text in texts) and set(output.finish_reasons) == {"eos"}
 
 
+def test_texts_are_complete_when_the_engine_is_full() -> None:
+    engine = babbling(tiny_text.byte_pairs().vocab_size)
+    engine.capacity = 58
+    with pytest.warns(UserWarning, match="the engine is full"):
+        texts, output = run("bytes", {"json_schema": PERSON, "max_new_tokens": 200}, engine=engine)
+    assert all(follows(PERSON)(text) for text in texts) and "capacity" in output.finish_reasons
+
+
 @pytest.mark.parametrize(
     "asked",
     [
