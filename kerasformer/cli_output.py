@@ -57,5 +57,5 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     for column in columns:
         shown.add_column(column, overflow="fold")
     for row in rows:
-        shown.add_row(*map(str, row))
+        shown.add_row(*(escape(str(cell)) for cell in row))
     console.print(shown)

@@ -163,6 +163,11 @@ def test_run_passes_settings_of_generation_on(options, writer, tmp_path, capsys)
     assert answer["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
 
 
+def test_a_table_shows_brackets_as_they_are(writer, capsys):
+    assert main("run", str(writer), "a [/b] c", "--max-new-tokens", "2") == 0
+    assert "a [/b] c" in printed(capsys)
+
+
 def test_run_streams(writer, capsys):
     expected = kf.pipeline(None, writer)(PROMPT, max_new_tokens=9)[0]["generated_text"]
     assert main("run", str(writer), PROMPT, "--stream", "--max-new-tokens", "9") == 0

@@ -314,8 +314,11 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
 
         source = load(source)
     engine = getattr(source, "model", None)
-    step = engine if isinstance(engine, decoding.Step) else KerasStep(source, jit_compile=jit_compile)
-    return step, source.tokenizer
+    if isinstance(engine, decoding.Step):
+        return engine, source.tokenizer
+    if not getattr(source, "generates", False):
+        raise InputError(f"A model that generates was expected. Received one that answers at once: {source!r}")
+    return KerasStep(source, jit_compile=jit_compile), source.tokenizer
 
 
 def _ids(inputs: Any) -> np.ndarray:
