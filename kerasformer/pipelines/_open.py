@@ -82,6 +82,20 @@ def open_step(source: Any) -> tuple[Step, Tokenizer | None]:
     return opened.model, opened.tokenizer
 
 
+def open_reader(source: Any) -> tuple[Step, Tokenizer | None, ModelInfo | None]:
+    """As `open_step`, with what is known of the model; one of the zoo needs no tokenizer, for it can be given ids.
+
+    Raises:
+        InputError: it does not generate.
+    """
+    if getattr(source, "generates", False) and source.tokenizer is None:
+        from kerasformer.zoo._engine import KerasStep
+
+        return KerasStep(source), None, source.info()
+    opened = source if isinstance(source, Step) or hasattr(source, "engine") else open_source(None, source)
+    return *open_step(opened), getattr(opened, "info", None)
+
+
 def _open_model(task: str | None, model: Any, options: dict[str, Any]) -> Opened:
     from kerasformer.zoo import PretrainedModel
     from kerasformer.zoo._engine import KerasForward, KerasStep

@@ -17,8 +17,7 @@ from kerasformer.decoding.likelihood import check_capacity, log_probabilities, n
 from kerasformer.decoding.samplers import sampling_of
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.spelling import spelled
-from kerasformer.pipelines._base import Pipeline
-from kerasformer.pipelines._open import open_source
+from kerasformer.pipelines._open import open_reader
 from kerasformer.tokenization import Tokenizer
 
 Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | np.ndarray
@@ -49,7 +48,7 @@ def sequence_logprob(model: Any, text: Texts, input_len: int = 0, *, target: Tex
     Reference: Tunstall, von Werra, Wolf 2022, "Natural Language Processing with Transformers", chapter 5. The function
         there also leaves out the first token after `input_len`; to compare, give it one less.
     """
-    opened = _opened(model)
+    opened = _Opened(*open_reader(model))
     rows, single = _rows(opened, text)
     if opened.step.is_encoder_decoder:
         if target is None:
@@ -128,7 +127,7 @@ def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> 
     Raises:
         CapacityError: the text does not fit.
     """
-    opened = _opened(model)
+    opened = _Opened(*open_reader(model))
     (row,), _ = _rows(opened, text)
     ids = row[None]
     check_capacity(opened.step, 1 if opened.step.is_encoder_decoder else len(row))
@@ -148,7 +147,7 @@ class _Opened:
     @property
     def needed_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise TokenizerError("Texts need a tokenizer, and an engine has none. Give ids, a model or a pipeline.")
+            raise TokenizerError("Texts need a tokenizer, and there is none. Give ids, or a model that has one.")
         return self.tokenizer
 
     @property
@@ -161,15 +160,6 @@ class _Opened:
                 "Set it in generation_config.json, or give a model or a pipeline instead of its engine."
             )
         return start
-
-
-def _opened(source: Any) -> _Opened:
-    if isinstance(source, Step):
-        return _Opened(source, None, None)
-    opened = source if isinstance(source, Pipeline) else open_source(None, source)
-    if not isinstance(opened.model, Step):
-        raise InputError(f"A model that generates was expected. Received one for {opened.task}.")
-    return _Opened(opened.model, opened.tokenizer, opened.info)
 
 
 def _rows(opened: _Opened, texts: Texts) -> tuple[list[np.ndarray], bool]:

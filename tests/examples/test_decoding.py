@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from examples.decoding import PAGE, written_anew
 
 
+@pytest.mark.slow
 def test_the_page_prints_what_it_says_and_draws_its_pictures(tmp_path, monkeypatch):
     (tmp_path / "pictures").mkdir()
     monkeypatch.chdir(tmp_path)

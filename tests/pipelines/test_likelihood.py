@@ -77,7 +77,17 @@ def test_every_kind_of_source(checkpoint, story):
     folder = checkpoint("story")
     expected = kf.sequence_logprob(story, PROMPTS[0])
     assert kf.sequence_logprob(str(folder), PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
-    assert kf.sequence_logprob(kf.zoo.load(folder), PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
+    model = kf.zoo.load(folder)
+    assert kf.sequence_logprob(model, PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
+    model.tokenizer = None
+    assert kf.sequence_logprob(model, story.tokenizer.encode(PROMPTS[0])) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(TokenizerError, match="Give ids"):
+        kf.sequence_logprob(model, PROMPTS[0])
+
+
+def test_a_model_that_answers_at_once_is_refused(checkpoint):
+    with pytest.raises(InputError, match="that generates"):
+        kf.sequence_logprob(checkpoint("classes"), PROMPTS[0])
 
 
 class Wide(Toy):
