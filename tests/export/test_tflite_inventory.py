@@ -34,18 +34,25 @@ FEED_FORWARD = Counter(FULLY_CONNECTED=2, GELU=1, ADD=1)
 T5_FEED_FORWARD = Counter(FULLY_CONNECTED=2, ADD=1)
 # Of several tokens, the axes of heads and tokens change places: one token's reshape does that.
 SEVERAL_TOKENS = Counter(TRANSPOSE=4)
+CROSS_SEVERAL_TOKENS = Counter(TRANSPOSE=2)
 CACHE = Counter(DYNAMIC_UPDATE_SLICE=2)
 PROJECTED_MEMORY = Counter(FULLY_CONNECTED=2, RESHAPE=2, TRANSPOSE=2, PAD=2)
 
+T5_DECODER_LAYER = T5_ATTENTION + CACHE + CROSS_ATTENTION + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + RMS_NORM
 ENCODER_LAYER = ATTENTION + SEVERAL_TOKENS + FEED_FORWARD + LAYER_NORM + LAYER_NORM
 LAYERS = {
     "bert": {"forward": ENCODER_LAYER},
     "distilbert": {"forward": ENCODER_LAYER},
     "albert": {"forward": ENCODER_LAYER},
-    "gpt2": {"prefill": ENCODER_LAYER + CACHE, "decode": ENCODER_LAYER - SEVERAL_TOKENS + CACHE},
+    "gpt2": {
+        "prefill": ENCODER_LAYER + CACHE,
+        "verify": ENCODER_LAYER + CACHE,
+        "decode": ENCODER_LAYER - SEVERAL_TOKENS + CACHE,
+    },
     "t5": {
         "encode": T5_ATTENTION + SEVERAL_TOKENS + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + PROJECTED_MEMORY,
-        "decode": T5_ATTENTION + CACHE + CROSS_ATTENTION + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + RMS_NORM,
+        "verify": T5_DECODER_LAYER + SEVERAL_TOKENS + CROSS_SEVERAL_TOKENS,
+        "decode": T5_DECODER_LAYER,
     },
 }
 
@@ -56,7 +63,7 @@ def counted(path: Path, model_type: str, num_layers: int) -> dict[str, Counter[s
     model = zoo.build(model_type, **SIZES, **CONFIGS[model_type], **layers)
     capacity = 16 if model.generates else None
     functions = tflite_functions(model, capacity, 16 if model_type == "t5" else None, [8])
-    kinds = ("forward_8", "encode_8", "prefill_8", "decode")
+    kinds = ("forward_8", "encode_8", "prefill_8", "verify_4", "decode")
     write_tflite([f for f in functions if f.name in kinds], model.variables, RECIPES["none"], path)
     return {name.split("_")[0]: count for name, count in operators(path).items()}
 

@@ -83,6 +83,21 @@ def test_short_texts_take_the_window_and_answer_as_keras_does(exported: Any, len
         assert names[-1] == ("decode" if long else f"decode_{WINDOW}")
 
 
+@pytest.mark.parametrize("length", [3, 12])
+def test_several_tokens_take_the_window_while_all_of_them_are_in_it(exported: Any, length: int) -> None:
+    model, folder = exported
+    engine = open_engine(folder)
+    ids = np.random.default_rng(0).integers(2, 60, (1, length), "int32")
+    state, names = engine.start(ids, np.ones_like(ids)), ran(engine)
+    begin = 0 if model.is_encoder_decoder else length - 1
+    for position in range(begin, CAPACITY - 3, 3):
+        _, state = engine.step(ids[:, [0, 1, 2, 0]], state)
+        state = engine.rewind(state, 1)
+        long = position + 4 > WINDOW or (model.is_encoder_decoder and length > WINDOW)
+        assert names == ["verify_4" if long else f"verify_4_{WINDOW}"]
+        names.clear()
+
+
 def test_each_kind_of_step_is_verified_on_one_loaded_file(exported: Any, monkeypatch: Any) -> None:
     model, folder = exported
     opened = []
@@ -96,7 +111,7 @@ def test_each_kind_of_step_is_verified_on_one_loaded_file(exported: Any, monkeyp
     manifest = bundle.read(folder)
     verify.verify(folder, manifest, loose(manifest.recipe["name"]))
     (names,) = opened
-    assert {"decode", *(f"decode_rows_{rows}" for rows in ROWS)} <= set(names)
+    assert {"decode", "verify_4", "verify_8", *(f"decode_rows_{rows}" for rows in ROWS)} <= set(names)
     assert model.is_encoder_decoder or any(name.endswith(f"_{WINDOW}") for name in names)  # its texts are longer
 
 
