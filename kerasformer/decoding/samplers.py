@@ -19,15 +19,18 @@ from kerasformer.decoding.selection import best_few, draw, weighted_quantile
 
 
 class Candidates(NamedTuple):
-    """Tokens of one row that may still be drawn: `logits` and `tokens` `(K,)`, tokens ascending."""
+    """Tokens of one row that may still be drawn: `logits` `(K,)`, where not -inf, and `tokens` `(K,)`, ascending."""
 
     logits: np.ndarray
     tokens: np.ndarray
 
     def keep(self, which: np.ndarray) -> Candidates:
         """Those at some places, ascending, or where `which` `(K,)` is true."""
-        places = np.flatnonzero(which) if which.dtype == bool else which
-        return Candidates(self.logits[places], self.tokens[places])
+        if which.dtype == bool:
+            if 2 * np.count_nonzero(which) > len(which):  # then to forbid the others is cheaper than to gather these
+                return self._replace(logits=np.where(which, self.logits, np.float32(-np.inf)))
+            which = np.flatnonzero(which)
+        return Candidates(self.logits[which], self.tokens[which])
 
 
 class Sampler(Protocol):
@@ -188,15 +191,20 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     keys = candidates.logits.max() - candidates.logits
     powers = np.exp(-keys)
     mass = config.top_p * powers.sum(dtype=np.float64)
-    few = best_few(candidates.logits, 256)
-    if powers[few].sum(dtype=np.float64) >= mass:
-        candidates, keys, powers = candidates.keep(few), keys[few], powers[few]
-    border = weighted_quantile(keys, powers, mass)
+    if mass <= _FEW:  # no power is above 1
+        few = best_few(candidates.logits, _FEW)
+        if powers[few].sum(dtype=np.float64) >= mass:
+            candidates, keys, powers = candidates.keep(few), keys[few], powers[few]
+    border, before = weighted_quantile(keys, powers, mass)
     kept = keys < border
     equal = np.flatnonzero(keys == border)
-    wanted = np.ceil((mass - powers[kept].sum(dtype=np.float64)) / powers[equal[0]])
+    wanted = np.ceil((mass - before) / powers[equal[0]])
     kept[equal[-max(int(wanted), 1) :]] = True
     return _keep(candidates, kept, candidates.logits, config)
+
+
+_FEW = 256
+"""Tokens that the nucleus of a language model rarely exceeds."""
 
 
 @cut(when=lambda config: config.min_p is not None)
@@ -217,7 +225,7 @@ def typical_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     probabilities = np.exp(-surprise)
     entropy = (probabilities * np.where(np.isposinf(surprise), 0, surprise)).sum()
     distance = np.abs(surprise - entropy)
-    border = weighted_quantile(distance, probabilities, config.typical_p)
+    border, _ = weighted_quantile(distance, probabilities, config.typical_p)
     return _keep(candidates, distance <= border, -distance, config)
 
 

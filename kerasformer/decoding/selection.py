@@ -22,8 +22,8 @@ def best_few(values: np.ndarray, count: int) -> np.ndarray:
     return np.flatnonzero(values >= np.partition(few, -count)[-count])
 
 
-def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> np.floating:
-    """The least key up to which, itself included, the weights sum up to `mass`.
+def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> tuple[np.floating, float]:
+    """The least key up to which, itself included, the weights sum up to `mass`; and the sum of the weights before it.
 
     The weights are summed up by levels of the keys, and only the keys of the level where the sum reaches `mass` are
     sorted.
@@ -36,13 +36,14 @@ def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> np.
     span = min(keys.max(), _SPAN) or _SPAN
     levels = np.minimum(keys * np.float32(_LEVELS / span), np.float32(_LEVELS)).astype(np.intp)
     sums = np.bincount(levels, weights)
-    below = np.nextafter(mass, 0)
-    level = first_above(sums.cumsum(), below)
+    less = np.nextafter(mass, 0)
+    level = first_above(sums.cumsum(), less)
+    below = sums[:level].sum()
     inside = np.flatnonzero(levels == level)
     inside = inside[np.argsort(keys[inside])]
-    last = first_above(weights[inside].cumsum(dtype=np.float64), below - sums[:level].sum())
-    quantile: np.floating = keys[inside[last]]
-    return quantile
+    keys, weights = keys[inside], weights[inside]
+    quantile = keys[first_above(weights.cumsum(dtype=np.float64), less - below)]
+    return quantile, below + weights[keys < quantile].sum(dtype=np.float64)
 
 
 _SPAN = 32.0

@@ -162,6 +162,11 @@ def test_what_is_forbidden_is_never_drawn() -> None:
     assert sampler_of(GenerationConfig(do_sample=True))(logits, np.array([0.0, 1 - 2**-53])).tolist() == [1, 1]
 
 
+def test_the_smallest_number_may_be_divided() -> None:
+    logits = np.array([[np.finfo(np.float32).min, 0.0]], np.float32)  # what `remove_invalid_values` leaves
+    assert sampler_of(GenerationConfig(temperature=0.5))(logits, np.zeros(1)).tolist() == [1]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_logits_without_a_choice_are_refused(bad: float) -> None:
     logits = np.full((2, 4), bad, np.float32)

@@ -34,7 +34,9 @@ def test_weighted_quantile(name: str, share: float, scale: float) -> None:
     mass = share * weights.sum(dtype=np.float64)
     order = np.argsort(keys, kind="stable")
     place = np.searchsorted(weights[order].cumsum(dtype=np.float64), mass * (1 - 1e-12))
-    assert weighted_quantile(keys, weights, mass) == keys[order[place]]
+    quantile, before = weighted_quantile(keys, weights, mass)
+    assert quantile == keys[order[place]]
+    np.testing.assert_allclose(before, weights[keys < quantile].sum(dtype=np.float64), rtol=1e-9)
 
 
 def test_a_draw_inverts_the_cumulative_distribution() -> None:
