@@ -36,24 +36,39 @@ FEW = 0.1
 
 
 class Watched:
-    """An engine that knows how long it took to read prompts.
+    """An engine that knows how long it took.
 
     Attributes:
-        seconds: Spent in `start`.
+        reading: Seconds for prompts.
+        stepping: Seconds for steps, and for taking tokens back.
     """
 
     def __init__(self, step: Step) -> None:
         self.is_encoder_decoder, self.capacity = step.is_encoder_decoder, step.capacity
         self.vocab_size, self.step_lengths = step.vocab_size, step.step_lengths
-        self.step, self.reorder, self.rewind, self.fork = step.step, step.reorder, step.rewind, step.fork
-        self._start = step.start
-        self.seconds = 0.0
+        self.reorder, self.fork = step.reorder, step.fork
+        self._step = step
+        self.reading = self.stepping = 0.0
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """See `Step.start`."""
         begin = time.perf_counter()
-        state = self._start(inputs, mask)
-        self.seconds += time.perf_counter() - begin
+        state = self._step.start(inputs, mask)
+        self.reading += time.perf_counter() - begin
+        return state
+
+    def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """See `Step.step`."""
+        begin = time.perf_counter()
+        result = self._step.step(tokens, state)
+        self.stepping += time.perf_counter() - begin
+        return result
+
+    def rewind(self, state: State, count: int) -> State:
+        """See `Step.rewind`."""
+        begin = time.perf_counter()
+        state = self._step.rewind(state, count)
+        self.stepping += time.perf_counter() - begin
         return state
 
 
@@ -65,6 +80,7 @@ class Answer:
         tokens: What was written.
         seconds: For all of it.
         writing: Seconds without those for reading the prompt.
+        stepping: Of these, the engine's.
         steps: Of the engine.
         guessed: Tokens.
         accepted: Tokens.
@@ -73,6 +89,7 @@ class Answer:
     tokens: list[int]
     seconds: float = float("inf")
     writing: float = float("inf")
+    stepping: float = float("inf")
     steps: int = 0
     guessed: int = 0
     accepted: int = 0
@@ -89,7 +106,8 @@ def answer(step: Step, ids: np.ndarray, config: GenerationConfig, controls: Cont
         result.steps, result.guessed = output.tally.steps, output.tally.guessed
         result.accepted = output.tally.accepted
     result.seconds = min(result.seconds, seconds)
-    result.writing = min(result.writing, seconds - watched.seconds)
+    result.writing = min(result.writing, seconds - watched.reading)
+    result.stepping = min(result.stepping, watched.stepping)
     return result
 
 
@@ -113,9 +131,12 @@ def compare(
     print(f"  {len(pairs)} texts, {tokens} tokens; the same tokens for {same} texts")
     print(f"  tokens a step {(steps + accepted) / steps:.2f}, guesses that came true {accepted / max(guessed, 1):.0%}")
     for name, seconds in (("writing", lambda each: each.writing), ("with the prompt", lambda each: each.seconds)):
-        rates = [len_ / sum(map(seconds, side)) for side, len_ in ((ones, tokens), (others, steps + accepted))]
+        rates = [tokens / sum(map(seconds, side)) for side in (ones, others)]
         print(f"  {name}: plain {rates[0]:.0f} tokens/s, ahead {rates[1]:.0f}, ratio {rates[1] / rates[0]:.2f}")
         _tell_slow(pairs, seconds)
+    for name, side in (("plain", ones), ("ahead", others)):
+        engine, whole = (1e6 * sum(getattr(o, of) for o in side) / tokens for of in ("stepping", "writing"))
+        print(f"  {name}: of {whole:.0f} us a token, the engine's steps are {engine:.0f} us")
 
 
 def _tell_slow(pairs: Sequence[tuple[Answer, Answer]], seconds: Callable[[Answer], float]) -> None:
