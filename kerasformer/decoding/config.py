@@ -97,7 +97,8 @@ class GenerationConfig:
         stop_strings: Texts that end a sequence; they need a tokenizer, see `Controls.decode`.
         seed: Seed of the random draws; `None` differs at each call.
         max_time: Seconds after which all sequences end, with the token at hand.
-        guidance_scale: How far classifier-free guidance leads away from the negative prompt; 1 is off.
+        guidance_scale: How far classifier-free guidance leads away from the negative prompt; 1 is off, below 1 leads
+            towards it.
         prompt_lookup_num_tokens: Most tokens that are copied from the prompt as a guess and checked at once; 0 is off.
         max_matching_ngram_size: Longest run of tokens that prompt lookup searches for.
         num_assistant_tokens: Most tokens that an assistant guesses before they are checked at once.
@@ -146,7 +147,7 @@ class GenerationConfig:
     stop_strings: tuple[str, ...] = setting((), STRINGS, listed)
     seed: int | None = setting(None, whole(0))
     max_time: float | None = setting(None, POSITIVE)
-    guidance_scale: float = setting(1.0, POSITIVE)
+    guidance_scale: float = setting(1.0, NUMBER)
     prompt_lookup_num_tokens: int = setting(0, whole(0))
     max_matching_ngram_size: int = setting(3, whole(1))
     num_assistant_tokens: int = setting(5, whole(1))

@@ -26,7 +26,7 @@ def engines() -> dict[str, Recomputing]:
 # Beams of transformers do not move the cache of the negative prompt, and ragged negative prompts have wrong positions
 # there: one prompt and greedy search are what can be compared.
 @pytest.mark.parametrize("negative", [None, [30], [8, 2, 50, 7, 44], [12, 3, 4, 33, 9, 41, 6, 55]], ids=str)
-@pytest.mark.parametrize("scale", [0.4, 1.5, 3.0])
+@pytest.mark.parametrize("scale", [0.0, 0.4, 1.5, 3.0])
 def test_the_tokens_and_scores_of_transformers(engines, scale, negative) -> None:
     negative_ids = None if negative is None else np.array([negative])
     theirs = engines["gpt2"].model.generate(

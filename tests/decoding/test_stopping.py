@@ -17,6 +17,7 @@ from kerasformer.decoding.stopping import says
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.decoding.engines import Toy
+from tests.decoding.models import PAD, gpt2
 
 FOREIGN = " Größe: 25 €, ja? 日本語の文です。日本の🙂🙃! Ça va, naïve café."
 
@@ -76,6 +77,30 @@ def test_stop_strings_end_where_they_do_in_transformers(kind: str) -> None:
 
 def first(numbers: range, holds: Callable[[int], bool]) -> int | None:
     return next((number for number in numbers if holds(number)), None)
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"num_beams": 4, "num_return_sequences": 2}], ids=str)
+def test_generation_stops_where_transformers_stops(settings: dict[str, Any]) -> None:
+    tokenizer = tiny_text.byte_pairs()
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend)
+    engine = gpt2(tokenizer.vocab_size, 3)
+    settings = {"max_new_tokens": 12, "pad_token_id": PAD, "do_sample": False, **settings}
+    config = GenerationConfig(**settings)
+    stopped = 0
+    for prompt in tiny_text.CORPUS[:3]:
+        ids = np.array([tokenizer.encode(prompt[:20])])
+        free = tokenizer.decode(generate(engine, ids, None, config).sequences[0])
+        strings = [prompt[17:20] + free[:1], free[4:7]] if len(free) > 7 else [free[:2]]
+        strings = [each for each in strings if "\ufffd" not in each] or ["e"]
+        expected = engine.model.generate(
+            torch.tensor(ids), attention_mask=torch.ones(ids.shape, dtype=torch.long), stop_strings=strings,
+            tokenizer=theirs, **settings,
+        )  # fmt: skip
+        received = generate(engine, ids, None, config.replace(stop_strings=strings), Controls(decode=tokenizer.decode))
+        for ours, row in zip(received.sequences, expected[:, ids.shape[1] :].tolist(), strict=True):
+            assert ours.tolist() == row[: len(ours)] and set(row[len(ours) :]) <= {PAD, -1}
+        stopped += received.finish_reasons.count("stop")
+    assert stopped
 
 
 @pytest.mark.parametrize(
