@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-MEMORY = 0.9
+MEMORY = 0.97
 """What counts of earlier guesses after one more step."""
 
 READING = 0.15

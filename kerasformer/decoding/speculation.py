@@ -112,7 +112,7 @@ class Assistant:
         step: The smaller model.
     """
 
-    cost = 0.2
+    cost = 0.3
     hope = 0.75
 
     def __init__(self, step: Step) -> None:
