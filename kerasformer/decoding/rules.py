@@ -275,11 +275,11 @@ def exponential_decay_length_penalty(history: History, logits: np.ndarray, confi
     start, factor = config.exponential_decay_length_penalty or (0, 1.0)
     if history.num_new <= start:
         return logits
-    with np.errstate(over="ignore"):
-        growth = min(np.float64(factor) ** (history.num_new - start) - 1, _MOST_GROWTH)
     ends = [token for token in config.eos_token_id if token < logits.shape[1]]
     finite = np.isfinite(logits[:, ends])
-    logits[:, ends] += np.where(finite, np.abs(logits[:, ends]), 0) * np.float32(growth)
+    with np.errstate(over="ignore"):  # also of what `remove_invalid_values` left
+        growth = min(np.float64(factor) ** (history.num_new - start) - 1, _MOST_GROWTH)
+        logits[:, ends] += np.where(finite, np.abs(logits[:, ends]), 0) * np.float32(growth)
     return logits
 
 
