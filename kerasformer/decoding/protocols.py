@@ -53,15 +53,35 @@ class Step(Protocol):
         ...
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """`(B, T)` int32 tokens in, float32 logits `(B, T, V)` and the next state out."""
+        """Reads some tokens of each row.
+
+        Args:
+            tokens: `(B, T)` int32; `T` is one of `step_lengths`. Several are read in less time than one by one, and the
+                answers are the same, up to what rounding does (`docs/bundles.md` tells of int8).
+            state: Dead afterwards, unless an error was raised.
+
+        Returns:
+            float32 logits `(B, T, V)` after each token, and the next state.
+
+        Raises:
+            CapacityError: the tokens do not fit. Nothing was read.
+            InputError: tokens of another shape.
+        """
         ...
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
-        """State of rows `rows` `(B',)` int, in that order; rows may be repeated or left out (beams, finished rows)."""
+        """State of rows `rows` `(B',)` int, in that order; rows may be repeated or left out (beams, finished rows).
+
+        Rows that change places are not copied where an engine can help it, second copies of one row are.
+        """
         ...
 
     def rewind(self, state: State, count: int) -> State:
-        """State as it was before the last `count` tokens of `step` (speculation)."""
+        """State as it was before the last `count` tokens of `step` (speculation).
+
+        Raises:
+            InputError: `step` has read fewer.
+        """
         ...
 
     def fork(self, state: State) -> State:
