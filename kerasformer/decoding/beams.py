@@ -4,6 +4,10 @@ At each step the `n` running hypotheses of a prompt have `n * V` continuations. 
 (more with several end tokens): those among the first `n` that end are put aside as finished, and the best `n` that do
 not end run on. Scores are sums of log-probabilities; a finished one is divided by `length ** length_penalty`. The
 details (which hypotheses count, when a prompt is closed) are those of `transformers`, so that tokens are equal.
+
+Of equal sums the first counts: that of the better hypothesis, then that of the lower token id. (`transformers` takes
+what `torch.topk` gives, which is not defined.) Where rules or a small vocabulary leave fewer hypotheses than are to be
+returned, empty ones with the score -1e9 stand for the others.
 """
 
 from __future__ import annotations
