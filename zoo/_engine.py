@@ -263,7 +263,7 @@ def compiled(
 def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
     """The work of `model.generate`; see there."""
     texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
-    if len(texts) == 0 or not isinstance(texts[0], str):
+    if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
         ids = _ids(inputs)
         mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask, "int32")
         asked, step = _asked(model, ids, settings)
@@ -324,7 +324,7 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
 def _ids(inputs: Any) -> np.ndarray:
     try:
         ids = np.asarray(inputs, "int32")
-    except ValueError:
+    except (TypeError, ValueError):
         ids = np.zeros(0)
     if ids.ndim != 2:
         raise InputError(

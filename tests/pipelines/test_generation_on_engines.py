@@ -1,0 +1,145 @@
+"""What steers generation, the same on Keras, LiteRT and ONNX Runtime; and the same through a model and a pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer.errors import InputError, TokenizerError
+from kerasformer.generation.explanation import Explanation
+from kerasformer.zoo._engine import KerasStep
+from tests.tiny_text import CORPUS, PROMPTS
+
+NEW = 8
+ENGINES = ["keras", "tflite", "onnx"]
+TEXTS = {"story": [PROMPTS[0], "It"], "rewrite": [CORPUS[7], "Rain."]}
+LONG = " ".join(CORPUS[:2])[:80]
+
+
+@pytest.fixture(scope="module")
+def pipe(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Any]:
+    """A function from a checkpoint and an engine to a pipeline."""
+    opened: dict[tuple[str, str], Any] = {}
+
+    def get(name: str, engine: str) -> Any:
+        if (name, engine) not in opened:
+            if engine == "keras":
+                it = kf.pipeline(None, _calmer(kf.zoo.load(checkpoint(name))))
+                it.model = KerasStep(it.model.model, jit_compile=False)  # compiling takes longer than running here
+            else:
+                model = get(name, "keras").model.model
+                it = kf.pipeline(None, kf.export.export(model, tmp_path_factory.mktemp(name) / engine, engine))
+            opened[name, engine] = it
+        return opened[name, engine]
+
+    return get
+
+
+def _calmer(model: Any) -> Any:
+    """Logits so large as these checkpoints have them are not those of Keras to four digits."""
+    for variable in model.trainable_variables:
+        variable.assign(0.8 * variable)
+    return model
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "guidance": {"guidance_scale": 1.8},
+    "a long negative prompt": {"guidance_scale": 1.8, "negative_prompt": LONG},
+    "a negative prompt each": {"guidance_scale": 1.8, "negative_prompt": ["The ship", LONG], "num_beams": 2},
+    "guidance and guesses": {"guidance_scale": 1.8, "negative_prompt": LONG, "prompt_lookup_num_tokens": 3},
+    "a stopping function": {"stop": lambda tokens: tokens[-1] % 5 == 0},
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_texts_of_keras(pipe, name, settings, engine) -> None:
+    expected = pipe(name, "keras")(TEXTS[name], max_new_tokens=NEW, **settings)
+    assert pipe(name, engine)(TEXTS[name], max_new_tokens=NEW, **settings) == expected
+    assert expected != pipe(name, "keras")(TEXTS[name], max_new_tokens=NEW)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", TEXTS)
+def test_streams_stop_cancel_and_await(pipe, name, engine) -> None:
+    it, text = pipe(name, engine), TEXTS[name][0]
+    extra = {"return_full_text": False} if name == "story" else {}
+    whole = it(text, max_new_tokens=NEW, **extra)[0]["generated_text"]
+    stop = whole[3:6]
+    stream = it.stream(text, max_new_tokens=NEW, stop=stop)
+    short = stream.read()
+    assert stream.finish_reason == "stop"
+    assert short == it(text, max_new_tokens=NEW, stop=stop, **extra)[0]["generated_text"]
+    assert whole.startswith(short) and stop in short
+
+    async def read() -> str:
+        return "".join([piece async for piece in it.stream(text, max_new_tokens=NEW)])
+
+    assert asyncio.run(read()) == whole
+    with it.stream(text, max_new_tokens=NEW, callback=lambda piece: stream.cancel()) as stream:
+        first = stream.read()
+    assert stream.finish_reason == "cancelled" and first and len(first) < len(whole)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_model_says_what_its_pipeline_says(pipe, name) -> None:
+    it = pipe(name, "keras")
+    model = it.model.model
+    settings = {"max_new_tokens": NEW, "num_return_sequences": 2, "num_beams": 3}
+    expected = [row["generated_text"] for rows in it(TEXTS[name], **settings) for row in rows]
+    assert model.generate(TEXTS[name], jit_compile=False, **settings) == expected
+    text = TEXTS[name][0]
+    extra = {"return_full_text": False} if name == "story" else {}
+    new = it(text, max_new_tokens=NEW, **extra)[0]["generated_text"]
+    pieces = list(model.stream(text, max_new_tokens=NEW, jit_compile=False))
+    assert len(pieces) > 2 and "".join(pieces) == new
+    with pytest.raises(InputError, match="one text"):
+        model.stream([text])
+    for nothing in (5, [], None):
+        with pytest.raises(InputError, match="Prompts must be a text"):
+            model.generate(nothing)
+
+
+def test_negative_ids_are_the_negative_text_and_a_long_one_has_room(pipe) -> None:
+    model = pipe("story", "keras").model.model
+    settings = {"max_new_tokens": 40, "guidance_scale": 1.8, "jit_compile": False}
+    ids = np.array([model.tokenizer.encode(LONG)])
+    by_text = model.generate("It", negative_prompt=LONG, return_dict_in_generate=True, **settings)
+    prompt = [model.tokenizer.encode("It")]
+    by_ids = model.generate(prompt, negative_prompt_ids=ids, **settings)
+    assert by_ids[0].tolist() == by_text.sequences[0].tolist()
+    assert by_text.finish_reasons == ["length"] and len(by_ids[0]) == 40
+
+
+def test_outputs_and_explanations_of_each_text(pipe) -> None:
+    it = pipe("story", "onnx")
+    output = it("It", max_new_tokens=3, output_scores=True)
+    assert output.scores[0].shape == (3, it.tokenizer.vocab_size)
+    outputs = it(["It", PROMPTS[0]], max_new_tokens=3, return_dict_in_generate=True)
+    assert outputs[0].sequences[0].tolist() == output.sequences[0].tolist() and len(outputs) == 2
+    assert isinstance(it("It", max_new_tokens=3, explain=True), Explanation)
+    assert [len(each) for each in it(["It", "A"], max_new_tokens=3, num_return_sequences=2, num_beams=2, explain=True)]
+
+
+def test_whatever_opens_may_assist_if_it_has_the_same_tokens(pipe, checkpoint) -> None:
+    it, source = pipe("story", "onnx"), checkpoint("story")
+    expected = it(PROMPTS[0], max_new_tokens=NEW)
+    model = pipe("story", "keras").model.model
+    for assistant in (source, pipe("story", "keras"), it.model):
+        assert it(PROMPTS[0], max_new_tokens=NEW, assistant=assistant) == expected
+    for assistant in (str(source), it, it.model, model):
+        text = model.generate(PROMPTS[0], max_new_tokens=NEW, assistant=assistant, jit_compile=False)
+        assert text == expected[0]["generated_text"]
+    with pytest.raises(TokenizerError, match="must have the tokens of the model"):
+        it(PROMPTS[0], assistant=checkpoint("rewrite"))
+    with pytest.raises(InputError, match="A model that generates was expected"):
+        it(PROMPTS[0], assistant=checkpoint("classes"))
+    with pytest.raises(InputError, match="A model that generates was expected"):
+        model.generate(PROMPTS[0], assistant=3)
