@@ -214,6 +214,22 @@ def test_beams_have_no_text_that_does_not_follow() -> None:
     assert set(texts) == {"yes", "no"} and set(output.finish_reasons) == {"eos"}
 
 
+def test_the_space_before_a_text_is_none_of_it() -> None:
+    """SentencePiece begins words with their space, and decoding drops the first: `▁yes` says "yes"."""
+    config = GenerationConfig(max_new_tokens=60, eos_token_id=1)
+    constraint = constraint_of({"regex": "yes|ya yes"}, spaced(), config)
+    assert constraint is not None
+    history = History(np.array([[3]], np.int32), np.zeros(1, int), 1, (np.array([3]),), np.zeros(1, int))
+
+    def allowed() -> set[str | None]:
+        logits = constraint(history, np.zeros((1, spaced().vocab_size), np.float32))
+        return {spaced().id_to_token(token) for token in np.flatnonzero(np.isfinite(logits[0])).tolist()}
+
+    assert allowed() == {"▁", "▁yes", "y"}
+    history = history.append(np.array(spaced().token_to_id("▁yes"))[None])
+    assert allowed() == {"</s>"}
+
+
 def test_a_first_token_may_be_forced() -> None:
     base = {"forced_bos_token_id": 2, "eos_token_id": 1, "max_new_tokens": 6}
     asked = request({"choices": ["yes"]}, GenerationConfig(**base), spaced(), None)  # type: ignore[arg-type]

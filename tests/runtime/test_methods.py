@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from kerasformer.decoding import GenerationConfig, GenerationOutput, Step, generate
+from kerasformer.generation import request
+from kerasformer.tokenization import Tokenizer
 from tests.runtime.test_steps import ROWS, SETTINGS, VOCAB
 
 LENGTHS = (7, 2, 12, 1)
@@ -87,3 +91,21 @@ def test_outputs_vary(kind: str) -> None:
     assert {"eos", "length"} <= {reason for _, reasons in found.values() for reason in reasons}
     assert len({str(tokens) for tokens, _ in found.values()}) >= len(METHODS) - 1  # prompt lookup is greedy
     assert len(np.unique(np.concatenate(found["samples"][0]))) > 15
+
+
+LETTERS = '▁[]{}":, 0123456789abcdefghijklmnopqrstuvwxyz'
+SCHEMA = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 18}}, "required": ["age"]}
+
+
+@pytest.mark.parametrize("method", ["greedy", "samples", "beams"])
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("name", ROWS)
+def test_constrained_texts_on_every_engine(folder: Path, name: str, kind: str, method: str) -> None:
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((letter, -1.0) for letter in LETTERS)]
+    backend = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=2))
+    backend.decoder = tokenizers.decoders.Metaspace()
+    tokenizer = Tokenizer(backend, special_tokens={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"})
+    base = GenerationConfig(max_new_tokens=24, eos_token_id=1, decoder_start_token_id=0)
+    asked = request({"json_schema": SCHEMA, **METHODS[method]}, base, tokenizer, None)  # type: ignore[arg-type]
+    for tokens in told(asked.generate(engine(name, kind, folder), *prompts())):
+        assert json.loads(tokenizer.decode(tokens, skip_special_tokens=True))["age"] >= 18
