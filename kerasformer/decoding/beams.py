@@ -13,6 +13,7 @@ returned, empty ones with the score -1e9 stand for the others.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -266,14 +267,14 @@ class _Search:
         reasons = [self.run.end_of(history, row) or otherwise for row in range(len(history.ids))]
         ended = np.array([reason is not None for reason in reasons]).reshape(found.sums.shape)
         for group, rank in np.argwhere(ended[:, :beams]):
-            row = group * ended.shape[1] + rank
+            row = group * found.sums.shape[1] + rank
             said, reason = history.new(row), str(reasons[row])
             self.finished[found.prompts[group]].add(found.sums[group, rank], said, reason, found.nodes[group, rank])
         return ended
 
 
-def counts(sums: np.ndarray) -> np.ndarray:
-    """Whether sums of log-probabilities are those of hypotheses that count."""
+def counts(sums: Any) -> Any:
+    """Whether sums of log-probabilities (an array, or one) are those of hypotheses that count."""
     return sums > OUT / 2
 
 
