@@ -5,7 +5,8 @@ that token and guesses of what will follow, and keeps the logits after each gues
 guessed, the answer is there; if not, the guesses are taken back. What is chosen, by whatever rules and draws, never
 depends on the guesses: tokens are those of a run without speculation, also under a seed. That is as true as the engine
 gives a token the same logits whatever is read after it: LiteRT does, to the bit; float32 on ONNX Runtime does up to
-rounding (1e-5), but GPT-2 in its int8, where one scale serves all tokens of a step, only up to 0.06.
+rounding (1e-5); GPT-2 in its int8, where one scale serves all tokens of a step, only up to 0.06, and may then choose
+another token.
 Source: Leviathan et al. 2022, arXiv:2211.17192; Saxena 2023, "Prompt lookup decoding".
 """
 
