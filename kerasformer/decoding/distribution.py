@@ -24,7 +24,8 @@ def check_finite(logits: np.ndarray) -> None:
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities over the last axis; -inf gives 0."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    powers = logits - logits.max(axis=-1, keepdims=True)
+    np.exp(powers, out=powers)
     powers /= powers.sum(axis=-1, keepdims=True)
     return powers
 

@@ -26,11 +26,8 @@ class Candidates(NamedTuple):
 
     def keep(self, which: np.ndarray) -> Candidates:
         """Those at some places, ascending, or where `which` `(K,)` is true."""
-        if which.dtype == bool:
-            if 2 * np.count_nonzero(which) > len(which):  # then to forbid the others is cheaper than to gather these
-                return self._replace(logits=np.where(which, self.logits, np.float32(-np.inf)))
-            which = np.flatnonzero(which)
-        return Candidates(self.logits[which], self.tokens[which])
+        places = np.flatnonzero(which) if which.dtype == bool else which
+        return Candidates(self.logits[places], self.tokens[places])
 
 
 class Sampler(Protocol):
@@ -136,8 +133,8 @@ def _all_tokens(vocab_size: int) -> np.ndarray:
 
 def _powers(logits: np.ndarray) -> np.ndarray:
     """Probabilities `(K,)` times an unknown factor: the best one is 1."""
-    powers: np.ndarray = np.exp(logits - logits.max())
-    return powers
+    powers: np.ndarray = logits - logits.max()
+    return np.exp(powers, out=powers)
 
 
 def _least(config: GenerationConfig) -> int:
@@ -184,27 +181,23 @@ def top_k(candidates: Candidates, config: GenerationConfig) -> Candidates:
 def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """The nucleus: the fewest most probable tokens that together hold probability `p`.
 
-    A token stays if those before it, most probable first, hold less than `p`; of equal ones the last come first. It is
-    looked for among the best few, which nearly always hold it, and only if they do not among all.
+    A token stays if those before it, most probable first, hold less than `p`; of equal ones the last come first. Tokens
+    of which each holds less than `(1 - p) / V` hold less than `1 - p` together, and need not be looked at.
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
+    powers = _powers(candidates.logits)
+    total = powers.sum(dtype=np.float64)
+    worth = powers >= np.float32((1 - config.top_p) * total / len(powers))
+    candidates = _keep(candidates, worth, candidates.logits, config)
+    mass = config.top_p * total
     keys = candidates.logits.max() - candidates.logits
     powers = np.exp(-keys)
-    mass = config.top_p * powers.sum(dtype=np.float64)
-    if mass <= _FEW:  # no power is above 1
-        few = best_few(candidates.logits, _FEW)
-        if powers[few].sum(dtype=np.float64) >= mass:
-            candidates, keys, powers = candidates.keep(few), keys[few], powers[few]
     border, before = weighted_quantile(keys, powers, mass)
     kept = keys < border
     equal = np.flatnonzero(keys == border)
     wanted = np.ceil((mass - before) / powers[equal[0]])
     kept[equal[-max(int(wanted), 1) :]] = True
     return _keep(candidates, kept, candidates.logits, config)
-
-
-_FEW = 256
-"""Tokens that the nucleus of a language model rarely exceeds."""
 
 
 @cut(when=lambda config: config.min_p is not None)

@@ -34,7 +34,8 @@ def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> tup
         mass: At most the sum of all weights.
     """
     span = min(keys.max(), _SPAN) or _SPAN
-    levels = np.minimum(keys * np.float32(_LEVELS / span), np.float32(_LEVELS)).astype(np.intp)
+    scaled = keys * np.float32(_LEVELS / span)
+    levels = np.minimum(scaled, np.float32(_LEVELS), out=scaled).astype(np.intp)
     sums = np.bincount(levels, weights)
     less = np.nextafter(mass, 0)
     level = first_above(sums.cumsum(), less)

@@ -68,6 +68,7 @@ LOGITS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "flat": lambda random: random.normal(scale=0.5, size=(4, 700)).astype(np.float32),
     "steep": lambda random: random.normal(scale=3, size=(4, 700)).astype(np.float32),
     "equal ones": lambda random: random.normal(scale=3, size=(4, 700)).round().astype(np.float32),
+    "sure": lambda random: random.normal(size=(4, 700)).astype(np.float32) * np.float32(40),
     "forbidden": _forbidden,
     "one token": lambda random: random.normal(size=(4, 1)).astype(np.float32),
     "like GPT-2's": _peaked,
