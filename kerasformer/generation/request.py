@@ -38,6 +38,26 @@ class Request:
     tokenizer: Tokenizer | None
     result: str = "texts"
 
+    def split(self, sizes: Sequence[int]) -> list[Request]:
+        """The same for so many prompts at a time, each with its own negative prompt if there are several.
+
+        Raises:
+            InputError: neither one negative prompt nor one for each prompt.
+        """
+        ids, mask = self.controls.negative_ids, self.controls.negative_mask
+        if ids is None or len(ids) == 1:
+            return [self] * len(sizes)
+        if len(ids) != sum(sizes):
+            raise InputError(
+                f"There must be one negative prompt, or one for each prompt. Expected: 1 or {sum(sizes)}. "
+                f"Received: {len(ids)}"
+            )
+        ends = np.cumsum(sizes).tolist()
+        rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        parts = [(ids[part], None if mask is None else mask[part]) for part in rows]
+        controls = [dataclasses.replace(self.controls, negative_ids=i, negative_mask=m) for i, m in parts]
+        return [dataclasses.replace(self, controls=each) for each in controls]
+
     def generate(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> GenerationOutput:
         """See `decoding.generate`."""
         return decoding.generate(step, ids, mask, self.config, self._controls(step))

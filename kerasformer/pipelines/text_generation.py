@@ -34,12 +34,14 @@ class _Writes(Pipeline):
         self, asked: Request, texts: Sequence[str], batch_size: int, truncation: bool = False
     ) -> list[list[str]]:
         """For each text the `num_return_sequences` that are written from it."""
-        parts = batches(texts, batch_size)
-        return [row for part in parts for row in self._written(asked, self._encode(part, truncation)).texts]
+        parts = list(batches(texts, batch_size))
+        requests = zip(asked.split(list(map(len, parts))), parts, strict=True)
+        return [row for each, part in requests for row in self._written(each, self._encode(part, truncation)).texts]
 
     def _whole(self, asked: Request, texts: Sequence[str], truncation: bool = False) -> list[Any]:
         """For each text, alone, all of its run in the form that was asked for."""
-        return [self._written(asked, self._encode([text], truncation)).result(asked.result) for text in texts]
+        requests = zip(asked.split([1] * len(texts)), texts, strict=True)
+        return [self._written(each, self._encode([text], truncation)).result(asked.result) for each, text in requests]
 
     def _streamed(self, text: str, callback: Callback | None, settings: dict[str, Any]) -> Stream:
         """The new text piece by piece; arguments are checked at the call, not at the first piece."""

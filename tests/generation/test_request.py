@@ -79,6 +79,15 @@ def test_negative_ids_come_with_their_mask() -> None:
     assert controls.negative_ids.tolist() == [[0, 5]] and controls.negative_mask.tolist() == [[0, 1]]
 
 
+def test_each_batch_takes_its_negative_prompts_along() -> None:
+    request = asked(guidance_scale=2.0, negative_prompt_ids=[[1, 2], [3, 4], [5, 6]])
+    assert [part.controls.negative_ids.tolist() for part in request.split([2, 1])] == [[[1, 2], [3, 4]], [[5, 6]]]
+    one = asked(guidance_scale=2.0, negative_prompt="one")
+    assert one.split([2, 1]) == [one, one]
+    with pytest.raises(InputError, match="Expected: 1 or 4. Received: 3"):
+        request.split([2, 2])
+
+
 @pytest.mark.parametrize("name", ["same", "unknown"])
 def test_an_assistant_guesses(name: str) -> None:
     result = written(assistant=name)
@@ -122,7 +131,11 @@ BAD = [
     ({"negative_prompt": "", "guidance_scale": 2.0}, InputError, "none of them empty"),
     ({"negative_prompt": 5, "guidance_scale": 2.0}, InputError, "negative_prompt must be a text"),
     ({"negative_prompt": "a", "negative_prompt_ids": [[1]], "guidance_scale": 2.0}, GenerationError, "Leave one out"),
-    ({"negative_prompt_attention_mask": [[1]], "guidance_scale": 2.0}, GenerationError, "it without negative_prompt_ids"),
+    (
+        {"negative_prompt_attention_mask": [[1]], "guidance_scale": 2.0},
+        GenerationError,
+        "it without negative_prompt_ids",
+    ),
     ({"assistant": "other"}, TokenizerError, "must have the tokens of the model.*Take a smaller model"),
 ]
 

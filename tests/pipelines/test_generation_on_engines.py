@@ -124,6 +124,9 @@ def test_outputs_and_explanations_of_each_text(pipe) -> None:
     assert output.scores[0].shape == (3, it.tokenizer.vocab_size)
     outputs = it(["It", PROMPTS[0]], max_new_tokens=3, return_dict_in_generate=True)
     assert outputs[0].sequences[0].tolist() == output.sequences[0].tolist() and len(outputs) == 2
+    guided = {"max_new_tokens": NEW, "guidance_scale": 1.8, "negative_prompt": ["The ship", LONG]}
+    together = it(TEXTS["story"], **guided)
+    assert it(TEXTS["story"], batch_size=1, **guided) == together
     assert isinstance(it("It", max_new_tokens=3, explain=True), Explanation)
     assert [len(each) for each in it(["It", "A"], max_new_tokens=3, num_return_sequences=2, num_beams=2, explain=True)]
 
