@@ -161,11 +161,13 @@ class Constraint:
                 self._hasten(row, place, place.ending, left)
 
     def _hasten(self, row: np.ndarray, place: Place, ending: Sequence[int], left: int) -> None:
-        """Leaves the best tokens after which the text can still be ended, and the next one of its ending."""
+        """Leaves the best tokens after which the text can still be ended, the next one of its ending, and the end."""
         fitting = [token for token in _best(row, _CANDIDATES) if self._fits(place, token, ending, left - 1)]
         if ending and len(ending) <= left:
             fitting.append(ending[0])
-        if not fitting and not place.complete and (left > 1 or self._config.num_beams == 1):
+        if place.complete:
+            fitting += [token for token in self._ends if token < len(row)]
+        if not fitting and (left > 1 or self._config.num_beams == 1):
             self._warn(left)  # at the last token, beams give it up for other hypotheses
             return
         kept = row[fitting]
