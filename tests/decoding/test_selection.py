@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.decoding.selection import best_few, draw, weighted_quantile
+from kerasformer.decoding.selection import best_few, draw, first_above, weighted_quantile
 
 RANDOM = np.random.default_rng(7)
 VALUES = {
@@ -53,3 +53,8 @@ def test_a_draw_inverts_the_cumulative_distribution() -> None:
 def test_what_weighs_nothing_is_never_drawn(uniform: float) -> None:
     for weights in ([0, 3, 0], [0] * 300 + [1e-30] + [0] * 300, [0, 1] * 600 + [0] * 300, [0.1] * 7 + [0] * 500):
         assert np.array(weights, np.float32)[draw(np.array(weights, np.float32), uniform)] > 0
+
+
+@pytest.mark.parametrize(("target", "place"), [(0.0, 1), (0.9, 1), (1.0, 2), (2.9, 2), (3.0, 2), (9.0, 2)])
+def test_rounding_never_leads_beyond_the_greatest_sum(target: float, place: int) -> None:
+    assert first_above(np.array([0.0, 1.0, 3.0, 3.0]), target) == place
