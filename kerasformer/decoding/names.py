@@ -36,10 +36,10 @@ NOT_HERE = {
     "penalty_alpha": "contrastive search is not implemented; against repetition there are repetition_penalty, "
     "no_repeat_ngram_size and sampling with top_p",
     "dola_layers": "DoLa decoding is not implemented, for engines give the logits of their last layer alone",
-    "constraints": "constrained beam search is not implemented; what may be said can be told by "
-    "prefix_allowed_tokens_fn or a rule of your own",
-    "force_words_ids": "constrained beam search is not implemented; sequence_bias makes words likely, and "
-    "prefix_allowed_tokens_fn tells what may be said",
+    "constraints": "constrained beam search is not implemented; what may be said can be told by choices, regex, "
+    "json_schema, grammar or prefix_allowed_tokens_fn",
+    "force_words_ids": "constrained beam search is not implemented; sequence_bias makes words likely, and choices, "
+    "regex, json_schema, grammar or prefix_allowed_tokens_fn tell what may be said",
     "watermarking_config": "watermarks are not implemented; a rule of your own can add one",
     "token_healing": "token healing is not implemented; end the prompt after a whole word, without a space",
     "forced_decoder_ids": "forced_decoder_ids are not implemented; give the first tokens as part of the prompt, or "

@@ -188,7 +188,8 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     powers = _powers(candidates.logits)
     total = powers.sum(dtype=np.float64)
     worth = powers >= np.float32((1 - config.top_p) * total / len(powers))
-    candidates = _keep(candidates, worth, candidates.logits, config)
+    if 2 * np.count_nonzero(worth) < len(worth):  # else to gather them is no gain
+        candidates = _keep(candidates, worth, candidates.logits, config)
     mass = config.top_p * total
     keys = candidates.logits.max() - candidates.logits
     powers = np.exp(-keys)
