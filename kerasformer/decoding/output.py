@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class GenerationOutput:
     sequences: list[np.ndarray]
     finish_reasons: list[str]
     sequence_scores: np.ndarray | None = None
-    record: Record | None = None
+    record: Record | None = field(default=None, repr=False)
     tally: Tally | None = None
 
     @property

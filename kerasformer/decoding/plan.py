@@ -245,5 +245,16 @@ def _lengths(step: Step, width: int, config: GenerationConfig) -> tuple[int, int
             f"the prompt leaves no place for a new token. Expected at most {step.capacity - 1} tokens. "
             f"Received: {width}. Shorten the prompt, or load or export with a larger capacity."
         )
+    _check_length_penalty(config, min(most, room))
     least = config.min_length - width if config.min_new_tokens is None else config.min_new_tokens
     return min(most, room), max(least, 0), "length" if most <= room else "capacity"
+
+
+def _check_length_penalty(config: GenerationConfig, longest: int) -> None:
+    """Scores of beams are divided by `length ** length_penalty` in float32."""
+    if config.num_beams > 1 and abs(config.length_penalty) * np.log10(longest) > 30:
+        raise GenerationError(
+            f"length_penalty is too large for texts of {longest} tokens, whose scores it would make 0 or infinite. "
+            f"Expected: from {-30 / np.log10(longest):.1f} to {30 / np.log10(longest):.1f}. "
+            f"Received: {config.length_penalty}."
+        )

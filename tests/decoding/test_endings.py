@@ -167,6 +167,13 @@ def test_lengths_that_cannot_be(
             stream(Toy(capacity=capacity), IDS, MASK, config)
 
 
+@pytest.mark.parametrize("penalty", [99.0, -99.0])
+def test_a_length_penalty_beyond_all_numbers(penalty: float) -> None:
+    config = GenerationConfig(num_beams=2, length_penalty=penalty, max_new_tokens=6)
+    with pytest.raises(GenerationError, match=f"from -38.6 to 38.6. Received: {penalty}"):
+        generate(Toy(), IDS, MASK, config)
+
+
 CUTS = [
     {},
     {"top_k": 2},
