@@ -26,7 +26,8 @@ DECODE_WINDOWS = (128, 256)
 # window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
 DECODE_ROWS = (8,)
 # A step of several tokens of one text, of which those after the first are guesses. Four cost as much as one step and a
-# fifth of GPT-2 in int8, eight as much as one and a half. Each takes some megabytes again: one window is enough.
+# fifth of GPT-2 in int8, eight as much as one and a half. A small model's step is mostly attention: there the windows
+# make guesses pay at all.
 VERIFY_LENGTHS = (4, 8)
 
 
@@ -86,7 +87,7 @@ def _steps(capacity: int, longest: int) -> list[_Step]:
     """Every step over caches of which the longest has so many positions; the last one is the plain `decode`."""
     windows = [n for n in DECODE_WINDOWS if n < longest]
     together: list[int | None] = [*windows] if len(windows) == len(DECODE_WINDOWS) else [*windows, None]
-    verifies = [_Step(count=n, window=w) for n in VERIFY_LENGTHS if n <= capacity for w in (*windows[-1:], None)]
+    verifies = [_Step(count=n, window=w) for n in VERIFY_LENGTHS if n <= capacity for w in (*windows, None)]
     several = [_Step(rows=n, window=w) for n in DECODE_ROWS for w in together]
     return [*verifies, *several, *(_Step(window=w) for w in windows), _Step()]
 
