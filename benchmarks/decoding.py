@@ -3,8 +3,9 @@
 Every method writes tokens with an engine that answers at once, with logits like a language model's, and with each
 bundle. The time within the engine is taken apart, so what is left is the loop, the rules and the choice of tokens, with
 the caches as a real engine leaves them. `transformers`' processors work on the same ready logits in the same rounds.
-The figures are the best of the rounds. `--make FOLDER` makes GPT-2 124M at int8 for both runtimes, with random weights:
-their logits are flat, which is the worst that the nucleus can meet.
+The figures are the best of the rounds. `--make FOLDER` makes GPT-2 124M at int8 for both runtimes, with random weights.
+No trained model has logits as flat as theirs, so a bundle of GPT-2's vocabulary makes its step, and the ready logits
+are taken for its answer; `--own-logits` takes its own.
 """
 
 from __future__ import annotations
@@ -75,6 +76,22 @@ class Ready:
         return state
 
     rewind = fork = reorder
+
+
+class Answering:
+    """An engine that makes its steps, and then gives ready answers."""
+
+    def __init__(self, engine: Step, ready: Ready) -> None:
+        self._engine, self._ready, self._steps = engine, ready, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """A ready answer, after a real step."""
+        _, state = self._engine.step(tokens, state)
+        self._steps += 1
+        return self._ready.logits[self._steps % len(self._ready.logits)][: len(tokens)], state
 
 
 @dataclass
@@ -162,7 +179,7 @@ def make(folder: Path) -> list[Path]:
     return bundles
 
 
-def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int) -> None:
+def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_logits: bool) -> None:
     """Prints a table of all methods."""
     ready = Ready(rows)
     print(f"\n{rows} rows, {tokens} tokens each, best of {rounds}; microseconds a token beside the engine")
@@ -172,13 +189,17 @@ def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int) -> Non
         own = Ready(rows * beams) if beams > 1 else ready
         subjects: list[Callable[[], Cost | None]] = [
             lambda engine=engine, settings=settings: ours(engine, settings, rows, tokens)  # type: ignore[misc]
-            for engine in (own, *engines.values())
+            for engine in (own, *(_answering(engine, own, own_logits) for engine in engines.values()))
         ]
         first, *costs, peer = best([*subjects, lambda settings=settings: theirs(settings, rows, tokens)], rounds)  # type: ignore[misc]
         line = f"{title:38}{_number(first):>8}{_number(peer):>8}"
         for cost in costs:
             line += f"{_number(cost):>8}{_share(cost):>18}"
         print(line, flush=True)
+
+
+def _answering(engine: Step, ready: Ready, own_logits: bool) -> Any:
+    return engine if own_logits or engine.vocab_size != VOCAB else Answering(engine, ready)
 
 
 def _number(cost: Cost | None) -> str:
@@ -202,6 +223,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100, help="new tokens of each")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each")
     parser.add_argument("--threads", type=int, default=2, help="of the engines")
+    parser.add_argument("--own-logits", action="store_true", help="choose from the bundles' own logits")
     wanted = parser.parse_args()
     folders = [*wanted.bundles, *(make(wanted.make) if wanted.make else [])]
     engines: dict[str, Step] = {}
@@ -211,7 +233,7 @@ def main() -> None:
             parser.error(f"{folder} does not generate")
         engines[folder.name] = engine
     for rows in wanted.rows:
-        report(engines, rows, wanted.tokens, wanted.rounds)
+        report(engines, rows, wanted.tokens, wanted.rounds, wanted.own_logits)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,9 @@ class History:
 
     def take(self, rows: np.ndarray) -> History:
         """The rows `rows`, in that order; they may be repeated or left out."""
-        return dataclasses.replace(self, ids=self.ids[rows], starts=self.starts[rows], rows=self.rows[rows])
+        return History(self.ids[rows], self.starts[rows], self.width, self.prompts, self.rows[rows])
 
     def append(self, tokens: np.ndarray) -> History:
         """One more token per row, `(R,)`."""
-        return dataclasses.replace(self, ids=np.concatenate([self.ids, tokens[:, None].astype(np.int32)], axis=1))
+        longer = np.concatenate([self.ids, tokens[:, None].astype(np.int32)], axis=1)
+        return History(longer, self.starts, self.width, self.prompts, self.rows)

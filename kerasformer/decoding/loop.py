@@ -160,18 +160,16 @@ class _Loop:
         for _ in range(run.num_steps):
             logits, state = step.step(said, state)
             logits = logits[:, -1] if len(places) == len(said) else logits[places, -1]
-            # One number for every output row, also for those that left: a row draws the same whatever others do.
-            tokens = self._next(history, logits, outputs, random.random(self._count)[outputs])
+            tokens = self._next(history, logits, outputs, random)
             history = history.append(tokens)
-            emitted = np.full(self._count, ENDED, dtype=np.int32)
-            emitted[outputs] = tokens
             left = self._left(history, outputs)
-            yield emitted
-            if not len(left):
+            yield self._emitted(outputs, tokens)
+            if not left:
                 return
             said = said.copy()
             said[places, 0] = tokens
-            history, outputs, places = history.take(left), outputs[left], places[left]
+            if len(left) < len(outputs):
+                history, outputs, places = history.take(left), outputs[left], places[left]
             if 2 * len(places) <= len(said):  # only then, for a new batch size can cost an engine a compilation
                 state, said, places = step.reorder(state, places), said[places], np.arange(len(places))
 
@@ -182,10 +180,13 @@ class _Loop:
         state = step.start(self._run.inputs[read][:, used], self._run.mask[read][:, used])
         return step.reorder(state, np.searchsorted(read, prompts)) if len(prompts) > len(read) else state
 
-    def _next(self, history: History, logits: np.ndarray, outputs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    def _next(
+        self, history: History, logits: np.ndarray, outputs: np.ndarray, random: np.random.Generator
+    ) -> np.ndarray:
         """One token for each of the output rows, `(R,)`; logits `(R, V)`."""
         scores = apply_rules(self._rules, history, logits)
-        tokens = self._choose(scores, uniform)
+        # One number for every output row, also for those that left: a row draws the same whatever others do.
+        tokens = self._choose(scores, random.random(self._count)[outputs])
         if self.record is not None:
             parents, rows = [self.nodes[row] for row in outputs], np.arange(len(outputs))
             left = self._choose.filtered(scores)
@@ -194,10 +195,22 @@ class _Loop:
                 self.nodes[row], node.kept = node, True
         return tokens
 
-    def _left(self, history: History, outputs: np.ndarray) -> np.ndarray:
+    def _emitted(self, outputs: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """The tokens `(R,)` of these output rows among all, `(N,)`."""
+        if len(outputs) == self._count:
+            return tokens.astype(np.int32)
+        emitted = np.full(self._count, ENDED, dtype=np.int32)
+        emitted[outputs] = tokens
+        return emitted
+
+    def _left(self, history: History, outputs: np.ndarray) -> list[int]:
         """The rows that go on; notes why others end."""
         interruption = self._run.interruption()
-        ends = [self._run.end_of(history, row) or interruption for row in range(len(outputs))]
-        for output, reason in zip(outputs.tolist(), ends, strict=True):
-            self.reasons[output] = reason or self.reasons[output]
-        return np.flatnonzero([reason is None for reason in ends])
+        left = []
+        for row, output in enumerate(outputs.tolist()):
+            reason = self._run.end_of(history, row) or interruption
+            if reason is None:
+                left.append(row)
+            else:
+                self.reasons[output] = reason
+        return left

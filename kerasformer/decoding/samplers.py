@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -49,7 +50,7 @@ class Greedy:
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """See `Sampler`."""
         tokens = logits.argmax(axis=1)
-        if not np.isfinite(logits[np.arange(len(tokens)), tokens]).all():
+        if not all(isfinite(logits.item(row, token)) for row, token in enumerate(tokens.tolist())):
             check_finite(logits)
         return tokens
 
@@ -181,16 +182,21 @@ def top_k(candidates: Candidates, config: GenerationConfig) -> Candidates:
 def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """The nucleus: the fewest most probable tokens that together hold probability `p`.
 
-    A token stays if those before it, most probable first, hold less than `p`; of equal ones the last come first. Tokens
-    of which each holds less than `(1 - p) / V` hold less than `1 - p` together, and need not be looked at.
+    A token stays if those before it, most probable first, hold less than `p`; of equal ones the last come first. Most
+    often those that are not a thousand times less probable than the best one hold `p`. If not, then tokens of which
+    each holds less than `(1 - p) / V` hold less than `1 - p` together, and need not be looked at.
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
     powers = _powers(candidates.logits)
     total = powers.sum(dtype=np.float64)
-    worth = powers >= np.float32((1 - config.top_p) * total / len(powers))
-    if 2 * np.count_nonzero(worth) < len(worth):  # else to gather them is no gain
-        candidates = _keep(candidates, worth, candidates.logits, config)
     mass = config.top_p * total
+    for least in (1e-3, (1 - config.top_p) * total / len(powers)):
+        worth = np.flatnonzero(powers >= np.float32(least))
+        if 2 * len(worth) > len(powers):  # to gather them is no gain
+            break
+        if len(worth) >= _least(config) and powers[worth].sum(dtype=np.float64) >= mass:
+            candidates = candidates.keep(worth)
+            break
     keys = candidates.logits.max() - candidates.logits
     powers = np.exp(-keys)
     border, before = weighted_quantile(keys, powers, mass)

@@ -13,13 +13,14 @@ def best_few(values: np.ndarray, count: int) -> np.ndarray:
     """
     if count >= len(values):
         return np.arange(len(values))
-    few = values
     blocks = max(8 * count, 256)
     width = len(values) // blocks
-    if width > 1:
-        greatest = values[: width * blocks].reshape(width, blocks).max(axis=0)
-        few = values[values >= np.partition(greatest, -count)[-count]]
-    return np.flatnonzero(values >= np.partition(few, -count)[-count])
+    if width < 2:
+        return np.flatnonzero(values >= np.partition(values, -count)[-count])
+    greatest = values[: width * blocks].reshape(width, blocks).max(axis=0)
+    places = np.flatnonzero(values >= np.partition(greatest, -count)[-count])
+    few = values[places]
+    return places[few >= np.partition(few, -count)[-count]]
 
 
 def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> tuple[np.floating, float]:
