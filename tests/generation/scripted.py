@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 
 from kerasformer.tokenization import Tokenizer
 from tests.decoding.engines import Toy
+
+
+def named(value: object) -> str:
+    """A name for a case that is the same in every process, though functions stand in it."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 class Scripted(Toy):

@@ -13,7 +13,7 @@ from kerasformer.generation import Request, request
 from kerasformer.generation.explanation import Explanation
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.generation.scripted import Scripted
+from tests.generation.scripted import Scripted, named
 
 PROMPT, TEXT = "The old man", " looked at the sea. The ship"
 BYTES = tiny_text.byte_pairs()
@@ -51,7 +51,7 @@ def written(**settings: Any) -> Any:
         ({"guidance_scale": 1.5, "negative_prompt_ids": [BYTES.encode(PROMPT)]}, TEXT),
         ({"guidance_scale": 1.5, "negative_prompt": [PROMPT], "num_beams": 2}, TEXT),
     ],
-    ids=str,
+    ids=named,
 )
 def test_what_settings_come_to(settings: dict[str, Any], text: str | None) -> None:
     result = written(**settings).texts[0][0]

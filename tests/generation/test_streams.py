@@ -15,7 +15,7 @@ from kerasformer.errors import GenerationError
 from kerasformer.generation import Stream, request
 from tests import tiny_text
 from tests.decoding.test_stopping import byte_fallback
-from tests.generation.scripted import Scripted
+from tests.generation.scripted import Scripted, named
 
 PROMPT = "The old man, 25 €"
 TEXT = " größer. The 日本 🙂🙃 and the ship… And so on"
@@ -65,7 +65,7 @@ def test_pieces_make_the_text_as_it_reads_after_the_prompt(kind: str) -> None:
         ({"max_time": 1e-9}, None, "time"),
         ({"cancelled": lambda: True}, None, "cancelled"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_what_ends_a_text_ends_its_stream(settings: dict[str, Any], text: str | None, reason: str) -> None:
     stream = opened(**settings)
