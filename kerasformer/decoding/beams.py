@@ -7,7 +7,7 @@ details (which hypotheses count, when a prompt is closed) are those of `transfor
 
 Of equal sums the first counts: that of the better hypothesis, then that of the lower token id. (`transformers` takes
 what `torch.topk` gives, which is not defined.) Where rules or a small vocabulary leave fewer hypotheses than are to be
-returned, empty ones with the score -1e9 stand for the others.
+returned, empty ones with the score -1e9 and the reason "none" stand for the others.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _moves(rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 def _output(run: Plan, search: _Search) -> GenerationOutput:
     """The best `num_return_sequences` of each prompt."""
     count = run.config.num_return_sequences
-    nothing = Hypothesis(OUT, False, np.zeros(0, dtype=np.int32), run.last)  # there were fewer hypotheses than that
+    nothing = Hypothesis(OUT, False, np.zeros(0, dtype=np.int32), "none")  # there were fewer hypotheses than that
     real = [[each for each in one.best if each.real] for one in search.finished]
     best = [each for found in real for each in (found + [nothing] * count)[:count]]
     reasons = [each.reason for each in best]

@@ -39,6 +39,8 @@ def _is_bias(value: Any) -> bool:
 
 NUMBER: Check = ("a finite number", _is_number)
 POSITIVE: Check = ("a number above 0", lambda v: _is_number(v) and v > 0)
+# Below, logits would be divided beyond float32.
+TEMPERATURE: Check = ("a number of at least 1e-06", lambda v: _is_number(v) and v >= 1e-6)
 FLAG: Check = ("True or False", lambda v: isinstance(v, bool))
 FUNCTION: Check = ("a function", callable)
 EARLY: Check = ('True, False or "never"', lambda v: isinstance(v, bool) or v == "never")

@@ -25,6 +25,7 @@ from kerasformer.decoding.checks import (
     POSITIVE,
     SEQUENCES,
     STRINGS,
+    TEMPERATURE,
     TOKEN,
     TOKENS,
     between,
@@ -116,7 +117,7 @@ class GenerationConfig:
     num_return_sequences: int = setting(1, whole(1))
     length_penalty: float = setting(1.0, NUMBER)
     early_stopping: bool | str = setting(False, EARLY)
-    temperature: float = setting(1.0, POSITIVE, samples=True)
+    temperature: float = setting(1.0, TEMPERATURE, samples=True)
     top_k: int = setting(0, whole(0), samples=True)
     top_p: float = setting(1.0, between(0, 1), samples=True)
     min_p: float | None = setting(None, between(0, 1), samples=True)

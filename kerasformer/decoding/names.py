@@ -44,6 +44,10 @@ NOT_HERE = {
     "token_healing": "token healing is not implemented; end the prompt after a whole word, without a space",
     "forced_decoder_ids": "forced_decoder_ids are not implemented; give the first tokens as part of the prompt, or "
     "force them by prefix_allowed_tokens_fn",
+    "logits_processor": "rules= takes functions of what has been said and the logits",
+    "stopping_criteria": "stop= takes functions of the new tokens",
+    "streamer": "stream() gives the text piece by piece",
+    "assistant_model": "assistant= takes the smaller model",
 }
 """What `transformers` has or had and this package has not, and what to do instead."""
 

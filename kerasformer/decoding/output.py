@@ -18,7 +18,7 @@ class GenerationOutput:
     Attributes:
         sequences: New tokens of each sequence, int32, the end token included, without prompt and padding.
         finish_reasons: For each sequence `"eos"`, `"stop"` (a string or callback), `"length"`, `"capacity"`, `"time"`
-            or `"cancelled"`.
+            or `"cancelled"`; `"none"` where a prompt has fewer continuations than were asked for.
         sequence_scores: Beam search: `(B * num_return_sequences,)` float32, log-probability over length to the power
             `length_penalty`; otherwise `None`.
         record: What every token was chosen from, if that was to be recorded.

@@ -75,7 +75,13 @@ class Plan:
         return end_of(history.before(row), history.new(row), self.config, self.controls.stop, self.controls.decode)
 
     def tell(self, reasons: Sequence[str]) -> None:
-        """Warns if rows ended because the engine is full."""
+        """Warns if rows ended because the engine is full, or are empty because there are no more continuations."""
+        if "none" in reasons:
+            warnings.warn(
+                f"{list(reasons).count('none')} of {len(reasons)} sequences are empty: rules or the vocabulary leave "
+                "fewer continuations than num_return_sequences.",
+                stacklevel=3,
+            )
         if "capacity" in reasons:
             warnings.warn(
                 f"the engine is full: {list(reasons).count('capacity')} of {len(reasons)} sequences were cut after "

@@ -51,7 +51,23 @@ def rules_of(config: GenerationConfig, own: Iterable[Rule] = ()) -> tuple[Rule, 
         [functools.partial(function, config=config) for when, function in rules if when(config)]
         for rules in (_RULES, _LAST)
     )
-    return (*first, *own, *last)
+    return (*first, *map(_checked, own), *last)
+
+
+def _checked(rule: Rule) -> Rule:
+    """A caller's rule, whose answer is looked at."""
+
+    def apply(history: History, logits: np.ndarray) -> np.ndarray:
+        shape, result = logits.shape, rule(history, logits)
+        if not isinstance(result, np.ndarray) or result.shape != shape or result.dtype.kind != "f":
+            received = f"{result.dtype} {result.shape}" if isinstance(result, np.ndarray) else repr(result)[:80]
+            raise GenerationError(
+                f"a rule must return the logits, changed or not. Expected: an array of float32 {shape}. Received: "
+                f"{received} from {getattr(rule, '__name__', rule)}."
+            )
+        return result
+
+    return apply
 
 
 def apply_rules(rules: Sequence[Rule], history: History, logits: np.ndarray) -> np.ndarray:

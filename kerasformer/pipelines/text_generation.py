@@ -88,7 +88,11 @@ class TextGeneration(_Writes):
 
     def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
         """Tokens of some prompts, never cut: what is too long for the engine's cache is told when it is to be read."""
-        return self.tokenizer(texts, padding_side="right")
+        encoded = self.tokenizer(texts, padding_side="right")
+        empty = [text for text, mask in zip(texts, encoded.attention_mask, strict=True) if not mask.any()]
+        if empty:
+            raise InputError(f"A prompt needs a token to be continued. Received: {empty[0]!r}. Give at least a letter.")
+        return encoded
 
     def stream(self, inputs: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
         """Pieces of the continuation as they come.
@@ -136,6 +140,8 @@ class Text2TextGeneration(_Writes):
         texts, single = listed(inputs)
         before = self._prefix() if prefix is None else prefix
         asked, key = self._request(settings), self._KEYS.get(self.task, "generated_text")
+        if "" in texts:
+            raise InputError(f"There is nothing to write from. Received: an empty text at place {texts.index('')}.")
         texts = [before + text for text in texts]
         if asked.result != "texts":
             results = self._whole(asked, texts, truncation)

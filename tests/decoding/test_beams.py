@@ -95,7 +95,9 @@ def test_tiny_vocabularies() -> None:
 def test_more_beams_than_sequences() -> None:
     """All there are, each once, and nothing after an end."""
     config = GenerationConfig(num_beams=5, num_return_sequences=5, max_new_tokens=2, eos_token_id=0)
-    output = generate(Toy(2), np.array([[1]]), config=config)
+    with pytest.warns(UserWarning, match="2 of 5 sequences are empty"):
+        output = generate(Toy(2), np.array([[1]]), config=config)
+    assert output.finish_reasons.count("none") == 2
     assert sorted(sequence.tolist() for sequence in output.sequences) == [[], [], [0], [1, 0], [1, 1]]
 
 

@@ -18,7 +18,8 @@ from kerasformer.errors import GenerationError
     "settings",
     [
         {"max_new_tokens": 0}, {"max_new_tokens": 1.5}, {"max_new_tokens": True}, {"min_length": -1}, {"num_beams": 0},
-        {"temperature": 0}, {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": "hot"},
+        {"temperature": 0}, {"temperature": -1.0}, {"temperature": 1e-40}, {"temperature": float("nan")},
+        {"temperature": "hot"},
         {"top_p": 1.1}, {"top_p": -0.1}, {"top_k": -1}, {"top_k": 2.5}, {"min_p": 2}, {"repetition_penalty": 0},
         {"early_stopping": "always"}, {"eos_token_id": -1}, {"eos_token_id": [3, None]}, {"bad_words_ids": [[]]},
         {"bad_words_ids": [3]}, {"sequence_bias": [[[], 1.0]]}, {"stop_strings": ""}, {"seed": -1}, {"seed": "x"},

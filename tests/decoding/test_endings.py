@@ -126,6 +126,7 @@ def test_rules_are_not_asked_about_rows_that_have_ended(method: str) -> None:
     assert set(output.finish_reasons) == {"length", "eos"}
 
 
+@pytest.mark.filterwarnings("ignore:.*sequences are empty")
 def test_beams_of_which_all_have_ended() -> None:
     """Two hypotheses for four beams: both are found, and nothing is made up."""
     config = GenerationConfig(num_beams=4, num_return_sequences=4, max_new_tokens=5, eos_token_id=(0, 1))

@@ -213,3 +213,17 @@ def test_suppressed_tokens() -> None:
     assert after([[1, 1]], 1, [5, 5], suppress_tokens=[0, 77], begin_suppress_tokens=[1]) == [[-INF, 5]]
     assert after([[1, 1]], 2, [5, 5], begin_suppress_tokens=[1]) == [[5, -INF]]
     assert after([[1, 0]], 1, [5, 5], begin_suppress_tokens=[1], forced_bos_token_id=0) == [[5, -INF]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "received"),
+    [(None, "None"), (np.zeros((1, 2), np.float32), r"float32 \(1, 2\)"), (np.zeros((1, 3), int), "int64")],
+)
+def test_a_rule_that_returns_no_logits_is_named(answer: Any, received: str) -> None:
+    def forgetful(history: History, logits: np.ndarray) -> Any:
+        return answer
+
+    (rule,) = rules_of(GenerationConfig(), [forgetful])
+    history = History(np.zeros((1, 1), np.int32), np.zeros(1, int), 1, (np.zeros(1, int),), np.zeros(1, int))
+    with pytest.raises(GenerationError, match=f"Received: {received}.* from forgetful"):
+        rule(history, np.zeros((1, 3), np.float32))

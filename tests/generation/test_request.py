@@ -123,6 +123,7 @@ BAD = [
     ({"stop": "a", "stop_strings": "b"}, GenerationError, "given twice"),
     ({"stop_strings": [""]}, GenerationError, "stop_strings"),
     ({"rules": "upper"}, InputError, "rules must be a function"),
+    ({"logits_processor": [len]}, GenerationError, "rules= takes functions"),
     ({"cancelled": True}, InputError, "cancelled must be a function"),
     ({"explain": "yes"}, InputError, "explain must be True or False"),
     ({"output_scores": 1}, InputError, "output_scores must be True or False"),
