@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 
 from kerasformer.errors import GenerationError
@@ -14,7 +16,7 @@ def check_finite(logits: np.ndarray) -> None:
         GenerationError: the greatest logit of a row is not finite.
     """
     greatest = logits.max(axis=1)
-    if not np.isfinite(greatest).all():
+    if not all(map(isfinite, greatest.tolist())):
         raise GenerationError(
             "no token can be chosen. Expected a finite greatest logit in each row. "
             f"Received: {greatest[~np.isfinite(greatest)][0]}. "

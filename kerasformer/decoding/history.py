@@ -48,5 +48,5 @@ class History:
 
     def append(self, tokens: np.ndarray) -> History:
         """One more token per row, `(R,)`."""
-        longer = np.concatenate([self.ids, tokens[:, None].astype(np.int32)], axis=1)
+        longer = np.concatenate([self.ids, tokens[:, None].astype(np.int32, copy=False)], axis=1)
         return History(longer, self.starts, self.width, self.prompts, self.rows)

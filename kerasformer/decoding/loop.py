@@ -166,8 +166,11 @@ class _Loop:
             yield self._emitted(outputs, tokens)
             if not left:
                 return
-            said = said.copy()
-            said[places, 0] = tokens
+            if len(places) < len(said):
+                said = said.copy()
+                said[places, 0] = tokens
+            else:
+                said = tokens[:, None]
             if len(left) < len(outputs):
                 history, outputs, places = history.take(left), outputs[left], places[left]
             if 2 * len(places) <= len(said):  # only then, for a new batch size can cost an engine a compilation
@@ -186,7 +189,9 @@ class _Loop:
         """One token for each of the output rows, `(R,)`; logits `(R, V)`."""
         scores = apply_rules(self._rules, history, logits)
         # One number for every output row, also for those that left: a row draws the same whatever others do.
-        tokens = self._choose(scores, random.random(self._count)[outputs])
+        numbers = random.random(self._count)
+        numbers = numbers if len(outputs) == self._count else numbers[outputs]
+        tokens = self._choose(scores, numbers).astype(np.int32)
         if self.record is not None:
             parents, rows = [self.nodes[row] for row in outputs], np.arange(len(outputs))
             left = self._choose.filtered(scores)
@@ -198,7 +203,7 @@ class _Loop:
     def _emitted(self, outputs: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """The tokens `(R,)` of these output rows among all, `(N,)`."""
         if len(outputs) == self._count:
-            return tokens.astype(np.int32)
+            return tokens
         emitted = np.full(self._count, ENDED, dtype=np.int32)
         emitted[outputs] = tokens
         return emitted

@@ -20,15 +20,18 @@ from kerasformer.decoding.selection import best_few, draw, weighted_quantile
 
 
 class Candidates(NamedTuple):
-    """Tokens of one row that may still be drawn: `logits` `(K,)`, where not -inf, and `tokens` `(K,)`, ascending."""
+    """Tokens of one row that may still be drawn: `logits` `(K,)`, where not -inf, and `tokens` `(K,)`, ascending.
+
+    As long as `tokens` is `None`, all are there.
+    """
 
     logits: np.ndarray
-    tokens: np.ndarray
+    tokens: np.ndarray | None = None
 
     def keep(self, which: np.ndarray) -> Candidates:
         """Those at some places, ascending, or where `which` `(K,)` is true."""
-        places = np.flatnonzero(which) if which.dtype == bool else which
-        return Candidates(self.logits[places], self.tokens[places])
+        places = which.nonzero()[0] if which.dtype == bool else which
+        return Candidates(self.logits[places], places if self.tokens is None else self.tokens[places])
 
 
 class Sampler(Protocol):
@@ -71,7 +74,7 @@ class Categorical:
 
     def candidates(self, row: np.ndarray) -> Candidates:
         """What all cuts leave of logits `(V,)`."""
-        remaining = Candidates(row, _all_tokens(len(row)))
+        remaining = Candidates(row)
         for each in self.cuts:
             remaining = each(remaining)
         return remaining
@@ -81,7 +84,7 @@ class Categorical:
         result = np.full_like(logits, -np.inf)
         for row, left in zip(result, logits, strict=True):
             remaining = self.candidates(left)
-            row[remaining.tokens] = remaining.logits
+            row[slice(None) if remaining.tokens is None else remaining.tokens] = remaining.logits
         return result
 
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
@@ -91,7 +94,8 @@ class Categorical:
 
     def _draw(self, row: np.ndarray, uniform: float) -> int:
         remaining = self.candidates(row)
-        return int(remaining.tokens[draw(_powers(remaining.logits), uniform)])
+        place = draw(_powers(remaining.logits), uniform)
+        return place if remaining.tokens is None else int(remaining.tokens[place])
 
 
 class Cut(Protocol):
@@ -123,13 +127,6 @@ def sampling_of(config: GenerationConfig) -> Categorical:
 def sampler_of(config: GenerationConfig) -> Sampler:
     """Greedy choice or a draw, as `do_sample` says."""
     return sampling_of(config) if config.do_sample else Greedy()
-
-
-@functools.lru_cache(maxsize=8)
-def _all_tokens(vocab_size: int) -> np.ndarray:
-    tokens = np.arange(vocab_size)
-    tokens.flags.writeable = False
-    return tokens
 
 
 def _powers(logits: np.ndarray) -> np.ndarray:
