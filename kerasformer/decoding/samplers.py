@@ -185,20 +185,20 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
     powers = _powers(candidates.logits)
-    total = powers.sum(dtype=np.float64)
+    total = float(powers.sum())
     mass = config.top_p * total
     for least in (1e-3, (1 - config.top_p) * total / len(powers)):
-        worth = np.flatnonzero(powers >= np.float32(least))
+        worth = (powers >= np.float32(least)).nonzero()[0]
         if 2 * len(worth) > len(powers):  # to gather them is no gain
             break
-        if len(worth) >= _least(config) and powers[worth].sum(dtype=np.float64) >= mass:
-            candidates = candidates.keep(worth)
+        few = powers[worth]
+        if len(few) >= _least(config) and few.sum(dtype=np.float64) >= mass:
+            candidates, powers = candidates.keep(worth), few
             break
     keys = candidates.logits.max() - candidates.logits
-    powers = np.exp(-keys)
     border, before = weighted_quantile(keys, powers, mass)
     kept = keys < border
-    equal = np.flatnonzero(keys == border)
+    equal = (keys == border).nonzero()[0]
     wanted = np.ceil((mass - before) / powers[equal[0]])
     kept[equal[-max(int(wanted), 1) :]] = True
     return _keep(candidates, kept, candidates.logits, config)
