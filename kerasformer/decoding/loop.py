@@ -172,7 +172,8 @@ class _Loop:
             else:
                 said = tokens[:, None]
             if len(left) < len(outputs):
-                history, outputs, places = history.take(left), outputs[left], places[left]
+                rows = np.array(left)
+                history, outputs, places = history.take(rows), outputs[rows], places[rows]
             if 2 * len(places) <= len(said):  # only then, for a new batch size can cost an engine a compilation
                 state, said, places = step.reorder(state, places), said[places], np.arange(len(places))
 
