@@ -117,7 +117,7 @@ def plan(
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
     if step.is_encoder_decoder:
-        begin = np.full((batch, 1), _decoder_start(step, config), dtype=np.int32)
+        begin = np.full((batch, 1), decoder_start(step, config), dtype=np.int32)
         starts = np.zeros(batch, dtype=np.int64)
     else:
         fill = config.fill_token if config.fill_token < step.vocab_size else 0
@@ -211,7 +211,12 @@ def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | Non
     return ids.astype(np.int32), mask
 
 
-def _decoder_start(step: Step, config: GenerationConfig) -> int:
+def decoder_start(step: Step, config: GenerationConfig) -> int:
+    """The first token that an encoder-decoder's decoder reads.
+
+    Raises:
+        GenerationError: there is none, or it is not one of the engine's.
+    """
     start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
     if start is None or start >= step.vocab_size:
         raise GenerationError(

@@ -72,12 +72,11 @@ class PromptLookup:
     max_ngram: int = 3
     cost: float = 0.0
     hope: float = 0.5
-    _prompt: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32), init=False)
     _before: bytes = field(default=b"", init=False)
 
     def begin(self, prompt: np.ndarray, choose: Choice) -> None:
         """See `Drafter.begin`."""
-        self._prompt, self._before = prompt, prompt.astype(np.int32).tobytes()
+        self._before = prompt.astype(np.int32).tobytes()
 
     def guess(self, said: np.ndarray, count: int) -> list[int]:
         """See `Drafter.guess`."""

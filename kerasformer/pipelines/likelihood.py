@@ -14,8 +14,9 @@ from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig, Step
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
+from kerasformer.decoding.plan import decoder_start
 from kerasformer.decoding.samplers import sampling_of
-from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.spelling import spelled
 from kerasformer.pipelines._open import open_reader
 from kerasformer.tokenization import Tokenizer
@@ -152,14 +153,7 @@ class _Opened:
 
     @property
     def decoder_start(self) -> int:
-        config = GenerationConfig.from_dict(self.info.generation if self.info else {})
-        start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
-        if start is None:
-            raise GenerationError(
-                "An encoder-decoder needs decoder_start_token_id, the first token its decoder reads. Received none. "
-                "Set it in generation_config.json, or give a model or a pipeline instead of its engine."
-            )
-        return start
+        return decoder_start(self.step, GenerationConfig.from_dict(self.info.generation if self.info else {}))
 
 
 def _rows(opened: _Opened, texts: Texts) -> tuple[list[np.ndarray], bool]:

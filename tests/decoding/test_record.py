@@ -10,51 +10,20 @@ import pytest
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Record, generate
 from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.record import TOP
-from tests.decoding.engines import Recomputing, TorchDecoder, TorchEncoderDecoder, Toy
+from tests.decoding import models
+from tests.decoding.engines import Recomputing, Toy
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-VOCAB, PAD = 41, 0
+VOCAB, PAD = 41, models.PAD
 ALL = Controls(output_scores=True, output_logits=True)
 IDS = np.array([[3, 9, 5, 17], [8, 21, 4, 6]])
 
 
 @pytest.fixture(scope="module")
 def engines() -> dict[str, Recomputing]:
-    torch.manual_seed(5)
-    gpt2 = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            vocab_size=VOCAB,
-            n_positions=32,
-            n_embd=18,
-            n_layer=2,
-            n_head=3,
-            initializer_range=0.25,
-            pad_token_id=PAD,
-            bos_token_id=None,
-            eos_token_id=None,
-            tie_word_embeddings=False,
-        )  # fmt: skip
-    )
-    t5 = transformers.T5ForConditionalGeneration(
-        transformers.T5Config(
-            vocab_size=VOCAB,
-            d_model=18,
-            d_kv=5,
-            d_ff=30,
-            num_layers=2,
-            num_heads=3,
-            initializer_factor=2.0,
-            tie_word_embeddings=False,
-            decoder_start_token_id=PAD,
-            pad_token_id=PAD,
-        )  # fmt: skip
-    )
-    for model in (gpt2, t5):
-        model.lm_head.weight.data.normal_(std=0.3)
-        model.generation_config = transformers.GenerationConfig(decoder_start_token_id=PAD, pad_token_id=PAD)
-    return {"decoder": TorchDecoder(gpt2.eval()), "encoder-decoder": TorchEncoderDecoder(t5.eval())}
+    return {"decoder": models.gpt2(VOCAB, 5), "encoder-decoder": models.t5(VOCAB, 5)}
 
 
 def both(engine: Recomputing, **settings: Any) -> tuple[Any, GenerationOutput]:

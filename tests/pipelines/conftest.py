@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 
@@ -80,6 +81,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return made[name]
 
     return make
+
+
+@pytest.fixture(scope="module")
+def story(checkpoint: Callable[[str], Path]) -> Any:
+    """A pipeline that continues texts."""
+    return pipeline("text-generation", checkpoint("story"))
+
+
+@pytest.fixture(scope="module")
+def rewrite(checkpoint: Callable[[str], Path]) -> Any:
+    """A pipeline that writes texts from others."""
+    return pipeline("text2text-generation", checkpoint("rewrite"))
 
 
 def _spread(model: Any, seed: int) -> None:

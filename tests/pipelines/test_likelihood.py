@@ -12,20 +12,9 @@ from kerasformer import decoding
 from kerasformer.decoding import Controls, GenerationConfig
 from kerasformer.errors import CapacityError, InputError, TokenizerError
 from kerasformer.export.texts import READING
-from kerasformer.pipelines import pipeline
 from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.decoding.engines import Toy
 from tests.tiny_text import PROMPTS
-
-
-@pytest.fixture(scope="module")
-def story(checkpoint):
-    return pipeline("text-generation", checkpoint("story"))
-
-
-@pytest.fixture(scope="module")
-def rewrite(checkpoint):
-    return pipeline("text2text-generation", checkpoint("rewrite"))
 
 
 @pytest.fixture(scope="module")

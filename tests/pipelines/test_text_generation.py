@@ -15,16 +15,6 @@ PROMPTS = [BEGINNINGS[0], BEGINNINGS[2], "It", BEGINNINGS[4]]
 
 
 @pytest.fixture(scope="module")
-def story(checkpoint):
-    return pipeline("text-generation", checkpoint("story"))
-
-
-@pytest.fixture(scope="module")
-def rewrite(checkpoint):
-    return pipeline("text2text-generation", checkpoint("rewrite"))
-
-
-@pytest.fixture(scope="module")
 def their_story(checkpoint):
     return transformers.pipeline("text-generation", str(checkpoint("story")))
 
