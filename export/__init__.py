@@ -2,5 +2,6 @@
 
 from kerasformer.export.build import FORMATS, export
 from kerasformer.export.recipes import RECIPES, Recipe, recipe
+from kerasformer.export.targets import TARGETS
 
-__all__ = ["FORMATS", "RECIPES", "Recipe", "export", "recipe"]
+__all__ = ["FORMATS", "RECIPES", "TARGETS", "Recipe", "export", "recipe"]

@@ -5,22 +5,22 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kerasformer import __version__, bundle
-from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer.bundle import Manifest, Signature
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
 from kerasformer.export.latency import latency
-from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import Recipe
-from kerasformer.export.tflite_signatures import tflite_functions
+from kerasformer.export.targets import Target
+from kerasformer.export.to_onnx.signatures import onnx_functions
+from kerasformer.export.to_tflite.signatures import tflite_functions
 from kerasformer.export.verify import verify
+from kerasformer.export.wish import Job
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import Fidelity
-from kerasformer.zoo import PretrainedModel
 
 PROFILES = ("ort", "portable")
 
@@ -33,38 +33,26 @@ _ONNX = "onnx"
 _SUFFIX = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
 
 
-@dataclass(frozen=True)
-class Job:
-    """A checked wish for an export, but for its recipe."""
-
-    model: PretrainedModel
-    info: ModelInfo
-    format: str
-    capacity: int | None
-    encoder_capacity: int | None
-    lengths: tuple[int, ...]
-    profile: str | None
-    opset: int | None
-
-
 class Artifact:
     """Model files in a folder, and what a manifest says of them.
 
     Args:
         job: What to write.
+        target: The runtime that it is for.
         name: Of the recipe, for the names of the files.
         folder: Where to.
         tell: Is told each stage.
     """
 
-    def __init__(self, job: Job, name: str, folder: Path, tell: Progress) -> None:
+    def __init__(self, job: Job, target: Target, name: str, folder: Path, tell: Progress) -> None:
         self.job, self.folder, self.tell = job, folder, tell
         self._converted: dict[Any, Any] = {}
         if job.format == "tflite":
-            self._functions = tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
+            plain = tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
+            self._functions = target.functions(job, plain)
             self._files = dict.fromkeys((function.name for function in self._functions), _TFLITE)
         else:
-            self._functions = onnx_functions(job.model)
+            self._functions = target.functions(job, onnx_functions(job.model))
             suffix = _SUFFIX.get(name, f"_{name}")
             self._files = {function.name: f"{_ONNX}/{function.name}{suffix}.onnx" for function in self._functions}
 
@@ -120,7 +108,7 @@ class Artifact:
         shutil.rmtree(self.folder / _ONNX, ignore_errors=True)
 
     def _write_tflite(self, recipe: Recipe, calibration: Calibration | None) -> None:
-        from kerasformer.export.to_tflite import write_tflite
+        from kerasformer.export.to_tflite.convert import write_tflite
 
         write_tflite(
             self._functions,
@@ -133,7 +121,7 @@ class Artifact:
         )
 
     def _write_onnx(self, recipe: Recipe, calibration: Calibration | None) -> None:
-        from kerasformer.export.to_onnx import write_onnx
+        from kerasformer.export.to_onnx.convert import write_onnx
 
         (self.folder / _ONNX).mkdir()
         write_onnx(

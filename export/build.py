@@ -19,8 +19,7 @@ import numpy as np
 from kerasformer import bundle, errors
 from kerasformer.errors import ExportError, InputError, require
 from kerasformer.evaluation import Example, examples
-from kerasformer.export import tf_text
-from kerasformer.export.artifact import PROFILES, Artifact, Job, Progress
+from kerasformer.export.artifact import PROFILES, Artifact, Progress
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
@@ -29,10 +28,13 @@ from kerasformer.export.layouts import layout_of
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
-from kerasformer.export.saved_model import IN_GRAPH, check_in_graph, export_saved_model
 from kerasformer.export.search import Budget
-from kerasformer.export.tflite_signatures import PREFILL_LENGTHS, lengths_up_to
+from kerasformer.export.targets import find_target
+from kerasformer.export.to_saved_model import tf_text
+from kerasformer.export.to_saved_model.convert import IN_GRAPH, check_in_graph, export_saved_model
+from kerasformer.export.to_tflite.signatures import PREFILL_LENGTHS, lengths_up_to
 from kerasformer.export.verify import keras_quality, record
+from kerasformer.export.wish import Job, Wish
 from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
@@ -45,9 +47,10 @@ DEFAULT_CAPACITY = 1024
 def export(
     model: PretrainedModel | str | Path,
     destination: str | Path,
-    format: str = "tflite",
+    format: str | None = None,
     quantize: str | Recipe = "none",
     *,
+    target: str | None = None,
     task: str | None = None,
     overwrite: bool = False,
     capacity: int | None = None,
@@ -68,9 +71,11 @@ def export(
     Args:
         model: A model of the zoo, or what `zoo.load` takes.
         destination: The folder; written aside and moved into place.
-        format: `"tflite"` or `"onnx"`.
+        format: `"tflite"`, the default, or `"onnx"`.
         quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe` of your own; or `"auto"`, which finds out how
             coarsely each part of the model may be stored.
+        target: Name of one of `TARGETS`, a runtime that asks for more than the plain bundle, such as `"mediapipe"`; it
+            sets the format. What it cannot do is refused.
         task: For which the bundle is meant, such as `"summarization"`; the model's by default.
         overwrite: Replaces a bundle that is there; the old one is kept until the new one is whole.
         capacity: Positions of the decoder's cache; the smaller of the model's limit and 1024 by default.
@@ -99,18 +104,22 @@ def export(
 
     Raises:
         BundleError: the destination exists and `overwrite` is false.
-        ExportError: an unknown format or recipe, an operator that the format lacks, or budgets that no mix keeps.
+        ExportError: an unknown format, target or recipe, a model, task or tokenizer that the target cannot run, an
+            operator that the format lacks, or budgets that no mix keeps.
         ExportMismatchError: the artifact does not answer as the Keras model does.
         InputError: a task that the model is not for, or lengths, a capacity or texts that cannot be.
         MissingExtraError: a converter or runtime is not installed.
     """
     tell = progress or _silent
+    runtime = find_target(target)
+    wish = runtime.settle(Wish(format, task, capacity, lengths, profile, opset, tokenizer))
+    wish = replace(wish, format=wish.format or FORMATS[0])
     if tokenizer is not None:
-        model = _with_tokenizer(tokenizer, model, task, format, quantize)
-        if format == "saved-model":
+        model = _with_tokenizer(model, wish, quantize)
+        if wish.format == "saved-model":
             return export_saved_model(model, destination)
     recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
-    _check_arguments(model, format, lengths, profile, opset)
+    _check_arguments(model, wish)
     if texts is None and labels is not None:
         raise InputError("labels are for texts. Received: labels without texts=")
     given_texts = None if texts is None else examples(texts, labels)
@@ -119,16 +128,17 @@ def export(
     if is_keras_hub(model):
         model = load(model, task)
     if keras.backend.backend() != "tensorflow":
-        options = {"task": task, "capacity": capacity, "lengths": lengths, "profile": profile, "opset": opset}
         given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
-        return _in_child(model, destination, format, recipe, overwrite, given, options)
-    job = _checked(model, format, task, capacity, lengths, profile, opset)
+        return _in_child(model, destination, wish, target, recipe, overwrite, given)
+    job = _checked(model, wish)
+    name = AUTO if isinstance(recipe, Budget) else recipe.name
+    runtime.check(job, name)
     quality: dict[str, np.ndarray] = {}
     if given_texts and any(example.label is not None for example in given_texts):
         tell("measure Keras", 0, 0)
         quality = keras_quality(job.model, job.info, given_texts)
     with bundle.staging(destination) as folder:
-        artifact = Artifact(job, AUTO if isinstance(recipe, Budget) else recipe.name, folder, tell)
+        artifact = Artifact(job, runtime, name, folder, tell)
         _write_companions(job, folder)
         tell("answer with Keras", 0, 0)
         bundle.write_references(folder, record(job.model, artifact.manifest(), given_texts) | quality)
@@ -143,7 +153,8 @@ def export(
             written = tf_text.write_tokenizer(job.model.tokenizer, names, max(job.lengths), file)
             signatures = {**signatures, tf_text.TOKENIZE: written}
         manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
-        write_card(folder, manifest)
+        runtime.finish(job, manifest, folder)
+        write_card(folder, manifest, runtime)
         bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
         return bundle.publish(folder, destination, overwrite)
 
@@ -202,18 +213,16 @@ def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] |
     return None
 
 
-def _with_tokenizer(
-    tokenizer: str, model: Any, task: str | None, format: str, quantize: str | Recipe
-) -> PretrainedModel:
+def _with_tokenizer(model: Any, wish: Wish, quantize: str | Recipe) -> PretrainedModel:
     """The model, if its tokenizer can be part of what is exported."""
-    if tokenizer != IN_GRAPH or format not in ("tflite", "saved-model"):
+    if wish.tokenizer != IN_GRAPH or wish.format not in ("tflite", "saved-model"):
         raise ExportError(
             f"tokenizer={IN_GRAPH!r}, for format='tflite' or 'saved-model', was expected. "
-            f"Received: tokenizer={tokenizer!r}, format={format!r}"
+            f"Received: tokenizer={wish.tokenizer!r}, format={wish.format!r}"
         )
-    if format == "saved-model" and quantize != "none":
+    if wish.format == "saved-model" and quantize != "none":
         raise ExportError(f"A SavedModel keeps its weights as they are. Received: quantize={quantize!r}")
-    chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, task)
+    chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, wish.task)
     check_in_graph(chosen)
     return chosen
 
@@ -222,14 +231,9 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Tells nobody."""
 
 
-def _check_arguments(
-    model: Any,
-    format: str,
-    lengths: Sequence[int] | None,
-    profile: str | None,
-    opset: int | None,
-) -> None:
+def _check_arguments(model: Any, wish: Wish) -> None:
     """All that can be said before a model is loaded."""
+    format, lengths, profile = wish.format, wish.lengths, wish.profile
     if format not in FORMATS:
         raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
     for module in ("tf2onnx", "onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
@@ -241,21 +245,14 @@ def _check_arguments(
         )
     if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
         raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
-    if format != "onnx" and (profile is not None or opset is not None):
-        raise InputError(f"profile and opset are for format='onnx'. Received: profile={profile!r}, opset={opset}")
+    if format != "onnx" and (profile is not None or wish.opset is not None):
+        raise InputError(f"profile and opset are for format='onnx'. Received: profile={profile!r}, opset={wish.opset}")
     if profile is not None and profile not in PROFILES:
         raise ExportError(f"Unknown profile. Expected one of {', '.join(PROFILES)}. Received: {profile!r}")
 
 
-def _checked(
-    model: PretrainedModel | str | Path,
-    format: str,
-    task: str | None,
-    capacity: int | None,
-    lengths: Sequence[int] | None,
-    profile: str | None,
-    opset: int | None,
-) -> Job:
+def _checked(model: PretrainedModel | str | Path, wish: Wish) -> Job:
+    task, format = wish.task, wish.format or FORMATS[0]
     if not isinstance(model, PretrainedModel):
         model = load(model, task)
     if task is not None and TASK_ALIASES.get(task, task) != model.task:
@@ -263,10 +260,10 @@ def _checked(
     limit = None if model.is_encoder_decoder else model.max_length
     chosen: int | None = None
     if model.generates:
-        chosen = _capacity(capacity, limit)
-    elif capacity is not None:
-        raise InputError(f"capacity is for models that generate. Received: capacity={capacity} for {model.task}")
-    wanted = lengths_up_to(model.max_length) if lengths is None else tuple(sorted(set(lengths)))
+        chosen = _capacity(wish.capacity, limit)
+    elif wish.capacity is not None:
+        raise InputError(f"capacity is for models that generate. Received: capacity={wish.capacity} for {model.task}")
+    wanted = lengths_up_to(model.max_length) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
     if model.max_length is not None and max(wanted) > model.max_length:
         raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(wanted)}")
     info, encoder_capacity = model.info(task), None
@@ -274,9 +271,8 @@ def _checked(
         encoder_capacity = max(wanted)
     if model.is_encoder_decoder or (format == "tflite" and not model.generates):
         info = replace(info, max_length=max(wanted))
-    if format == "onnx":
-        profile = profile or PROFILES[0]
-    return Job(model, info, format, chosen, encoder_capacity, wanted, profile, opset)
+    profile = (wish.profile or PROFILES[0]) if format == "onnx" else None
+    return Job(model, info, format, chosen, encoder_capacity, wanted, profile, wish.opset)
 
 
 def _capacity(wanted: int | None, limit: int | None) -> int:
@@ -303,11 +299,11 @@ def _write_companions(job: Job, folder: Path) -> None:
 def _in_child(
     model: Any,
     destination: str | Path,
-    format: str,
+    wish: Wish,
+    target: str | None,
     recipe: Recipe | Budget,
     overwrite: bool,
     given: Mapping[str, Sequence[Any] | None],
-    options: dict[str, Any],
 ) -> Path:
     """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""
     require("tensorflow", "export")
@@ -315,15 +311,16 @@ def _in_child(
         raise ExportError(
             f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
         )
+    options: dict[str, Any] = {**asdict(wish), "target": target}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = model
         if isinstance(model, PretrainedModel):
             source = model.save_pretrained(folder / "checkpoint")
-            options = {**options, "task": options["task"] or model.task}
+            options["task"] = wish.task or model.task
         # --debug, for then the last line of stderr names the error's type.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
-        options = {**options, "format": format, **_as_options(recipe)}
+        options |= _as_options(recipe)
         for option, texts in given.items():
             if texts is not None:
                 rows = [json.dumps(t.to_dict()) if isinstance(t, Example) else t.replace("\n", " ") for t in texts]

@@ -9,6 +9,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.export.auto import COLUMNS
 from kerasformer.export.auto import in_words as in_words_of_auto
+from kerasformer.export.targets import Target
 from kerasformer.runtime.fidelity import in_words
 
 _ENGINES = {"tflite": ("LiteRT", "litert"), "onnx": ("ONNX Runtime", "onnx")}
@@ -36,10 +37,10 @@ _ACTIVATIONS = {
 }
 
 
-def write_card(folder: Path, manifest: Manifest) -> None:
+def write_card(folder: Path, manifest: Manifest, target: Target) -> None:
     """Writes `README.md` into the bundle."""
     parts = [_title(folder, manifest), _fidelity(manifest), _measured(manifest), _python(manifest), _tensors(manifest)]
-    parts += [_kotlin(manifest), _swift(manifest), _javascript(manifest)]
+    parts += [target.card(manifest), _kotlin(manifest), _swift(manifest), _javascript(manifest)]
     (folder / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 
 

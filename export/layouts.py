@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kerasformer.export import tflite_storage
 from kerasformer.export.matrices import Matrix
 from kerasformer.export.recipes import MIN_QUANTIZED, Recipe
+from kerasformer.export.to_tflite import storage as tflite_storage
 
 
 class Layout(Protocol):
@@ -44,7 +44,7 @@ def layout_of(format: str, profile: str | None = None, opset: int | None = None)
     """
     if format == "tflite":
         return TfliteLayout()
-    from kerasformer.export.onnx_layout import OnnxLayout
+    from kerasformer.export.to_onnx.layout import OnnxLayout
 
     return OnnxLayout(profile, opset)
 

@@ -111,8 +111,11 @@ def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
 def export(
     source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
     destination: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[str, typer.Option(help="tflite or onnx; saved-model with --tokenizer.")] = "tflite",
+    format: Annotated[
+        str | None, typer.Option(help="tflite, the default, or onnx; saved-model with --tokenizer.")
+    ] = None,
     quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static, int4 or auto.")] = "none",
+    target: Annotated[str | None, typer.Option(help="A runtime that asks for more than the plain bundle.")] = None,
     task: Task = None,
     capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
     lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
@@ -152,6 +155,7 @@ def export(
             destination,
             format,
             quantize,
+            target=target,
             task=task,
             overwrite=overwrite,
             capacity=capacity,

@@ -12,6 +12,7 @@ import pytest
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.export import card
 from kerasformer.export.recipes import RECIPES
+from kerasformer.export.targets import Target
 from kerasformer.runtime.fidelity import Fidelity
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
@@ -61,7 +62,7 @@ def written(folder: Path, manifest: Manifest) -> str:
     for signature in manifest.signatures.values():
         (folder / signature.file).parent.mkdir(exist_ok=True)
         (folder / signature.file).write_bytes(b"x" * 2_500_000)
-    card.write_card(folder, manifest)
+    card.write_card(folder, manifest, Target())
     return (folder / "README.md").read_text(encoding="utf-8")
 
 

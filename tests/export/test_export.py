@@ -26,7 +26,9 @@ from kerasformer.errors import (
     InputError,
     TokenizerError,
 )
-from kerasformer.export import artifact, build, onnx_rounding, texts, tflite_storage
+from kerasformer.export import artifact, build, texts
+from kerasformer.export.to_onnx import rounding as onnx_rounding
+from kerasformer.export.to_tflite import storage as tflite_storage
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning

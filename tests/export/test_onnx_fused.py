@@ -12,7 +12,7 @@ from kerasformer.bundle import TensorInfo
 from kerasformer.export import recipes
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import recipe
-from kerasformer.export.to_onnx import write_onnx
+from kerasformer.export.to_onnx.convert import write_onnx
 from kerasformer.layers import GrowingCache, RotaryEmbedding, causal_mask, primitives
 from tests.export.onnx_bundles import expected as keras_answers
 from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write

@@ -14,8 +14,8 @@ from kerasformer.errors import ExportError
 from kerasformer.export import recipes
 from kerasformer.export.calibration import Calibration, Ranges
 from kerasformer.export.names import below_model
-from kerasformer.export.onnx_signatures import onnx_functions
 from kerasformer.export.recipes import RECIPES, Recipe, recipe
+from kerasformer.export.to_onnx.signatures import onnx_functions
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny, write
 

@@ -10,8 +10,8 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.export.recipes import RECIPES
-from kerasformer.export.tflite_signatures import tflite_functions
-from kerasformer.export.to_tflite import write_tflite
+from kerasformer.export.to_tflite.convert import write_tflite
+from kerasformer.export.to_tflite.signatures import tflite_functions
 from tests.export.tflite_bundles import operators
 
 SIZES: dict[str, Any] = {"vocab_size": 50, "hidden_dim": 24, "num_heads": 3}

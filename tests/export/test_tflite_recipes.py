@@ -13,12 +13,12 @@ import pytest
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export import to_tflite
 from kerasformer.export.calibration import Calibration, Ranges
 from kerasformer.export.functions import Function
 from kerasformer.export.names import by_path
 from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.export.to_tflite import write_tflite
+from kerasformer.export.to_tflite import convert as to_tflite
+from kerasformer.export.to_tflite.convert import write_tflite
 from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, Tensor, lowering
 from kerasformer.runtime.litert_engine import open_engine

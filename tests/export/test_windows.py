@@ -11,8 +11,9 @@ import pytest
 
 from kerasformer import bundle, zoo
 from kerasformer.decoding import GenerationConfig, generate
-from kerasformer.export import export, recipes, tflite_signatures, verify
+from kerasformer.export import export, recipes, verify
 from kerasformer.export.recipes import RECIPES, Recipe
+from kerasformer.export.to_tflite import signatures as tflite_signatures
 from kerasformer.runtime import open_engine
 from kerasformer.zoo._engine import KerasStep
 

@@ -13,8 +13,8 @@ import numpy as np
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import recipe
-from kerasformer.export.tflite_graph import names, schema
-from kerasformer.export.to_tflite import write_tflite
+from kerasformer.export.to_tflite.convert import write_tflite
+from kerasformer.export.to_tflite.graph import names, schema
 
 
 def write(

@@ -13,7 +13,8 @@ import pytest
 
 from kerasformer.decoding import Step
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.export import recipes, tflite_signatures
+from kerasformer.export import recipes
+from kerasformer.export.to_tflite import signatures as tflite_signatures
 from kerasformer.runtime.litert import LiteRTStep
 from kerasformer.runtime.onnx_runtime import OnnxStep
 from kerasformer.zoo._engine import KerasStep

@@ -19,15 +19,15 @@ import numpy as np
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.calibration import Calibration
-from kerasformer.export.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.functions import Function
 from kerasformer.export.names import by_path
 from kerasformer.export.recipes import Recipe
-from kerasformer.export.tflite_fusion import fuse
-from kerasformer.export.tflite_graph import Skeleton
-from kerasformer.export.tflite_lowering import TfliteLowering, tensorflow
-from kerasformer.export.tflite_storage import form_of
-from kerasformer.export.tflite_weights import store_weights
+from kerasformer.export.to_tflite.flatbuffer import MAX_BYTES, Progress, write
+from kerasformer.export.to_tflite.fusion import fuse
+from kerasformer.export.to_tflite.graph import Skeleton
+from kerasformer.export.to_tflite.lowering import TfliteLowering, tensorflow
+from kerasformer.export.to_tflite.storage import form_of
+from kerasformer.export.to_tflite.weights import store_weights
 from kerasformer.layers.primitives import Tensor, lowering
 
 

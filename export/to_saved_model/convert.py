@@ -10,7 +10,7 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.errors import ExportError, ExportMismatchError, require
-from kerasformer.export import tf_text
+from kerasformer.export.to_saved_model import tf_text
 from kerasformer.zoo import PretrainedModel
 
 IN_GRAPH = "in-graph"

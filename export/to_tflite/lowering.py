@@ -8,7 +8,7 @@ import keras
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.recipes import Recipe
-from kerasformer.export.tflite_storage import form_of
+from kerasformer.export.to_tflite.storage import form_of
 from kerasformer.layers.primitives import Primitives, Tensor
 
 _STEPS = 255

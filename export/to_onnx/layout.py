@@ -6,11 +6,11 @@ import numpy as np
 from onnx import TensorProto
 
 from kerasformer.export.matrices import Matrix
-from kerasformer.export.onnx_matrices import Plan
-from kerasformer.export.onnx_node_list import NodeList
-from kerasformer.export.onnx_weights import StoredWeight, WeightStore
 from kerasformer.export.recipes import Recipe
-from kerasformer.export.to_onnx import OPSET, WRITERS
+from kerasformer.export.to_onnx.convert import OPSET, WRITERS
+from kerasformer.export.to_onnx.matrices import Plan
+from kerasformer.export.to_onnx.node_list import NodeList
+from kerasformer.export.to_onnx.weights import StoredWeight, WeightStore
 
 
 class OnnxLayout:

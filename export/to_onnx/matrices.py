@@ -14,9 +14,9 @@ from onnx import TensorProto
 
 from kerasformer.errors import ExportError
 from kerasformer.export.calibration import Calibration
-from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN, NodeList
-from kerasformer.export.onnx_weights import Quantized, WeightStore
 from kerasformer.export.recipes import Recipe, Storage
+from kerasformer.export.to_onnx.node_list import CONTRIB_DOMAIN, NodeList
+from kerasformer.export.to_onnx.weights import Quantized, WeightStore
 
 _INT4_OPSET = 21  # the first with four bits, and with a scale for each block
 _SMALLEST = 1e-30  # of a row's largest magnitude: a row of zeros is not divided by zero

@@ -22,18 +22,18 @@ from onnx import helper, numpy_helper
 
 from kerasformer import __version__
 from kerasformer.errors import ExportError, require
-from kerasformer.export import onnx_graph
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
 from kerasformer.export.names import by_path
-from kerasformer.export.onnx_files import ModelFile, Progress, write_models
-from kerasformer.export.onnx_fused import FusedWriter
-from kerasformer.export.onnx_markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
-from kerasformer.export.onnx_matrices import Plan
-from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN
-from kerasformer.export.onnx_nodes import NodeWriter
-from kerasformer.export.onnx_weights import WeightStore
 from kerasformer.export.recipes import Recipe
+from kerasformer.export.to_onnx import graph as onnx_graph
+from kerasformer.export.to_onnx.files import ModelFile, Progress, write_models
+from kerasformer.export.to_onnx.fused import FusedWriter
+from kerasformer.export.to_onnx.markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
+from kerasformer.export.to_onnx.matrices import Plan
+from kerasformer.export.to_onnx.node_list import CONTRIB_DOMAIN
+from kerasformer.export.to_onnx.nodes import NodeWriter
+from kerasformer.export.to_onnx.weights import WeightStore
 from kerasformer.layers.primitives import lowering
 
 OPSET = 17

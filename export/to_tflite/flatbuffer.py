@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kerasformer.errors import ExportError, require
-from kerasformer.export.tflite_graph import Skeleton, schema
+from kerasformer.export.to_tflite.graph import Skeleton, schema
 
 MAX_BYTES = 2**31 - 2**24
 """Offsets are checked as signed 32-bit numbers by every reader; the difference is room for the graph."""

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kerasformer.export.onnx_markers import Marker, OnnxLowering
-from kerasformer.export.onnx_matrices import Matrices, Plan
-from kerasformer.export.onnx_node_list import NodeList
-from kerasformer.export.onnx_weights import WeightStore
+from kerasformer.export.to_onnx.markers import Marker, OnnxLowering
+from kerasformer.export.to_onnx.matrices import Matrices, Plan
+from kerasformer.export.to_onnx.node_list import NodeList
+from kerasformer.export.to_onnx.weights import WeightStore
 
 if TYPE_CHECKING:
     import onnx

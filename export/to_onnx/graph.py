@@ -11,9 +11,9 @@ from onnx import helper, numpy_helper
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export.onnx_markers import MARKER_DOMAIN, Marker
-from kerasformer.export.onnx_nodes import NodeWriter
-from kerasformer.export.onnx_weights import StoredWeight, WeightStore
+from kerasformer.export.to_onnx.markers import MARKER_DOMAIN, Marker
+from kerasformer.export.to_onnx.nodes import NodeWriter
+from kerasformer.export.to_onnx.weights import StoredWeight, WeightStore
 
 _PASS = ("Cast", "Identity", "Squeeze", "Unsqueeze")
 

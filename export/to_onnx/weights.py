@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from kerasformer.errors import ExportError
-from kerasformer.export import onnx_rounding
+from kerasformer.export.to_onnx import rounding as onnx_rounding
 
 
 @dataclass(frozen=True)

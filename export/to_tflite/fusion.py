@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.export.tflite_graph import Skeleton, has_bias, producers, readers
+from kerasformer.export.to_tflite.graph import Skeleton, has_bias, producers, readers
 
 
 def fuse(skeleton: Skeleton) -> None:

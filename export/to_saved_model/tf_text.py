@@ -24,8 +24,8 @@ from tokenizers import normalizers, pre_tokenizers
 
 from kerasformer.bundle import Signature, TensorInfo
 from kerasformer.errors import ExportError, ExportMismatchError, require
-from kerasformer.export.double_array import double_array
 from kerasformer.export.texts import PROMPTS, READING
+from kerasformer.export.to_saved_model.double_array import double_array
 from kerasformer.tokenization import Tokenizer, spiece
 
 TOKENIZE = "tokenize"

@@ -1,8 +1,8 @@
 """Primitives on their way to ONNX: while TensorFlow traces, each is one marker operator.
 
-tf2onnx carries a marker through as one node with its inputs intact, and `kerasformer.export.onnx_nodes` replaces it by
-the nodes that ONNX Runtime runs best. A marker knows its weights by name: they are no inputs of it, so nothing of them
-has to be found again in the converted graph.
+tf2onnx carries a marker through as one node with its inputs intact, and `kerasformer.export.to_onnx.nodes` replaces it
+by the nodes that ONNX Runtime runs best. A marker knows its weights by name: they are no inputs of it, so nothing of
+them has to be found again in the converted graph.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from kerasformer.errors import ExportError
-from kerasformer.export import tflite_storage
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.recipes import Recipe
-from kerasformer.export.tflite_fusion import drop_dead
-from kerasformer.export.tflite_graph import Skeleton, Weight, has_bias, producers
-from kerasformer.export.tflite_storage import Form
+from kerasformer.export.to_tflite import storage as tflite_storage
+from kerasformer.export.to_tflite.fusion import drop_dead
+from kerasformer.export.to_tflite.graph import Skeleton, Weight, has_bias, producers
+from kerasformer.export.to_tflite.storage import Form
 
 # Versions since which operators read one scale for each row (and, for look-ups, four bits): an older runtime must
 # refuse the file, for it would take the first scale for all rows.

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from kerasformer.export.onnx_weights import StoredWeight
+from kerasformer.export.to_onnx.weights import StoredWeight
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of weights written so far and in all."""

@@ -15,11 +15,11 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from kerasformer.export.onnx_markers import MARKER_DOMAIN, Marker, OnnxLowering
-from kerasformer.export.onnx_matrices import OrtMatrices, Plan
-from kerasformer.export.onnx_node_list import CONTRIB_DOMAIN
-from kerasformer.export.onnx_nodes import NodeWriter
-from kerasformer.export.onnx_weights import WeightStore
+from kerasformer.export.to_onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering
+from kerasformer.export.to_onnx.matrices import OrtMatrices, Plan
+from kerasformer.export.to_onnx.node_list import CONTRIB_DOMAIN
+from kerasformer.export.to_onnx.nodes import NodeWriter
+from kerasformer.export.to_onnx.weights import WeightStore
 from kerasformer.layers.cache import GrowingCache, LayerCache
 from kerasformer.layers.primitives import Tensor, split_heads
 from kerasformer.runtime.onnx_session import IN_PLACE

@@ -1,0 +1,33 @@
+"""The runtimes that bundles are made for: one file each."""
+
+from __future__ import annotations
+
+from kerasformer.errors import ExportError
+from kerasformer.export.targets.genai import Genai
+from kerasformer.export.targets.litert_lm import LitertLm
+from kerasformer.export.targets.litert_web import LitertWeb
+from kerasformer.export.targets.mediapipe import Mediapipe
+from kerasformer.export.targets.optimum import Optimum
+from kerasformer.export.targets.target import Target
+from kerasformer.export.targets.transformers_js import TransformersJs
+
+_ALL = (Mediapipe(), LitertLm(), LitertWeb(), TransformersJs(), Optimum(), Genai())
+
+TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
+"""By name, in the order of `kerasformer export --list-targets`."""
+
+
+def find_target(name: str | None) -> Target:
+    """The target of that name; without a name, the one that asks for nothing.
+
+    Raises:
+        ExportError: there is none.
+    """
+    if name is None:
+        return Target()
+    if name not in TARGETS:
+        raise ExportError(f"Unknown target. Expected one of {', '.join(TARGETS)}. Received: {name!r}")
+    return TARGETS[name]
+
+
+__all__ = ["TARGETS", "Target", "find_target"]

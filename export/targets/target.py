@@ -1,0 +1,70 @@
+"""What a foreign runtime asks of a bundle, beyond what every bundle has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import Manifest
+from kerasformer.errors import ExportError
+from kerasformer.export.functions import Function
+from kerasformer.export.wish import Job, Wish
+
+
+class Target:
+    """A runtime that loads bundles; this one, which asks for nothing more, and the base of all others.
+
+    `export` calls the methods in the order in which they stand here.
+
+    Attributes:
+        name: As `export(target=…)` takes it.
+        summary: A line for `kerasformer export --list-targets`.
+        needs: Settings of a `Wish` that this runtime dictates, such as `{"format": "tflite"}`.
+    """
+
+    name: str = ""
+    summary: str = "this package, LiteRT, ONNX Runtime"
+    needs: dict[str, Any] = {}
+
+    def settle(self, wish: Wish) -> Wish:
+        """The wish with what this runtime dictates.
+
+        Raises:
+            ExportError: the caller asked for something else.
+        """
+        for field in fields(wish):
+            said, needed = getattr(wish, field.name), self.needs.get(field.name)
+            if said is not None and needed is not None and said != needed:
+                raise ExportError(
+                    f"target={self.name!r} needs {field.name}={needed!r}. Received: {field.name}={said!r}. "
+                    f"Leave {field.name} out"
+                )
+        return replace(wish, **self.needs)
+
+    def check(self, job: Job, quantize: str) -> None:
+        """Refuses what this runtime cannot do, before anything is written.
+
+        Args:
+            job: With the model, its task and tokenizer.
+            quantize: Name of the recipe.
+        Raises:
+            ExportError: with the reason, and what to do instead.
+        """
+
+    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+        """The signatures, of those that the format has, as this runtime wants them."""
+        return functions
+
+    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+        """Adds this runtime's own files to the folder, which holds the verified model files.
+
+        Returns:
+            The files that were added or changed.
+        """
+        return ()
+
+    def card(self, manifest: Manifest) -> str:
+        """A section of the model card: how this runtime is given the bundle, with its real names and shapes."""
+        return ""

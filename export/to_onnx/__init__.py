@@ -1,0 +1,1 @@
+"""Keras functions to ONNX files: traced, converted without weights, primitives written as the profile wants them."""

@@ -1,0 +1,1 @@
+"""Models as SavedModels, and tokenizers in operators of TF Text."""

@@ -1,0 +1,1 @@
+"""Keras functions to one TFLite file: traced, converted without weights, fused, stored."""

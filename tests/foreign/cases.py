@@ -1,0 +1,77 @@
+"""What is run in a foreign runtime: tiny random models, and on demand the shipped presets.
+
+An acceptance test is marked `@pytest.mark.foreign("runtime")` and takes a `case`; docs/runtimes.md has a tick for each.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kerasformer as kf
+from tests.export.text_models import OTHERS, ROWS, Row
+
+PRESETS = "KERASFORMER_FOREIGN_PRESETS"
+"""Set, the tests run on the shipped presets too."""
+
+_PRESETS = {
+    "sentiment-bert": ("bert", "text-classification"),
+    "story-gpt2": ("gpt2", "text-generation"),
+    "summarizer-t5": ("t5", "summarization"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and a recipe.
+
+    Attributes:
+        source: Of the model: a row of tiny models, or the name of a preset.
+        quantize: Name of the recipe.
+        as_task: For which it is exported; the model's own task by default.
+    """
+
+    source: Row | str
+    quantize: str = "none"
+    as_task: str | None = None
+
+    def __str__(self) -> str:
+        name = self.source if isinstance(self.source, str) else f"{self.model_type}-{self.task}"
+        return f"{name}-{self.quantize}"
+
+    @property
+    def model_type(self) -> str:
+        """The architecture."""
+        return _PRESETS[self.source][0] if isinstance(self.source, str) else self.source.model_type
+
+    @property
+    def task(self) -> str:
+        """Of the bundle."""
+        own = _PRESETS[self.source][1] if isinstance(self.source, str) else self.source.task
+        return self.as_task or own
+
+    def model(self) -> Any:
+        """The Keras model, with its tokenizer."""
+        return kf.zoo.load(self.source) if isinstance(self.source, str) else self.source.model()
+
+    def export(self, folder: Path, model: Any = None, **settings: Any) -> Path:
+        """The bundle, written into a new folder; `settings` are those of `kf.export.export`, such as `target=`."""
+        recipe = self.quantize if isinstance(self.source, str) else self.source.recipe(self.quantize)
+        model = self.model() if model is None else model
+        return kf.export.export(model, folder, quantize=recipe, task=self.as_task, **settings)
+
+
+def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None = None) -> Case:
+    """A tiny model of `tests.export.text_models`."""
+    name = f"{model_type}-{task}"
+    return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
+
+
+def cases(*given: Case) -> Any:
+    """Parametrizes a test by `case`; cases of presets take part on demand alone."""
+    wanted = [case for case in given if os.environ.get(PRESETS) or not isinstance(case.source, str)]
+    return pytest.mark.parametrize("case", wanted, ids=str)

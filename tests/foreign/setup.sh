@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs the runtimes that bundles are tested in, each in an environment of its own, for some contradict each other
+# (optimum-onnx needs transformers < 4.58). Installs what is missing or pinned otherwise by now; again, it does nothing.
+#
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | node | chromium …]      all, without a name
+#
+# KERASFORMER_FOREIGN names the folder, .foreign in the project by default; PYTHON the interpreter (3.11 or later).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+home=${KERASFORMER_FOREIGN:-$here/../../.foreign}
+mkdir -p "$home"
+
+pins() { # pins NAME: what pip installs for a runtime
+    case $1 in
+    mediapipe) echo "mediapipe==1.2.2" ;;
+    litert-lm) echo "litert-lm-api==0.18.1 litert-lm-builder==0.18.1" ;;
+    optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1" ;;
+    genai) echo "onnxruntime-genai==0.18.0 onnxruntime==1.31.1" ;;
+    *) return 1 ;;
+    esac
+}
+
+python_environment() { # python_environment NAME
+    local pinned
+    pinned=$(pins "$1") || { echo "unknown runtime: $1" >&2; exit 2; }
+    [ "$(cat "$home/$1/pinned" 2>/dev/null)" = "$pinned" ] && return
+    rm -rf "${home:?}/$1"
+    "${PYTHON:-python3}" -m venv "$home/$1"
+    # shellcheck disable=SC2086 # one requirement a word
+    "$home/$1/bin/python" -m pip install --quiet --disable-pip-version-check $pinned
+    echo "$pinned" >"$home/$1/pinned"
+}
+
+node_packages() {
+    cmp --silent "$here/node/package-lock.json" "$home/node/pinned" && return
+    mkdir -p "$home/node"
+    cp "$here/node/package.json" "$here/node/package-lock.json" "$home/node/"
+    # No install scripts: that of onnxruntime-node fetches GPU libraries that nobody needs.
+    (cd "$home/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+    cp "$here/node/package-lock.json" "$home/node/pinned"
+}
+
+browser() {
+    command -v chromium >/dev/null && return
+    local root=""
+    [ "$(id -u)" = 0 ] || root=sudo
+    $root apt-get install --yes --quiet chromium || { $root apt-get update --quiet && $root apt-get install --yes --quiet chromium; }
+}
+
+for name in "${@:-mediapipe litert-lm optimum genai node chromium}"; do
+    for each in $name; do
+        case $each in
+        node) node_packages ;;
+        chromium) browser ;;
+        *) python_environment "$each" ;;
+        esac
+    done
+done
