@@ -1,0 +1,148 @@
+"""The runtimes of the page, from npm packages that are pinned in package.json; nothing is loaded from elsewhere later.
+
+npm is run once, with the lock's checksums and without install scripts; what a page needs of the packages, a tenth of
+them, is kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from kerasformer.errors import MissingExtraError, SourceError
+from kerasformer.runtime.weight_cache import user_folder
+from kerasformer.sources import read_json
+
+PINS = Path(__file__).with_name("package.json")
+LOCK = Path(__file__).with_name("package-lock.json")
+
+_LITERT_BUILDS = ("litert_wasm_internal", "litert_wasm_threaded_internal", "litert_wasm_compat_internal")
+"""With relaxed SIMD; that and threads; neither. A browser takes one of them."""
+
+FILES: dict[str, dict[str, str]] = {
+    "tokenizers": {"tokenizers/tokenizers.min.mjs": "@huggingface/tokenizers/dist/tokenizers.min.mjs"},
+    "litert": {
+        "litert/index.js": "@litertjs/core/dist/index.js",
+        "litert/wasm-utils.js": "@litertjs/wasm-utils/dist/index.js",
+        **{
+            f"litert/wasm/{build}.{kind}": f"@litertjs/core/wasm/{build}.{kind}"
+            for build in _LITERT_BUILDS
+            for kind in ("js", "wasm")
+        },
+    },
+    "onnx": {
+        f"onnxruntime/{name}": f"onnxruntime-web/dist/{name}"
+        for name in ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+    },
+}
+"""By what needs them: where files lie under `vendor/`, and in which package they are."""
+
+_BY_HAND = f"By hand: run npm ci --ignore-scripts in a copy of {PINS.parent}, and pass that folder with --runtime-files"
+
+# A worker has no import map, so that the one bare name becomes a path.
+_REWRITTEN = {"litert/index.js": ('"@litertjs/wasm-utils"', '"./wasm-utils.js"')}
+
+
+def vendor(folder: Path, engines: Iterable[str], runtime_files: Path | None = None) -> list[Path]:
+    """Copies the runtimes of some engines into `folder`, with the tokenizer.
+
+    Args:
+        folder: `vendor/` of a site.
+        engines: `"litert"`, `"onnx"`.
+        runtime_files: Where `npm ci` was run with our package.json; `None` runs it, unless it was run before.
+
+    Returns:
+        The files.
+
+    Raises:
+        MissingExtraError: npm is needed, and is not installed.
+        SourceError: npm failed, or a package is missing or has another version than the one that is pinned.
+    """
+    source = _installed() if runtime_files is None else runtime_files.expanduser().absolute()
+    packages = source if source.name == "node_modules" else source / "node_modules"
+    _check_versions(packages)
+    wanted = {name: path for part in ("tokenizers", *engines) for name, path in FILES[part].items()}
+    for name, path in wanted.items():
+        _copy(packages / path, folder / name, _REWRITTEN.get(name))
+    (folder / "NOTICE.txt").write_text(_notice(packages), encoding="utf-8")
+    return [folder / name for name in wanted]
+
+
+def _copy(source: Path, destination: Path, rewritten: tuple[str, str] | None) -> None:
+    if not source.is_file():
+        raise SourceError(f"a file of the page's runtimes is missing. Expected: {source}. Run npm ci there again")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    if rewritten is None:
+        shutil.copyfile(source, destination)
+        return
+    text = source.read_text(encoding="utf-8")
+    if rewritten[0] not in text:
+        raise SourceError(f"{source} was expected to import {rewritten[0]}; it is not the pinned release")
+    destination.write_text(text.replace(*rewritten), encoding="utf-8")
+
+
+def _notice(packages: Path) -> str:
+    """Who made what is copied, and under which licence."""
+    known = [read_json(packages / name / "package.json") for name in read_json(PINS)["dependencies"]]
+    return "".join(f"{each['name']} {each['version']}, {each['license']}, from npmjs.com\n" for each in known)
+
+
+def _check_versions(packages: Path) -> None:
+    wrong = []
+    for name, pinned in read_json(PINS)["dependencies"].items():
+        manifest = packages / name / "package.json"
+        received = json.loads(manifest.read_text(encoding="utf-8"))["version"] if manifest.is_file() else "nothing"
+        if received != pinned:
+            wrong.append(f"{name} {pinned}, received {received}")
+    if wrong:
+        raise SourceError(
+            f"the page's runtimes must be the pinned ones. Expected in {packages}: {'; '.join(wrong)}. {_BY_HAND}"
+        )
+
+
+def _installed() -> Path:
+    """The folder in the user's cache; npm fills it the first time."""
+    folder = user_folder() / "web" / sha256(LOCK.read_bytes()).hexdigest()[:16]
+    if folder.is_dir():
+        return folder
+    npm = shutil.which("npm")
+    if npm is None:
+        raise MissingExtraError(
+            "npm, which comes with Node.js, is needed to fetch the page's runtimes and is not installed. Install it, or "
+            f"fetch them on another machine. {_BY_HAND}"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        fetched, kept = Path(place) / "fetched", Path(place) / "kept"
+        fetched.mkdir()
+        shutil.copy(PINS, fetched)
+        shutil.copy(LOCK, fetched)
+        _npm(npm, fetched)
+        _keep(fetched / "node_modules", kept / "node_modules")
+        if not folder.is_dir():  # or another process was faster
+            kept.rename(folder)
+    return folder
+
+
+def _npm(npm: str, folder: Path) -> None:
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SourceError(
+            f"npm could not fetch the page's runtimes: {(done.stderr or done.stdout).strip()[-500:]}. It needs the "
+            f"network once; without it, fetch them elsewhere. {_BY_HAND}"
+        )
+
+
+def _keep(packages: Path, kept: Path) -> None:
+    """Copies the files that pages need, and what tells their versions."""
+    needed = {path for part in FILES.values() for path in part.values()}
+    needed |= {f"{name}/package.json" for name in read_json(PINS)["dependencies"]}
+    for path in needed:
+        (kept / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(packages / path, kept / path)
