@@ -15,7 +15,8 @@ import typer
 from rich.markup import escape
 
 from kerasformer import __version__
-from kerasformer.cli_output import Json, Source, Task, console, errors, import_keras, print_json, table
+from kerasformer.cli_export import export, fidelity_line
+from kerasformer.cli_output import Json, Source, Stages, console, errors, import_keras, print_json, table
 from kerasformer.cli_run import run
 from kerasformer.errors import KerasformerError
 
@@ -101,122 +102,13 @@ def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
         ["reads up to", f"{manifest.encoder_capacity or known.max_length} tokens"],
         ["signatures", ", ".join(manifest.signatures)],
         ["files", "\n".join(f"{name}: {(folder / name).stat().st_size:,} bytes" for name in sorted(manifest.files))],
-        ["fidelity", _fidelity_line(manifest.fidelity) if manifest.fidelity else ""],
+        ["fidelity", fidelity_line(manifest.fidelity) if manifest.fidelity else ""],
         ["made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
     ]
     return [row for row in rows if row[1]]
 
 
-@app.command()
-def export(
-    source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
-    destination: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[
-        str | None, typer.Option(help="tflite, the default, or onnx; saved-model with --tokenizer.")
-    ] = None,
-    quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static, int4 or auto.")] = "none",
-    target: Annotated[str | None, typer.Option(help="A runtime that asks for more than the plain bundle.")] = None,
-    task: Task = None,
-    capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
-    lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
-    profile: Annotated[str | None, typer.Option(help="ONNX: ort or portable operators.")] = None,
-    opset: Annotated[int | None, typer.Option(help="ONNX: version of the standard operators.")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="in-graph: an encoder's tokenizer in operators of TF Text too.")
-    ] = None,
-    texts: Annotated[
-        Path | None, typer.Option(help="Texts to compare with Keras on, maybe with labels: lines, TSV, CSV or JSONL.")
-    ] = None,
-    calibration: Annotated[
-        Path | None, typer.Option(help="A file of texts, one a line, for int8_static: ranges are measured on them.")
-    ] = None,
-    max_size: Annotated[float | None, typer.Option(help="auto: MB of the model files.")] = None,
-    max_latency: Annotated[float | None, typer.Option(help="auto: milliseconds of a token or text, here.")] = None,
-    min_agreement: Annotated[
-        float | None, typer.Option(help="auto: least share of answers that are those of Keras; 0.98 by default.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Write a verified bundle for LiteRT (TFLite) or ONNX Runtime."""
-    from kerasformer import bundle
-
-    import_keras("export")
-    lines = None
-    if texts is not None:
-        from kerasformer.evaluation import read_examples
-
-        lines = read_examples(texts)
-    from kerasformer.export import export as export_model
-
-    with Stages(quiet=as_json) as stages:
-        folder = export_model(
-            source,
-            destination,
-            format,
-            quantize,
-            target=target,
-            task=task,
-            overwrite=overwrite,
-            capacity=capacity,
-            lengths=lengths or None,
-            profile=profile,
-            opset=opset,
-            tokenizer=tokenizer,
-            texts=lines,
-            calibration=calibration,
-            max_size=max_size,
-            max_latency=max_latency,
-            min_agreement=min_agreement,
-            progress=stages,
-        )
-    if format == "saved-model":  # no bundle, for TensorFlow alone reads it
-        console.print(str(folder))
-        return
-    manifest = bundle.read(folder)
-    sizes = {name: (folder / name).stat().st_size for name in manifest.files}
-    if as_json:
-        print_json({"folder": str(folder), "files": sizes, "recipe": manifest.recipe, "fidelity": manifest.fidelity})
-        return
-    if "auto" in manifest.recipe:
-        from kerasformer.export.auto import COLUMNS, in_words
-
-        table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
-    table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
-    console.print(_fidelity_line(manifest.fidelity))
-
-
-def _fidelity_line(figures: dict[str, Any]) -> str:
-    generated = figures.get("generated")
-    free = "" if generated is None else f", generated tokens equal {generated:.1%}"
-    return (
-        f"Against Keras on {figures['answers']} answers: agreement {figures['agreement']:.2%}, largest error "
-        f"{figures['max_error']:.2g} of the scale{free}"
-    )
-
-
-class Stages:
-    """A progress line for `export`: the stage, and how much of it is done where that is known."""
-
-    def __init__(self, quiet: bool = False) -> None:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal)
-        self._row = self._progress.add_task("load", total=None)
-
-    def __enter__(self) -> Stages:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Shows a stage."""
-        self._progress.update(self._row, description=stage, completed=done, total=total or None)
-
-
+app.command()(export)
 app.command()(run)
 
 

@@ -59,3 +59,25 @@ def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     for row in rows:
         shown.add_row(*(escape(str(cell)) for cell in row))
     console.print(shown)
+
+
+class Stages:
+    """A progress line for what takes a while: the stage, and how much of it is done where that is known."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal)
+        self._row = self._progress.add_task("load", total=None)
+
+    def __enter__(self) -> Stages:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Shows a stage."""
+        self._progress.update(self._row, description=stage, completed=done, total=total or None)

@@ -1,0 +1,89 @@
+"""What the acceptance tests claim: runtime × task × model × recipe, read from their marks."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from kerasformer.export.targets import TARGETS
+from kerasformer.tested import Tested
+from tests.foreign.cases import Case
+from tests.foreign.environments import HERE
+
+OWN = {
+    "litert": ("--format tflite", "LiteRT alone, by `ai-edge-litert`: Python, and the C library that all others share"),
+    "onnxruntime": ("--format onnx", "ONNX Runtime alone: Python, and C++ by the same library"),
+}
+"""Runtimes that need no target: how their bundles are exported, and what they are."""
+
+# The packages whose versions are those of the runtime.
+_PACKAGES = {
+    "litert": ["ai-edge-litert"],
+    "onnxruntime": ["onnxruntime"],
+    "mediapipe": ["mediapipe"],
+    "litert-lm": ["litert-lm-api"],
+    "litert-web": ["@litertjs/core"],
+    "transformers.js": ["@huggingface/transformers"],
+    "optimum": ["optimum-onnx", "transformers"],
+    "genai": ["onnxruntime-genai"],
+    "saved-model": ["tensorflow"],
+}
+_CI_TAKES = ("skip", "skipif", "xfail")
+
+
+def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
+    """A runtime and a case for each acceptance test of a module that runs whatever the machine."""
+    shared = _marks(module)
+    for test in [each for name, each in vars(module).items() if name.startswith("test_")]:
+        marks = [*_marks(test), *shared]
+        if any(mark.name in _CI_TAKES for mark in marks):
+            continue
+        for runtime in [mark.args[0] for mark in marks if mark.name == "foreign"]:
+            for mark in marks:
+                if mark.name == "parametrize" and mark.args[0] == "case":
+                    yield from ((runtime, case) for case in mark.args[1] if not isinstance(case.source, str))
+
+
+def _marks(owner: Any) -> list[Any]:
+    """Of a function or module."""
+    marks = getattr(owner, "pytestmark", [])
+    return marks if isinstance(marks, list) else [marks]
+
+
+def collect() -> list[Tested]:
+    """All runtimes with what is claimed of them; presets, which run on demand alone, do not count."""
+    found: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for path in sorted(HERE.glob("test_*.py")):
+        for runtime, case in claims(importlib.import_module(f"tests.foreign.{path.stem}")):
+            recipes = found[runtime][case.task][case.model_type]
+            if case.quantize not in recipes:
+                recipes.append(case.quantize)
+    known = {**OWN, **{name: (f"--target {name}", target.summary) for name, target in TARGETS.items()}}
+    if unknown := found.keys() - known.keys():
+        raise ValueError(f"tests are marked foreign(…) with the name of a target. Received: {sorted(unknown)}")
+    return [Tested(name, *what, version(name), _sorted(found[name])) for name, what in known.items()]
+
+
+def _sorted(bundles: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
+    return {
+        task: {name: sorted(recipes) for name, recipes in sorted(models.items())}
+        for task, models in sorted(bundles.items())
+    }
+
+
+def version(runtime: str) -> str:
+    """The pinned packages of a runtime, or the least one that this package takes."""
+    return ", ".join(f"{name} {_versions()[name]}" for name in _PACKAGES[runtime])
+
+
+def _versions() -> dict[str, str]:
+    project = (HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    found = {name: f">= {least}" for name, least in re.findall(r'"([a-z0-9-]+)>=([0-9.]+)"', project)}
+    found |= re.findall(r"([a-z0-9-]+)(?:\[[a-z]+\])?==([0-9.]+)", (HERE / "setup.sh").read_text(encoding="utf-8"))
+    node = json.loads((HERE / "node" / "package.json").read_text(encoding="utf-8"))
+    return found | node["dependencies"]
