@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from kerasformer import bundle, errors
-from kerasformer.errors import ExportError, InputError, require
-from kerasformer.evaluation import Example, examples
-from kerasformer.export.artifact import PROFILES, Artifact, Progress
+from kerasformer import bundle
+from kerasformer.errors import ExportError, InputError
+from kerasformer.evaluation import examples
+from kerasformer.export.artifact import Artifact, Progress
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
 from kerasformer.export.card import write_card
-from kerasformer.export.layouts import layout_of
-from kerasformer.export.recipes import RECIPES, Recipe
+from kerasformer.export.child import export_in_child
+from kerasformer.export.formats import FORMATS, find_format
+from kerasformer.export.recipes import Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
 from kerasformer.export.search import Budget
 from kerasformer.export.targets import find_target
-from kerasformer.export.to_saved_model import tf_text
-from kerasformer.export.to_saved_model.convert import IN_GRAPH, check_in_graph, export_saved_model
-from kerasformer.export.to_tflite.signatures import PREFILL_LENGTHS, lengths_up_to
+from kerasformer.export.to_saved_model.convert import check_in_graph, export_saved_model
 from kerasformer.export.verify import keras_quality, record
-from kerasformer.export.wish import Job, Wish
+from kerasformer.export.wish import IN_GRAPH, Job, Wish, check_lengths, settle
 from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
-from kerasformer.zoo._loading import TASK_ALIASES
-
-FORMATS = ("tflite", "onnx")
-DEFAULT_CAPACITY = 1024
 
 
 def export(
@@ -114,12 +104,16 @@ def export(
     runtime = find_target(target)
     wish = runtime.settle(Wish(format, task, capacity, lengths, profile, opset, tokenizer))
     wish = replace(wish, format=wish.format or FORMATS[0])
-    if tokenizer is not None:
-        model = _with_tokenizer(model, wish, quantize)
-        if wish.format == "saved-model":
-            return export_saved_model(model, destination)
+    if wish.format == "saved-model" and tokenizer is not None:
+        return export_saved_model(_with_tokenizer(model, wish), destination)
+    kind = find_format(str(wish.format))
     recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
-    _check_arguments(model, wish)
+    name = AUTO if isinstance(recipe, Budget) else recipe.name
+    kind.check(wish, name)
+    _check_model(model)
+    check_lengths(lengths)
+    if tokenizer is not None:
+        model = _with_tokenizer(model, wish)
     if texts is None and labels is not None:
         raise InputError("labels are for texts. Received: labels without texts=")
     given_texts = None if texts is None else examples(texts, labels)
@@ -129,9 +123,8 @@ def export(
         model = load(model, task)
     if keras.backend.backend() != "tensorflow":
         given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
-        return _in_child(model, destination, wish, target, recipe, overwrite, given)
-    job = _checked(model, wish)
-    name = AUTO if isinstance(recipe, Budget) else recipe.name
+        return export_in_child(model, destination, wish, target, recipe, overwrite, given)
+    job = settle(model, wish, kind.profiles, kind.static)
     runtime.check(job, name)
     quality: dict[str, np.ndarray] = {}
     if given_texts and any(example.label is not None for example in given_texts):
@@ -147,11 +140,9 @@ def export(
         else:
             of_recipe, fidelity = _write(artifact, recipe, calibration_texts, calibration is not None)
         signatures = artifact.manifest().signatures
-        if tokenizer is not None:
+        if job.in_graph:
             tell("tokenizer", 0, 0)
-            names, file = job.model.input_names, folder / tf_text.FILE
-            written = tf_text.write_tokenizer(job.model.tokenizer, names, max(job.lengths), file)
-            signatures = {**signatures, tf_text.TOKENIZE: written}
+            signatures = {**signatures, **kind.add_tokenizer(job, folder)}
         manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
         runtime.finish(job, manifest, folder)
         write_card(folder, manifest, runtime)
@@ -179,7 +170,7 @@ def _write_chosen(artifact: Artifact, budget: Budget) -> tuple[dict[str, Any], F
     choice = choose(
         job.model,
         bundle.read_references(artifact.folder),
-        layout_of(job.format, job.profile, job.opset),
+        artifact.format.layout(job.profile, job.opset),
         budget,
         artifact,
         artifact.tell,
@@ -213,75 +204,28 @@ def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] |
     return None
 
 
-def _with_tokenizer(model: Any, wish: Wish, quantize: str | Recipe) -> PretrainedModel:
+def _with_tokenizer(model: Any, wish: Wish) -> PretrainedModel:
     """The model, if its tokenizer can be part of what is exported."""
     if wish.tokenizer != IN_GRAPH or wish.format not in ("tflite", "saved-model"):
         raise ExportError(
             f"tokenizer={IN_GRAPH!r}, for format='tflite' or 'saved-model', was expected. "
             f"Received: tokenizer={wish.tokenizer!r}, format={wish.format!r}"
         )
-    if wish.format == "saved-model" and quantize != "none":
-        raise ExportError(f"A SavedModel keeps its weights as they are. Received: quantize={quantize!r}")
     chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, wish.task)
     check_in_graph(chosen)
     return chosen
 
 
-def _silent(stage: str, done: int, total: int) -> None:
-    """Tells nobody."""
-
-
-def _check_arguments(model: Any, wish: Wish) -> None:
-    """All that can be said before a model is loaded."""
-    format, lengths, profile = wish.format, wish.lengths, wish.profile
-    if format not in FORMATS:
-        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {format!r}")
-    for module in ("tf2onnx", "onnx", "onnxruntime") if format == "onnx" else ("ai_edge_litert", "flatbuffers"):
-        require(module, "export")
+def _check_model(model: Any) -> None:
     if not (isinstance(model, PretrainedModel | str | Path) or is_keras_hub(model)):
         raise ExportError(
             "A model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id was expected. "
             f"Received: {type(model).__name__}"
         )
-    if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
-        raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
-    if format != "onnx" and (profile is not None or wish.opset is not None):
-        raise InputError(f"profile and opset are for format='onnx'. Received: profile={profile!r}, opset={wish.opset}")
-    if profile is not None and profile not in PROFILES:
-        raise ExportError(f"Unknown profile. Expected one of {', '.join(PROFILES)}. Received: {profile!r}")
 
 
-def _checked(model: PretrainedModel | str | Path, wish: Wish) -> Job:
-    task, format = wish.task, wish.format or FORMATS[0]
-    if not isinstance(model, PretrainedModel):
-        model = load(model, task)
-    if task is not None and TASK_ALIASES.get(task, task) != model.task:
-        raise InputError(f"This model is for {model.task}. Received: task={task!r}")
-    limit = None if model.is_encoder_decoder else model.max_length
-    chosen: int | None = None
-    if model.generates:
-        chosen = _capacity(wish.capacity, limit)
-    elif wish.capacity is not None:
-        raise InputError(f"capacity is for models that generate. Received: capacity={wish.capacity} for {model.task}")
-    wanted = lengths_up_to(model.max_length) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
-    if model.max_length is not None and max(wanted) > model.max_length:
-        raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(wanted)}")
-    info, encoder_capacity = model.info(task), None
-    if model.is_encoder_decoder:
-        encoder_capacity = max(wanted)
-    if model.is_encoder_decoder or (format == "tflite" and not model.generates):
-        info = replace(info, max_length=max(wanted))
-    profile = (wish.profile or PROFILES[0]) if format == "onnx" else None
-    return Job(model, info, format, chosen, encoder_capacity, wanted, profile, wish.opset)
-
-
-def _capacity(wanted: int | None, limit: int | None) -> int:
-    """A multiple of the longest prefill, as LiteRT-LM asks, unless the model is smaller than that."""
-    chosen = min(DEFAULT_CAPACITY, limit or DEFAULT_CAPACITY) if wanted is None else wanted
-    if chosen < 2 or (limit is not None and chosen > limit):
-        raise InputError(f"capacity must lie between 2 and {limit or 'any number'}. Received: capacity={wanted}")
-    step = max(PREFILL_LENGTHS)
-    return chosen if chosen < step or wanted is not None else chosen // step * step
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tells nobody."""
 
 
 def _write_companions(job: Job, folder: Path) -> None:
@@ -294,59 +238,3 @@ def _write_companions(job: Job, folder: Path) -> None:
         (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if job.model.tokenizer is not None:
         job.model.tokenizer.save(folder)
-
-
-def _in_child(
-    model: Any,
-    destination: str | Path,
-    wish: Wish,
-    target: str | None,
-    recipe: Recipe | Budget,
-    overwrite: bool,
-    given: Mapping[str, Sequence[Any] | None],
-) -> Path:
-    """The same under TensorFlow, whose tracing both converters need; the model goes there as a checkpoint."""
-    require("tensorflow", "export")
-    if isinstance(recipe, Recipe) and RECIPES.get(recipe.name) != recipe:
-        raise ExportError(
-            f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
-        )
-    options: dict[str, Any] = {**asdict(wish), "target": target}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = model
-        if isinstance(model, PretrainedModel):
-            source = model.save_pretrained(folder / "checkpoint")
-            options["task"] = wish.task or model.task
-        # --debug, for then the last line of stderr names the error's type.
-        command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
-        options |= _as_options(recipe)
-        for option, texts in given.items():
-            if texts is not None:
-                rows = [json.dumps(t.to_dict()) if isinstance(t, Example) else t.replace("\n", " ") for t in texts]
-                options[option] = folder / (f"{option}.jsonl" if isinstance(texts[0], Example) else f"{option}.txt")
-                options[option].write_text("\n".join(rows), encoding="utf-8")
-        for option, value in options.items():
-            values = value if isinstance(value, list | tuple) else [value]
-            name = option.replace("_", "-")
-            command += [part for each in values if each is not None for part in (f"--{name}", str(each))]
-        command += ["--overwrite"] if overwrite else []
-        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise _error_of(done.stderr)
-    return Path(destination).expanduser().resolve()
-
-
-def _as_options(recipe: Recipe | Budget) -> dict[str, Any]:
-    """Of the command line."""
-    return {"quantize": recipe.name} if isinstance(recipe, Recipe) else {"quantize": AUTO, **asdict(recipe)}
-
-
-def _error_of(log: str) -> Exception:
-    """The error that ended a child process, as it would have been raised here."""
-    found = re.findall(r"^kerasformer\.errors\.(\w+): (.*)", log, re.MULTILINE)
-    if not found:
-        return ExportError(f"The export in a TensorFlow process failed: {log.strip()[-2000:]}")
-    name, message = found[-1]
-    return getattr(errors, name)(message)

@@ -13,7 +13,6 @@ import numpy as np
 
 from kerasformer.export.matrices import Matrix
 from kerasformer.export.recipes import MIN_QUANTIZED, Recipe
-from kerasformer.export.to_tflite import storage as tflite_storage
 
 
 class Layout(Protocol):
@@ -32,39 +31,6 @@ class Layout(Protocol):
     def num_bytes(self, matrix: Matrix, recipe: Recipe) -> int:
         """Bytes in the file, scales included."""
         ...
-
-
-def layout_of(format: str, profile: str | None = None, opset: int | None = None) -> Layout:
-    """The layout of a format.
-
-    Args:
-        format: `"tflite"` or `"onnx"`.
-        profile: Of ONNX.
-        opset: Of ONNX.
-    """
-    if format == "tflite":
-        return TfliteLayout()
-    from kerasformer.export.to_onnx.layout import OnnxLayout
-
-    return OnnxLayout(profile, opset)
-
-
-class TfliteLayout:
-    """A scale for each row."""
-
-    four_bit_tables = True
-
-    def as_stored(self, matrix: Matrix, recipe: Recipe) -> np.ndarray:
-        """See `Layout.as_stored`."""
-        return tflite_storage.as_stored(matrix.value(), self._form(matrix, recipe))
-
-    def num_bytes(self, matrix: Matrix, recipe: Recipe) -> int:
-        """See `Layout.num_bytes`."""
-        form = self._form(matrix, recipe)
-        return form.num_bytes(matrix.rows) + form.scale_bytes(matrix.rows)
-
-    def _form(self, matrix: Matrix, recipe: Recipe) -> tflite_storage.Form:
-        return tflite_storage.form_of(recipe, matrix.path, matrix.rows, matrix.table)
 
 
 def num_bytes(model: Any, parts: Sequence[Matrix], recipe: Recipe, layout: Layout) -> int:

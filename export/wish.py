@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kerasformer.bundle import ModelInfo
-from kerasformer.zoo import PretrainedModel
+from kerasformer.errors import InputError
+from kerasformer.export.to_tflite.signatures import PREFILL_LENGTHS, lengths_up_to
+from kerasformer.zoo import PretrainedModel, load
+from kerasformer.zoo._loading import TASK_ALIASES
+
+DEFAULT_CAPACITY = 1024
+IN_GRAPH = "in-graph"
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,19 @@ class Wish:
 
 @dataclass(frozen=True)
 class Job:
-    """A checked wish for an export, but for its recipe."""
+    """A checked wish for an export, but for its recipe.
+
+    Attributes:
+        model: With its tokenizer, if it has one.
+        info: What pipelines are told of it.
+        format: Name of the format.
+        capacity: Positions of the cache of a model that generates.
+        encoder_capacity: Longest text that an encoder-decoder reads.
+        lengths: Of texts that are read at once, ascending.
+        profile: Of a format that has profiles.
+        opset: Of ONNX.
+        in_graph: The tokenizer is to be part of what is written.
+    """
 
     model: PretrainedModel
     info: ModelInfo
@@ -44,3 +63,75 @@ class Job:
     lengths: tuple[int, ...]
     profile: str | None
     opset: int | None
+    in_graph: bool = False
+
+
+def check_lengths(lengths: Sequence[int] | None) -> None:
+    """Refuses lengths that no model has.
+
+    Raises:
+        InputError: they are such.
+    """
+    if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
+        raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
+
+
+def settle(model: PretrainedModel | str | Path, wish: Wish, profiles: Sequence[str], static: bool) -> Job:
+    """The wish, settled for a model.
+
+    Args:
+        model: The model, or what `zoo.load` takes.
+        wish: With its format.
+        profiles: Of the format, the default first.
+        static: The format reads an encoder's texts in fixed lengths.
+
+    Raises:
+        InputError: a task that the model is not for, or a capacity or lengths that it does not have.
+    """
+    if not isinstance(model, PretrainedModel):
+        model = load(model, wish.task)
+    if wish.task is not None and TASK_ALIASES.get(wish.task, wish.task) != model.task:
+        raise InputError(f"This model is for {model.task}. Received: task={wish.task!r}")
+    capacity = _capacity(model, wish.capacity)
+    lengths = lengths_up_to(model.max_length) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
+    if model.max_length is not None and max(lengths) > model.max_length:
+        raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(lengths)}")
+    info = model.info(wish.task)
+    if model.is_encoder_decoder or (static and not model.generates):
+        info = replace(info, max_length=max(lengths))
+    return Job(
+        model,
+        info,
+        str(wish.format),
+        capacity,
+        max(lengths) if model.is_encoder_decoder else None,
+        lengths,
+        wish.profile or next(iter(profiles), None),
+        wish.opset,
+        wish.tokenizer == IN_GRAPH,
+    )
+
+
+def _capacity(model: PretrainedModel, wanted: int | None) -> int | None:
+    if model.generates:
+        return cache_capacity(wanted, None if model.is_encoder_decoder else model.max_length)
+    if wanted is not None:
+        raise InputError(f"capacity is for models that generate. Received: capacity={wanted} for {model.task}")
+    return None
+
+
+def cache_capacity(wanted: int | None, limit: int | None) -> int:
+    """Positions of a cache: a multiple of the longest prefill, as LiteRT-LM asks, if the model is not smaller than that.
+
+    Args:
+        wanted: By the caller, if anything.
+        limit: Of the model, if it has one.
+
+    Raises:
+        InputError: less than a prompt and an answer need, or more than the model has.
+    """
+    chosen = min(DEFAULT_CAPACITY, limit or DEFAULT_CAPACITY) if wanted is None else wanted
+    if chosen < 2 or (limit is not None and chosen > limit):
+        raise InputError(f"capacity must lie between 2 and {limit or 'any number'}. Received: capacity={wanted}")
+    step = max(PREFILL_LENGTHS)
+    return chosen if chosen < step or wanted is not None else chosen // step * step

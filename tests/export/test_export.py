@@ -26,9 +26,10 @@ from kerasformer.errors import (
     InputError,
     TokenizerError,
 )
-from kerasformer.export import artifact, build, texts
+from kerasformer.export import artifact, child, texts
 from kerasformer.export.to_onnx import rounding as onnx_rounding
 from kerasformer.export.to_tflite import storage as tflite_storage
+from kerasformer.export.wish import cache_capacity
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -538,7 +539,7 @@ def test_wishes_that_cannot_be(name, options, error, message, models, tmp_path):
     [(None, 1024, 1024), (None, 2048, 1024), (None, None, 1024), (None, 1000, 960), (None, 40, 40), (70, 96, 70)],
 )
 def test_the_cache_is_a_multiple_of_the_longest_prefill_by_default(wanted, limit, expected):
-    assert build._capacity(wanted, limit) == expected
+    assert cache_capacity(wanted, limit) == expected
 
 
 def test_sources_that_are_no_models(tmp_path):
@@ -604,6 +605,6 @@ def test_export_under_another_backend(tmp_path):
 
 def test_a_childs_error_keeps_its_type():
     log = "Traceback …\n  raise\nkerasformer.errors.ExportMismatchError: The file differs. Received: 3\n"
-    error = build._error_of(log)
+    error = child._error_of(log)
     assert type(error) is ExportMismatchError and str(error) == "The file differs. Received: 3"
-    assert "Killed" in str(build._error_of("Killed\n")) and type(build._error_of("Killed")) is ExportError
+    assert "Killed" in str(child._error_of("Killed\n")) and type(child._error_of("Killed")) is ExportError

@@ -13,11 +13,13 @@ import pytest
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
 from kerasformer.export import export
-from kerasformer.export.layouts import layout_of, num_bytes
+from kerasformer.export.layouts import num_bytes
 from kerasformer.export.matrices import groups, matrices, mixed
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.sample import as_read, shortest
 from kerasformer.export.sensitivity import Simulation, cost, sensitivities
+from kerasformer.export.to_onnx.layout import OnnxLayout
+from kerasformer.export.to_tflite.layout import TfliteLayout
 from kerasformer.export.verify import record
 from tests.export.text_models import ROWS
 
@@ -28,7 +30,7 @@ MODELS = (
     "gpt2-text-generation",
     "t5-text2text-generation",
 )
-LAYOUTS = {"tflite": layout_of("tflite"), "onnx": layout_of("onnx"), "portable": layout_of("onnx", "portable", 21)}
+LAYOUTS = {"tflite": TfliteLayout(), "onnx": OnnxLayout(), "portable": OnnxLayout("portable", 21)}
 LOOSE = {"tolerance": 10.0, "min_agreement": 0.0}
 
 

@@ -1,0 +1,24 @@
+"""The kinds of model files: one room each, `to_tflite` and `to_onnx`."""
+
+from __future__ import annotations
+
+from kerasformer.errors import ExportError
+from kerasformer.export.format import Format
+from kerasformer.export.to_onnx.format import OnnxFormat
+from kerasformer.export.to_tflite.format import TfliteFormat
+
+_BY_NAME: dict[str, Format] = {format.name: format for format in (TfliteFormat(), OnnxFormat())}
+
+FORMATS = tuple(_BY_NAME)
+"""Their names, the default first."""
+
+
+def find_format(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        ExportError: there is none.
+    """
+    if name not in _BY_NAME:
+        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {name!r}")
+    return _BY_NAME[name]

@@ -1,0 +1,67 @@
+"""ONNX as a format of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerasformer.export.calibration import Calibration
+from kerasformer.export.format import Format, Progress
+from kerasformer.export.functions import Function
+from kerasformer.export.layouts import Layout
+from kerasformer.export.recipes import Recipe
+from kerasformer.export.to_onnx.signatures import onnx_functions
+from kerasformer.export.wish import Job
+
+# File names say the recipe, as runtimes that choose among files in one folder expect.
+_SUFFIX = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
+
+
+class OnnxFormat(Format):
+    """One file a function, for ONNX Runtime and all that is built on it."""
+
+    name = "onnx"
+    requires = ("tf2onnx", "onnx", "onnxruntime")
+    packages = ("keras", "tensorflow", "tf2onnx", "onnxruntime")
+    places = ("onnx",)
+    profiles = ("ort", "portable")
+
+    def functions(self, job: Job) -> list[Function]:
+        """See `Format.functions`."""
+        return onnx_functions(job.model)
+
+    def file(self, function: Function, recipe: str) -> str:
+        """See `Format.file`."""
+        return f"{self.places[0]}/{function.name}{_SUFFIX.get(recipe, f'_{recipe}')}.onnx"
+
+    def write(
+        self,
+        job: Job,
+        files: Mapping[Path, Sequence[Function]],
+        recipe: Recipe,
+        calibration: Calibration | None,
+        progress: Progress,
+        converted: dict[Any, Any],
+    ) -> None:
+        """See `Format.write`."""
+        from kerasformer.export.to_onnx.convert import write_onnx
+
+        for path in files:
+            path.parent.mkdir(exist_ok=True)
+        write_onnx(
+            {path: function for path, functions in files.items() for function in functions},
+            job.model.variables,
+            recipe,
+            profile=job.profile or self.profiles[0],
+            opset=job.opset,
+            calibration=calibration,
+            progress=progress,
+            converted=converted,
+        )
+
+    def layout(self, profile: str | None, opset: int | None) -> Layout:
+        """See `Format.layout`."""
+        from kerasformer.export.to_onnx.layout import OnnxLayout
+
+        return OnnxLayout(profile, opset)
