@@ -1,0 +1,33 @@
+/**
+ * Greedy search and sampling, a token at a time.
+ */
+import { Random, freshSeed } from "./random.js";
+import { applyRules } from "./rules.js";
+import { choose } from "./samplers.js";
+
+/**
+ * Yields the new tokens as they come, the end token included; returns why the text ended: `"eos"`, `"stop"`,
+ * `"length"`, `"capacity"`, `"time"` or `"cancelled"`.
+ * @param {import("./plan.js").Plan} run
+ * @returns {AsyncGenerator<number, string>}
+ */
+export async function* generate({ step, prompt, begin, config, last, endOf }) {
+  const random = new Random(config.seed ?? freshSeed());
+  const history = { ids: [...begin], width: begin.length, prompt };
+  let state = await step.start(prompt);
+  try {
+    for (let count = 0; count < config.max_new_tokens; count++) {
+      const read = await step.step(history.ids[history.ids.length - 1], state);
+      step.release(state);
+      state = read.state;
+      const token = choose(applyRules(history, read.logits, config), config, () => random.next());
+      history.ids.push(token);
+      yield token;
+      const reason = endOf(history);
+      if (reason !== null) return reason;
+    }
+    return last;
+  } finally {
+    step.release(state);
+  }
+}

@@ -1,0 +1,136 @@
+/**
+ * Settings of generation, with the names, meanings and defaults of `kerasformer.decoding.GenerationConfig`.
+ */
+import { GenerationError } from "../errors.js";
+
+/** @typedef {[expected: string, valid: (value: any) => boolean]} Check */
+/** @typedef {{ default: any, check: Check, samples?: boolean, listed?: boolean }} Setting */
+/** @typedef {Readonly<Record<string, any>>} Config */
+
+/** @param {any} value */
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+/** @param {number} low @returns {Check} */
+const whole = (low) => [`a whole number of at least ${low}`, (value) => Number.isSafeInteger(value) && value >= low];
+/** @param {number} low @param {number} high @returns {Check} */
+const between = (low, high) => [
+  `a number from ${low} to ${high}`,
+  (value) => isNumber(value) && low <= value && value <= high,
+];
+/** @type {Check} */
+const NUMBER = ["a finite number", isNumber];
+/** @type {Check} */
+const POSITIVE = ["a number above 0", (value) => isNumber(value) && value > 0];
+// Below, logits would be divided beyond float32.
+/** @type {Check} */
+const TEMPERATURE = ["a number of at least 1e-06", (value) => isNumber(value) && value >= 1e-6];
+/** @type {Check} */
+const FLAG = ["true or false", (value) => typeof value === "boolean"];
+const TOKEN = whole(0);
+/** @type {Check} */
+const TOKENS = ["a token id or a list of them", (value) => value.every(TOKEN[1])];
+/** @type {Check} */
+const SEQUENCES = [
+  "a list of non-empty lists of token ids",
+  (value) => Array.isArray(value) && value.every((each) => Array.isArray(each) && each.length && TOKENS[1](each)),
+];
+/** @type {Check} */
+const STRINGS = [
+  "a non-empty string or a list of them",
+  (value) => value.every((/** @type {any} */ each) => typeof each === "string" && each),
+];
+
+/** @type {Record<string, Setting>} */
+const SETTINGS = {
+  max_new_tokens: { default: null, check: whole(1) },
+  max_length: { default: null, check: whole(1) },
+  min_new_tokens: { default: null, check: whole(0) },
+  min_length: { default: 0, check: whole(0) },
+  do_sample: { default: null, check: FLAG },
+  temperature: { default: 1, check: TEMPERATURE, samples: true },
+  top_k: { default: 0, check: whole(0), samples: true },
+  top_p: { default: 1, check: between(0, 1), samples: true },
+  min_p: { default: null, check: between(0, 1), samples: true },
+  seed: { default: null, check: whole(0), samples: true },
+  encoder_repetition_penalty: { default: 1, check: POSITIVE },
+  repetition_penalty: { default: 1, check: POSITIVE },
+  frequency_penalty: { default: 0, check: NUMBER },
+  presence_penalty: { default: 0, check: NUMBER },
+  no_repeat_ngram_size: { default: 0, check: whole(0) },
+  encoder_no_repeat_ngram_size: { default: 0, check: whole(0) },
+  bad_words_ids: { default: [], check: SEQUENCES },
+  forced_bos_token_id: { default: null, check: TOKEN },
+  forced_eos_token_id: { default: [], check: TOKENS, listed: true },
+  suppress_tokens: { default: [], check: TOKENS, listed: true },
+  begin_suppress_tokens: { default: [], check: TOKENS, listed: true },
+  eos_token_id: { default: [], check: TOKENS, listed: true },
+  pad_token_id: { default: null, check: TOKEN },
+  bos_token_id: { default: null, check: TOKEN },
+  decoder_start_token_id: { default: null, check: TOKEN },
+  stop_strings: { default: [], check: STRINGS, listed: true },
+  max_time: { default: null, check: POSITIVE },
+};
+
+/** Other names, with exactly the meaning of one that is used here. @type {Record<string, string>} */
+const ALIASES = { stop: "stop_strings", max_tokens: "max_new_tokens", min_tokens: "min_new_tokens" };
+
+/** Means nothing without beams. */
+const OF_BEAMS = new Set(["early_stopping", "length_penalty"]);
+
+/** Settings of a bundle that act in Python and not here. @param {Record<string, any>} stored */
+export function ignoredSettings(stored) {
+  const other = Object.entries(stored).filter(([name]) => !(name in SETTINGS) && !OF_BEAMS.has(name));
+  return Object.fromEntries(other);
+}
+
+/**
+ * What a run goes by: the bundle's settings, and over them what a caller gave.
+ *
+ * A setting of sampling that is given without `do_sample` means that sampling is wanted; `null` puts a default back.
+ *
+ * @param {Record<string, any>} stored Content of `generation_config.json`.
+ * @param {Record<string, any>} given
+ * @returns {Config}
+ */
+export function settle(stored, given) {
+  const changes = translated(given);
+  /** @type {Record<string, any>} */
+  const settings = { do_sample: false };
+  for (const [name, value] of Object.entries(stored)) if (name in SETTINGS) settings[name] = value ?? settings[name];
+  if (changes.max_length != null && !("max_new_tokens" in changes)) changes.max_new_tokens = null;
+  if (changes.min_length != null && !("min_new_tokens" in changes)) changes.min_new_tokens = null;
+  const asksToSample = Object.entries(changes).some(([name, value]) => SETTINGS[name].samples && value != null);
+  if (asksToSample && !("do_sample" in changes)) changes.do_sample = true;
+  Object.assign(settings, changes);
+  const config = Object.fromEntries(Object.keys(SETTINGS).map((name) => [name, checked(name, settings[name])]));
+  config.do_sample ??= Object.entries(SETTINGS).some(([name, { samples, default: usual }]) => {
+    return samples && config[name] !== usual;
+  });
+  return Object.freeze(config);
+}
+
+/** Settings under the names that they have here. @param {Record<string, any>} given */
+function translated(given) {
+  /** @type {Record<string, any>} */
+  const result = {};
+  for (const [name, value] of Object.entries(given)) {
+    const ours = ALIASES[name] ?? name;
+    if (!(ours in SETTINGS)) {
+      const known = Object.keys(SETTINGS).sort().join(", ");
+      throw new GenerationError(`${name} is not a generation setting in a browser. Known names: ${known}.`);
+    }
+    if (result[ours] != null) throw new GenerationError(`${ours} is given twice. Leave ${name} out.`);
+    result[ours] = value;
+  }
+  return result;
+}
+
+/** @param {string} name @param {any} value */
+function checked(name, value) {
+  const { default: usual, check, listed } = SETTINGS[name];
+  if (value == null) return usual;
+  const [expected, valid] = check;
+  const plain = listed && !Array.isArray(value) ? [value] : value;
+  if (valid(plain)) return plain;
+  const hint = name === "temperature" ? " For the most probable token set do_sample: false." : "";
+  throw new GenerationError(`${name} must be ${expected}. Received: ${JSON.stringify(value)}.${hint}`);
+}
