@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | export | run | verify | bench | cache | demo`."""
+"""The command line: `kerasformer models | info | export | run | verify | bench | web | serve | cache | demo`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from kerasformer import __version__
 from kerasformer.cli_export import export, fidelity_line
 from kerasformer.cli_output import Json, Source, Stages, console, errors, import_keras, print_json, table
 from kerasformer.cli_run import run
+from kerasformer.cli_web import serve, web
 from kerasformer.errors import KerasformerError
 
 app = typer.Typer(
@@ -110,6 +111,8 @@ def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
 
 app.command()(export)
 app.command()(run)
+app.command()(web)
+app.command()(serve)
 
 
 @app.command()

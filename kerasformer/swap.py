@@ -25,6 +25,9 @@ except ImportError:  # Windows has no such locks: there, nothing tells a dead pr
 
 MANIFEST = "kerasformer.json"
 """The file that makes a folder a bundle."""
+SITE = "site.json"
+"""The file that makes a folder a web site of bundles."""
+_KINDS = {MANIFEST: "a bundle", SITE: "a site"}
 
 _DISK_ERRORS = {
     getattr(errno, name)
@@ -34,8 +37,8 @@ _DISK_ERRORS = {
 _ATTEMPTS = 3
 
 
-def check_destination(destination: str | Path, overwrite: bool = False) -> Path:
-    """Says before any work starts whether a bundle may be written there.
+def check_destination(destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
+    """Says before any work starts whether a bundle, or what else has the file `mark`, may be written there.
 
     Returns:
         The absolute destination, an interrupted swap repaired.
@@ -45,13 +48,15 @@ def check_destination(destination: str | Path, overwrite: bool = False) -> Path:
     destination = repair(destination)
     if not destination.exists() or _empty(destination):
         return destination
-    if not (destination / MANIFEST).is_file():
+    if not (destination / mark).is_file():
         raise BundleError(
-            f"only a bundle or an empty folder may be replaced. Received: {destination}, which holds no {MANIFEST}. "
+            f"only {_KINDS[mark]} or an empty folder may be replaced. Received: {destination}, which holds no {mark}. "
             "Choose another folder, or remove this one yourself"
         )
     if not overwrite:
-        raise BundleError(f"a bundle is there already. Received: {destination}. Pass overwrite=True to replace it")
+        raise BundleError(
+            f"{_KINDS[mark]} is there already. Received: {destination}. Pass overwrite=True to replace it"
+        )
     return destination
 
 
@@ -86,7 +91,7 @@ def staging(destination: str | Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def publish(folder: Path, destination: str | Path, overwrite: bool = False) -> Path:
+def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
     """Moves a finished folder to its destination, on the same file system; at every moment one whole folder is there.
 
     Returns:
@@ -94,7 +99,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False) -> P
     Raises:
         BundleError: see `check_destination`; also when the move fails, and then the old folder is back in place.
     """
-    destination = check_destination(destination, overwrite)
+    destination = check_destination(destination, overwrite, mark)
     _flush(folder)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -131,7 +136,7 @@ def repair(destination: str | Path) -> Path:
 
 def _undo(old: Path, destination: Path) -> None:
     """Puts the old folder back, or removes it where the new one is in place."""
-    if (destination / MANIFEST).is_file():  # the crash came while the old folder was removed
+    if any((destination / mark).is_file() for mark in _KINDS):  # the crash came while the old folder was removed
         shutil.rmtree(old, ignore_errors=True)
         return
     if destination.is_dir() and _empty(destination):

@@ -113,8 +113,8 @@ def _installed() -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise MissingExtraError(
-            "npm, which comes with Node.js, is needed to fetch the page's runtimes and is not installed. Install it, or "
-            f"fetch them on another machine. {_BY_HAND}"
+            "npm, which comes with Node.js, is needed to fetch the page's runtimes and is not installed. Install it, "
+            f"or fetch them on another machine. {_BY_HAND}"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:

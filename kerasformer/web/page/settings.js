@@ -1,0 +1,86 @@
+// The controls of a generation, and what they say in the names of kf.pipeline.
+
+import { find, make, options } from "./elements.js";
+
+/** Controls in their order; `sampling` ones count while texts are drawn by chance. */
+const CONTROLS = [
+  { name: "temperature", label: "Temperature", kind: "range", min: 0.1, max: 2, step: 0.05, start: 0.8, sampling: true },
+  { name: "top_p", label: "Top-p", kind: "range", min: 0.05, max: 1, step: 0.05, start: 0.95, sampling: true },
+  { name: "top_k", label: "Top-k", kind: "number", min: 0, max: 1000, step: 1, start: 50, sampling: true, help: "0: all tokens" },
+  { name: "seed", label: "Seed", kind: "number", min: 0, max: 4294967295, step: 1, start: "", sampling: true, help: "Empty: another text each time" },
+  { name: "max_new_tokens", label: "Most tokens", kind: "number", min: 1, max: 4096, step: 1, start: 60 },
+  { name: "repetition_penalty", label: "Repetition penalty", kind: "number", min: 0.5, max: 3, step: 0.01, start: 1, help: "1: none" },
+  { name: "no_repeat_ngram_size", label: "No repeated run of", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "Tokens; 0: any" },
+  { name: "stop", label: "Stop at this text", kind: "text", start: "" },
+];
+const MODES = [
+  { value: "greedy", label: "Greedy" },
+  { value: "sample", label: "Sample" },
+];
+
+/**
+ * Fills the settings with the controls, at the bundle's own values.
+ * @param {Object<string, any>} generation Of the model, as in generation_config.json.
+ */
+export function show(generation) {
+  const start = (control) => generation[control.name] ?? control.start;
+  find("settings-fields").replaceChildren(
+    make("fieldset", { className: "wide plain" },
+      make("legend", {}, "Next token"),
+      make("div", { className: "options" }, ...options("mode", MODES, generation.do_sample ? "sample" : "greedy"))),
+    ...CONTROLS.map((control) => (control.kind === "range" ? slider : field)(control, start(control))));
+  find("settings-fields").oninput = refresh;
+  refresh();
+}
+
+/**
+ * What the controls say.
+ * @returns {Object<string, any>} Settings of a generation.
+ * @throws {RangeError} A number is not one that the control takes.
+ */
+export function settings() {
+  const said = { do_sample: mode() === "sample" };
+  for (const control of CONTROLS) {
+    const input = find(`set-${control.name}`);
+    if (control.sampling && !said.do_sample) continue;
+    if (!input.checkValidity()) {
+      throw new RangeError(`${control.label} must be a number from ${control.min} to ${control.max}. Received: ${input.value || "no number"}.`);
+    }
+    if (input.value === "") continue;
+    if (control.name === "stop") said.stop = [input.value];
+    else said[control.name] = Number(input.value);
+  }
+  return said;
+}
+
+/** Greys out what does not count, and sums the choice up in the closed settings. */
+function refresh() {
+  const sampled = mode() === "sample";
+  for (const control of CONTROLS) {
+    const input = find(`set-${control.name}`);
+    input.disabled = Boolean(control.sampling) && !sampled;
+    const shown = find(`shown-${control.name}`);
+    if (shown) shown.textContent = Number(input.value).toFixed(2);
+  }
+  const how = sampled ? `sample, temperature ${Number(find("set-temperature").value)}` : "greedy";
+  find("settings-line").textContent = `${how}, up to ${find("set-max_new_tokens").value} tokens`;
+}
+
+function mode() {
+  return /** @type {any} */ (document.querySelector("input[name=mode]:checked")).value;
+}
+
+function slider({ name, label, min, max, step }, start) {
+  return make("div", { className: "field slider" },
+    make("label", { htmlFor: `set-${name}` }, label, make("output", { id: `shown-${name}` })),
+    make("input", { id: `set-${name}`, type: "range", min, max, step, value: start }));
+}
+
+function field({ name, label, kind, min, max, step, help }, start) {
+  const limits = kind === "number" ? { min, max, step, inputMode: "decimal" } : { autocomplete: "off" };
+  const input = make("input", { id: `set-${name}`, type: kind, ...limits, value: start });
+  if (help) input.setAttribute("aria-describedby", `help-${name}`);
+  return make("div", { className: kind === "text" ? "field wide" : "field" },
+    make("label", { htmlFor: `set-${name}` }, label), input,
+    ...(help ? [make("small", { id: `help-${name}` }, help)] : []));
+}
