@@ -1,13 +1,252 @@
-"""onnxruntime-genai: decoders."""
+"""onnxruntime-genai 0.18: decoders in Python, C++, C# and Java, with a loop, a cache and a tokenizer of its own.
+
+It reads the plain ONNX folder, its `tokenizer.json` included, and one file more, `genai_config.json`: where the graph
+lies, what its tensors are called, which tokens end a text, and how to search. All of it is in the manifest. Its answers
+are those of Keras in greedy search, with repetition penalties and n-grams too, and in beams of which none ends early or
+whose length does not count. What it would do otherwise than Keras, without a word, is refused.
+
+Reference: `src/config.h`, `src/models/kv_cache.cpp` and `src/beam_search_scorer.cpp` of microsoft/onnxruntime-genai.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import ExportError
 from kerasformer.export.targets.target import Target
+from kerasformer.export.wish import Job
+from kerasformer.runtime.onnx_session import OnnxSession
+
+FILE = "genai_config.json"
+MODEL = "model"
+"""The signature, which is a graph, of a decoder."""
+
+_SEARCH = (
+    "do_sample",
+    "early_stopping",
+    "length_penalty",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "num_return_sequences",
+    "repetition_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+)
+"""Settings of generation that it knows, under the names that they have here, with the same meaning."""
+
+_SAID_OTHERWISE = ("max_length", "seed", "eos_token_id", "pad_token_id", "bos_token_id")
+"""Those that stand elsewhere in its file, or have another name."""
+
+_ABOUT_LENGTH_OR_SPEED = (
+    "max_new_tokens",  # a caller sets max_length, as the card shows
+    "decoder_start_token_id",
+    "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
+    "num_assistant_tokens",
+)
+"""Those that choose no other tokens."""
 
 
 class Genai(Target):
     """onnxruntime-genai: decoders."""
 
     name = "genai"
-    summary = "onnxruntime-genai: decoders"
+    summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
     needs = {"format": "onnx"}
+
+    def check(self, job: Job, quantize: str) -> None:
+        """See `Target.check`."""
+        if job.model.is_encoder_decoder:
+            raise ExportError(
+                "target='genai' is for decoders: of encoder-decoders, onnxruntime-genai knows Whisper's and the "
+                f"recurrent one of Marian alone. Received: {job.info.name} for {job.info.task}. Leave target out: "
+                "optimum and transformers.js read the plain bundle of format='onnx'"
+            )
+        if not job.model.generates:
+            raise ExportError(
+                "target='genai' is for decoders: onnxruntime-genai generates text, and does nothing else. "
+                f"Received: {job.info.name} for {job.info.task}. Leave target out: ONNX Runtime itself, optimum and "
+                "transformers.js read the plain bundle of format='onnx'"
+            )
+        if job.model.tokenizer is None:
+            raise ExportError(
+                "target='genai' needs a tokenizer, for onnxruntime-genai reads texts with the bundle's tokenizer.json. "
+                "Received: a model whose tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
+            )
+        _check_generation(job.info)
+
+    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+        """Writes `genai_config.json`."""
+        past = {name for name in manifest.signatures[MODEL].inputs if name.startswith("past_key_values.")}
+        in_place = OnnxSession(folder, manifest, MODEL).in_place.issuperset(past)
+        path = folder / FILE
+        path.write_text(json.dumps(genai_config(manifest, in_place), indent=2) + "\n", encoding="utf-8")
+        return [path]
+
+    def card(self, manifest: Manifest) -> str:
+        """See `Target.card`."""
+        return _CARD.format(capacity=manifest.capacity)
+
+
+def genai_config(manifest: Manifest, in_place: bool) -> dict[str, Any]:
+    """The content of `genai_config.json`.
+
+    Args:
+        manifest: Of a decoder.
+        in_place: Whether one buffer may be the past and the present of a cache. It is then allocated once, for as many
+            tokens as a text may become; the runtime does without where it keeps beams.
+    """
+    info, signature = manifest.info, manifest.signatures[MODEL]
+    generation = GenerationConfig.from_dict(info.generation)
+    tokens = {
+        "bos_token_id": info.bos_token_id,
+        "eos_token_id": list(info.eos_token_id) or None,
+        # Without one, its batches would take the token 0 for padding.
+        "pad_token_id": info.pad_token_id if info.pad_token_id is not None else next(iter(info.eos_token_id), None),
+    }
+    search = {
+        **{name: getattr(generation, name) for name in _SEARCH},
+        "max_length": min(generation.max_length or manifest.capacity or 0, manifest.capacity or 0),
+        "random_seed": generation.seed,
+        "past_present_share_buffer": in_place,
+    }
+    return {
+        "model": {
+            "type": "decoder",
+            **_said(tokens),
+            "vocab_size": signature.outputs["logits"].shape[-1],
+            "context_length": manifest.capacity,
+            "decoder": _decoder(signature),
+        },
+        "search": _said(search),
+    }
+
+
+def _decoder(signature: Signature) -> dict[str, Any]:
+    """Where the graph lies, and what it takes and gives."""
+    keys = [name for name in signature.inputs if name.startswith("past_key_values.") and name.endswith(".key")]
+    _, heads, _, head_size = signature.inputs[keys[0]].shape
+    ids = [name for name in signature.inputs if not name.startswith("past_key_values.")]
+    return {
+        "filename": signature.file,
+        "num_hidden_layers": len(keys),
+        "num_key_value_heads": heads,
+        "head_size": head_size,
+        "inputs": {
+            **{name: name for name in ids},
+            "past_key_names": "past_key_values.%d.key",
+            "past_value_names": "past_key_values.%d.value",
+        },
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": "present.%d.key",
+            "present_value_names": "present.%d.value",
+        },
+    }
+
+
+def _said(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those that have a value."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _check_generation(info: ModelInfo) -> None:
+    """Refuses settings of generation by which it would write other texts than Keras."""
+    generation = GenerationConfig.from_dict(info.generation)
+    for reason, names in _departures(info, generation):
+        received = ", ".join(f"{name}={getattr(generation, name)!r}" for name in names)
+        defaults = ", ".join(f"{name}=None" for name in names)
+        raise ExportError(
+            f"target='genai' cannot keep model.generation_config: onnxruntime-genai {reason}. Received: {received}. "
+            f"Put the defaults back: model.generation_config = model.generation_config.replace({defaults})"
+        )
+
+
+def _departures(info: ModelInfo, generation: GenerationConfig) -> Iterator[tuple[str, list[str]]]:
+    """Why it would write other texts, and the settings that it does not know or takes otherwise."""
+    known = {*_SEARCH, *_SAID_OTHERWISE, *_ABOUT_LENGTH_OR_SPEED}
+    if unknown := [name for name in info.generation if name not in known]:
+        yield "does not know these settings", unknown
+    if generation.num_beams == 1:
+        return
+    if generation.do_sample:
+        yield "draws no tokens in beam search", ["num_beams", "do_sample"]
+    if isinstance(generation.early_stopping, str):
+        yield "ends beams early or not, True or False", ["early_stopping"]
+    if rules := [name for name in ("repetition_penalty", "no_repeat_ngram_size") if name in info.generation]:
+        yield "applies these rules to other scores of beams than Keras", ["num_beams", *rules]
+    if generation.length_penalty:
+        reason = (
+            "divides a beam's score by the length of prompt and answer, not of the answer, unless length_penalty is 0"
+        )
+        yield reason, ["num_beams", "length_penalty"]
+
+
+_CARD = """## onnxruntime-genai
+
+`pip install onnxruntime-genai`; the NuGet package is `Microsoft.ML.OnnxRuntimeGenAI`. `genai_config.json` is for it.
+Prompt and answer together have {capacity} tokens at most; a `max_length` or a prompt beyond is refused there.
+
+```python
+import onnxruntime_genai as og
+
+model = og.Model("path/to/this/folder")
+tokenizer = og.Tokenizer(model)
+prompt = tokenizer.encode("Once upon a time")
+params = og.GeneratorParams(model)
+params.set_search_options(max_length=min(len(prompt) + 40, {capacity}), do_sample=False)
+generator = og.Generator(model, params)
+generator.append_tokens(prompt)
+stream = tokenizer.create_stream()
+while not generator.is_done():
+    generator.generate_next_token()
+    print(stream.decode(generator.get_next_tokens()[0]), end="", flush=True)
+```
+
+```cpp
+#include <iostream>
+#include "ort_genai.h"
+
+int main() {{
+  auto model = OgaModel::Create("path/to/this/folder");
+  auto tokenizer = OgaTokenizer::Create(*model);
+  auto prompt = OgaSequences::Create();
+  tokenizer->Encode("Once upon a time", *prompt);
+  auto params = OgaGeneratorParams::Create(*model);
+  params->SetSearchOption("max_length", {capacity});
+  params->SetSearchOptionBool("do_sample", false);
+  auto generator = OgaGenerator::Create(*model, *params);
+  generator->AppendTokenSequences(*prompt);
+  auto stream = OgaTokenizerStream::Create(*tokenizer);
+  while (!generator->IsDone()) {{
+    generator->GenerateNextToken();
+    std::cout << stream->Decode(generator->GetNextTokens()[0]) << std::flush;
+  }}
+}}
+```
+
+```csharp
+using Microsoft.ML.OnnxRuntimeGenAI;
+
+using var model = new Model("path/to/this/folder");
+using var tokenizer = new Tokenizer(model);
+using var parameters = new GeneratorParams(model);
+parameters.SetSearchOption("max_length", {capacity});
+parameters.SetSearchOption("do_sample", false);
+using var generator = new Generator(model, parameters);
+generator.AppendTokenSequences(tokenizer.Encode("Once upon a time"));
+using var stream = tokenizer.CreateStream();
+while (!generator.IsDone())
+{{
+    generator.GenerateNextToken();
+    Console.Write(stream.Decode(generator.GetNextTokens()[0]));
+}}
+```
+"""

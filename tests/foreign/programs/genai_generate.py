@@ -1,0 +1,36 @@
+"""Text generation with onnxruntime-genai: folder, texts and search options in; ids, and texts read back, out."""
+
+import json
+import sys
+
+import onnxruntime_genai as og
+
+
+def answers(request):
+    model = og.Model(request["folder"])
+    tokenizer = og.Tokenizer(model)
+    return [generate(model, tokenizer, **each) for each in request["runs"]]
+
+
+def generate(model, tokenizer, texts, new_tokens=0, **options):
+    """One batch; shorter prompts are padded on the right."""
+    prompts = [tokenizer.encode(text) for text in texts]
+    batch = tokenizer.encode_batch(texts)
+    length = batch.shape()[1]
+    params = og.GeneratorParams(model)
+    params.set_search_options(**{"batch_size": len(texts), "max_length": length + new_tokens, **options})
+    generator = og.Generator(model, params)
+    generator.append_tokens(batch)
+    while not generator.is_done():
+        generator.generate_next_token()
+    return {
+        "prompts": [prompt.tolist() for prompt in prompts],
+        "read_back": [tokenizer.decode(prompt) for prompt in prompts],
+        "new": [generator.get_sequence(row).tolist()[length:] for row in range(len(texts))],
+    }
+
+
+try:
+    print(json.dumps({"answers": answers(json.loads(sys.stdin.readline()))}))
+except RuntimeError as error:  # so the runtime refuses
+    print(json.dumps({"error": str(error)}))
