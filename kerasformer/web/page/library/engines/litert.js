@@ -1,0 +1,273 @@
+/**
+ * TFLite bundles on LiteRT.js. Shapes are static: a text is read at the smallest length that it fits. A step gives new
+ * cache tensors, which go straight into the next one and are deleted by hand.
+ */
+import { BundleError, CapacityError, EngineError } from "../errors.js";
+import { byLength, decodeSteps, prefillPlan, smallest } from "./signatures.js";
+
+/** @typedef {import("../manifest.js").Manifest} Manifest */
+/** @typedef {Record<string, any>} Tensors By name. */
+
+/** More cannot be addressed with the weights and what they are packed into. */
+const LARGEST_FILE = 2 ** 31;
+
+/** The runtime that is loaded: there is one for a page or worker. @type {{ threads: number, module: any, wasm: any } | null} */
+let runtime = null;
+
+/**
+ * @param {Manifest} manifest
+ * @param {Record<string, Uint8Array>} files
+ * @param {{ threads: number, vendor: URL }} options
+ * @returns {Promise<LiteRtForward | LiteRtStep>}
+ */
+export async function openLiteRt(manifest, files, { threads, vendor }) {
+  const [bytes, ...others] = Object.values(files);
+  if (others.length) throw new BundleError(`A TFLite bundle has one model file. Received: ${Object.keys(files)}`);
+  if (bytes.length >= LARGEST_FILE) {
+    throw new EngineError(`LiteRT.js loads models of less than 2 GB. Received: ${bytes.length} bytes`);
+  }
+  const { module } = await loadRuntime(threads, vendor);
+  let model;
+  try {
+    model = await module.loadAndCompile(bytes, { accelerator: "wasm", cpuOptions: { numThreads: threads } });
+  } catch (error) {
+    throw new EngineError(`LiteRT.js cannot load the model: ${error}`, { cause: error });
+  }
+  const engine = new Engine(module, model, manifest);
+  return "decode" in manifest.signatures ? new LiteRtStep(engine, manifest) : new LiteRtForward(engine, manifest);
+}
+
+/** @param {number} threads @param {URL} vendor */
+async function loadRuntime(threads, vendor) {
+  if (runtime && runtime.threads > 1 === threads > 1) return runtime;
+  const wasm = new URL("litert/wasm/", vendor);
+  try {
+    const module = await import(new URL("litert/index.js", vendor).href);
+    if (runtime) module.unloadLiteRt();
+    runtime = null;
+    // Emscripten looks for its files beside the worker's script, unless it is told where they are.
+    Object.assign(globalThis, {
+      Module: {
+        locateFile: (/** @type {string} */ file) => new URL(file, wasm).href,
+        mainScriptUrlOrBlob: new URL("litert_wasm_threaded_internal.js", wasm).href,
+      },
+    });
+    const loaded = await module.loadLiteRt(wasm.href, { threads: threads > 1 });
+    runtime = { threads, module, wasm: loaded.liteRtWasm };
+    return runtime;
+  } catch (error) {
+    throw new EngineError(
+      `LiteRT.js cannot be started: ${error}. Expected its files at ${wasm.href}, and a browser with WebAssembly`,
+      { cause: error },
+    );
+  }
+}
+
+/** A loaded file. */
+class Engine {
+  /** @param {any} module @param {any} model @param {Manifest} manifest */
+  constructor(module, model, manifest) {
+    this.module = module;
+    this.model = model;
+    this.signatures = manifest.signatures;
+  }
+
+  /**
+   * Runs a signature; the caller owns the tensors that it gives.
+   * @param {string} name
+   * @param {Record<string, number[]>} arrays Integers, whose shapes the signature tells.
+   * @param {Tensors} [held] Which stay the caller's.
+   * @returns {Promise<Tensors>}
+   */
+  async run(name, arrays, held = {}) {
+    const { inputs } = this.signatures[name];
+    const given = Object.entries(arrays).map(([key, values]) => {
+      return [key, new this.module.Tensor(Int32Array.from(values), inputs[key].shape)];
+    });
+    try {
+      return await this.model.run(name, { ...Object.fromEntries(given), ...held });
+    } finally {
+      for (const [, tensor] of given) tensor.delete();
+    }
+  }
+
+  /** A tensor of zeros, as an input of a signature. @param {string} name @param {string} key */
+  zeros(name, key) {
+    const shape = /** @type {number[]} */ (this.signatures[name].inputs[key].shape);
+    return new this.module.Tensor(new Float32Array(shape.reduce((size, axis) => size * axis, 1)), shape);
+  }
+
+  memory() {
+    return runtime?.wasm.HEAPU8.buffer.byteLength ?? 0;
+  }
+
+  close() {
+    this.model.delete();
+  }
+}
+
+/** What a tensor holds; deletes it. @param {any} tensor @returns {Float32Array} */
+function taken(tensor) {
+  const values = tensor.toTypedArray();
+  tensor.delete();
+  return values;
+}
+
+/** Values, filled up to a length. @param {number[]} values @param {number} size @param {number} fill */
+const padded = (values, size, fill) => [...values, ...Array(size - values.length).fill(fill)];
+
+/** An encoder. */
+export class LiteRtForward {
+  /** @param {Engine} engine @param {Manifest} manifest */
+  constructor(engine, manifest) {
+    this.engine = engine;
+    this.lengths = byLength(manifest, "forward", "input_ids");
+    this.pad = manifest.info.pad_token_id ?? 0;
+  }
+
+  /**
+   * Reads one text.
+   * @param {Record<string, number[]>} inputs `input_ids` and what else the model takes, a number a token.
+   * @returns {Promise<Record<string, Float32Array>>} Outputs with an entry for each token have no entry for padding.
+   * @throws {CapacityError} the text is longer than the longest signature.
+   */
+  async run(inputs) {
+    const count = inputs.input_ids.length;
+    const { size, name } = smallest(this.lengths, count, "text");
+    const arrays = Object.entries(inputs).map(([key, values]) => {
+      return [key, padded(values, size, key === "input_ids" ? this.pad : 0)];
+    });
+    const outputs = await this.engine.run(name, Object.fromEntries(arrays));
+    const read = Object.entries(outputs).map(([key, tensor]) => {
+      const shape = this.engine.signatures[name].outputs[key].shape;
+      const perToken = shape.length > 2 || key === "start_logits" || key === "end_logits";
+      const values = taken(tensor);
+      return [key, perToken ? values.subarray(0, (values.length / size) * count) : values];
+    });
+    return Object.fromEntries(read);
+  }
+
+  memory() {
+    return this.engine.memory();
+  }
+
+  close() {
+    this.engine.close();
+  }
+}
+
+/**
+ * What was read so far.
+ * @typedef {object} State
+ * @property {Tensors} caches Keys and values of the self attention.
+ * @property {Memory | null} encoded The encoded text, which states share.
+ * @property {number} position Tokens in the caches.
+ */
+
+/** @typedef {{ tensors: Tensors, mask: number[], length: number, users: number }} Memory */
+
+/** A model that generates; see `Step`. */
+export class LiteRtStep {
+  /** @param {Engine} engine @param {Manifest} manifest */
+  constructor(engine, manifest) {
+    this.engine = engine;
+    const { inputs, outputs } = manifest.signatures.decode;
+    this.isEncoderDecoder = manifest.info.is_encoder_decoder;
+    this.cacheNames = Object.keys(inputs).filter((name) => name in outputs);
+    if (!this.cacheNames.length || !("logits" in outputs)) {
+      throw new BundleError(`decode needs caches and logits. Received: ${Object.keys(inputs).join(", ")}`);
+    }
+    this.crossNames = Object.keys(inputs).filter((name) => name.startsWith("cross_"));
+    this.capacity = Number(inputs[this.cacheNames[0]].shape[2]);
+    this.vocabSize = Number(outputs.logits.shape[outputs.logits.shape.length - 1]);
+    this.encoderCapacity = this.isEncoderDecoder ? Number(inputs.encoder_mask.shape[1]) : 0;
+    const [kind, argument] = this.isEncoderDecoder ? ["encode", "input_ids"] : ["prefill", "tokens"];
+    this.lengths = byLength(manifest, kind, argument, this.isEncoderDecoder);
+    this.steps = decodeSteps(manifest);
+    this.pad = manifest.info.pad_token_id ?? 0;
+  }
+
+  /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
+  async start(ids) {
+    if (!this.isEncoderDecoder && ids.length > this.capacity) {
+      throw new CapacityError(`A prompt has at most ${this.capacity} tokens here. Received: ${ids.length}. Shorten it`);
+    }
+    const encoded = this.isEncoderDecoder ? await this.encode(ids) : null;
+    const caches = this.cacheNames.map((name) => [name, this.engine.zeros("decode", name)]);
+    /** @type {State} */
+    const state = { caches: Object.fromEntries(caches), encoded, position: 0 };
+    return encoded ? state : this.prefill(ids.slice(0, -1), state);
+  }
+
+  /** See `Step.step`. @param {number} token @param {State} state */
+  async step(token, state) {
+    if (state.position >= this.capacity) {
+      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, prompt and generated ones together`);
+    }
+    const { logits, ...caches } = await this.read(this.stepFor(state), [token], state);
+    if (state.encoded) state.encoded.users++;
+    return { logits: taken(logits), state: { ...state, caches, position: state.position + 1 } };
+  }
+
+  /** See `Step.release`. @param {State} state */
+  release(state) {
+    deleteAll(state.caches);
+    if (state.encoded && --state.encoded.users === 0) deleteAll(state.encoded.tensors);
+  }
+
+  memory() {
+    return this.engine.memory();
+  }
+
+  close() {
+    this.engine.close();
+  }
+
+  /** @param {number[]} ids @returns {Promise<Memory>} */
+  async encode(ids) {
+    const { size, name } = smallest(this.lengths, ids.length, "input");
+    const ones = Array(ids.length).fill(1);
+    const tensors = await this.engine.run(name, {
+      input_ids: padded(ids, size, this.pad),
+      attention_mask: padded(ones, size, 0),
+    });
+    return { tensors, mask: padded(ones, this.encoderCapacity, 0), length: ids.length, users: 1 };
+  }
+
+  /** Reads all but the last token of a prompt. @param {number[]} ids @param {State} state */
+  async prefill(ids, state) {
+    const sizes = prefillPlan(
+      ids.length,
+      this.capacity,
+      this.lengths.map(({ size }) => size),
+    );
+    for (const size of sizes) {
+      const part = ids.slice(state.position, state.position + size);
+      const name = size === 1 ? this.stepFor(state) : this.lengths.filter((each) => each.size === size)[0].name;
+      const { logits, ...caches } = await this.read(name, padded(part, size, this.pad), state);
+      logits?.delete();
+      deleteAll(state.caches);
+      state = { ...state, caches, position: state.position + part.length };
+    }
+    return state;
+  }
+
+  /** The step that sees no more positions than it must. @param {State} state */
+  stepFor({ position, encoded }) {
+    const reach = Math.max(position + 1, encoded?.length ?? 0);
+    return this.steps.find(({ size }) => reach <= size)?.name ?? "decode";
+  }
+
+  /** @param {string} name @param {number[]} tokens @param {State} state @returns {Promise<Tensors>} */
+  read(name, tokens, { caches, encoded, position }) {
+    /** @type {Record<string, number[]>} */
+    const arrays = { tokens, input_pos: tokens.map((_, place) => position + place) };
+    if (encoded) arrays.encoder_mask = encoded.mask;
+    return this.engine.run(name, arrays, { ...caches, ...encoded?.tensors });
+  }
+}
+
+/** @param {Tensors} tensors */
+function deleteAll(tensors) {
+  for (const tensor of Object.values(tensors)) tensor.delete();
+}

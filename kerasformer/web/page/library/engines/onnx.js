@@ -1,0 +1,259 @@
+/**
+ * ONNX bundles on ONNX Runtime Web. Lengths are free; each step gives longer caches, which go into the next one.
+ */
+import { BundleError, CapacityError, EngineError } from "../errors.js";
+
+/** @typedef {import("../manifest.js").Manifest} Manifest */
+/** @typedef {Record<string, any>} Tensors By name. */
+
+const DECODER = "model";
+const ENCODER = "encoder_model";
+const DECODER_WITH_MEMORY = "decoder_model_merged";
+
+/** The runtime that is loaded: there is one for a page or worker. @type {Runtime | null} */
+let runtime = null;
+
+/** @typedef {{ ort: any, threads: number, memories: WebAssembly.Memory[] }} Runtime */
+
+/** Files that a signature needs: the model, and its weights where they lie beside it. @param {Manifest} manifest @param {string} name */
+function filesOf(manifest, name) {
+  const { file } = manifest.signatures[name];
+  return [file, `${file}_data`].filter((each) => each in manifest.files);
+}
+
+/** @param {Manifest} manifest */
+export function onnxFiles(manifest) {
+  return Object.keys(manifest.signatures).flatMap((name) => filesOf(manifest, name));
+}
+
+/**
+ * @param {Manifest} manifest
+ * @param {Record<string, Uint8Array>} files
+ * @param {{ threads: number, vendor: URL }} options
+ * @returns {Promise<OnnxForward | OnnxStep>}
+ */
+export async function openOnnx(manifest, files, options) {
+  const { ort, memories } = await loadRuntime(options);
+  const open = (/** @type {string} */ name) => Session.open(ort, manifest, name, files);
+  const restore = recordMemories(memories);
+  try {
+    if (ENCODER in manifest.signatures) return new OnnxStep(manifest, await open(DECODER_WITH_MEMORY), await open(ENCODER));
+    if (!(DECODER in manifest.signatures)) {
+      throw new BundleError(`An ONNX bundle has a signature model. Received: ${Object.keys(manifest.signatures)}`);
+    }
+    const session = await open(DECODER);
+    const generates = Object.keys(session.signature.inputs).some((name) => name.startsWith("past_key_values."));
+    return generates ? new OnnxStep(manifest, session, null) : new OnnxForward(manifest, session);
+  } finally {
+    restore();
+  }
+}
+
+/** @param {{ threads: number, vendor: URL }} options @returns {Promise<Runtime>} */
+async function loadRuntime({ threads, vendor }) {
+  if (runtime) return runtime;
+  const folder = new URL("onnxruntime/", vendor);
+  try {
+    const ort = await import(new URL("ort.wasm.min.mjs", folder).href);
+    ort.env.wasm.wasmPaths = folder.href;
+    ort.env.wasm.numThreads = threads;
+    return (runtime = { ort, threads, memories: [] });
+  } catch (error) {
+    throw new EngineError(`ONNX Runtime Web cannot be started: ${error}. Expected its files at ${folder.href}`, {
+      cause: error,
+    });
+  }
+}
+
+/**
+ * Notes the memories that are made until it is undone: the runtime makes one with its first session, and tells nobody
+ * how much it takes.
+ * @param {WebAssembly.Memory[]} memories
+ */
+function recordMemories(memories) {
+  const Memory = WebAssembly.Memory;
+  WebAssembly.Memory = class extends Memory {
+    /** @param {WebAssembly.MemoryDescriptor} descriptor */
+    constructor(descriptor) {
+      super(descriptor);
+      memories.push(this);
+    }
+  };
+  return () => {
+    WebAssembly.Memory = Memory;
+  };
+}
+
+const memoryBytes = () => (runtime?.memories ?? []).reduce((sum, memory) => sum + memory.buffer.byteLength, 0);
+
+/** A loaded file. */
+class Session {
+  /** @param {any} ort @param {any} session @param {import("../manifest.js").Signature} signature */
+  constructor(ort, session, signature) {
+    this.ort = ort;
+    this.session = session;
+    this.signature = signature;
+  }
+
+  /** @param {any} ort @param {Manifest} manifest @param {string} name @param {Record<string, Uint8Array>} files */
+  static async open(ort, manifest, name, files) {
+    const signature = manifest.signatures[name];
+    const [file, ...beside] = filesOf(manifest, name);
+    const externalData = beside.map((path) => ({ path: path.split("/").pop(), data: files[path] }));
+    try {
+      const options = { executionProviders: ["wasm"], graphOptimizationLevel: "all", logSeverityLevel: 3, externalData };
+      return new Session(ort, await ort.InferenceSession.create(files[file], options), signature);
+    } catch (error) {
+      throw new EngineError(`ONNX Runtime Web cannot load ${file}: ${error}`, { cause: error });
+    }
+  }
+
+  /** @param {number[]} values */
+  integers(values, shape = [1, values.length]) {
+    return new this.ort.Tensor("int64", BigInt64Array.from(values, BigInt), shape);
+  }
+
+  /** A cache of no position. @param {string} name */
+  empty(name) {
+    const [, heads, , size] = this.signature.inputs[name].shape;
+    return new this.ort.Tensor("float32", new Float32Array(0), [1, heads, 0, size]);
+  }
+
+  /** @param {Tensors} feeds @param {string[]} outputs @returns {Promise<Tensors>} */
+  run(feeds, outputs) {
+    return this.session.run(feeds, outputs);
+  }
+
+  close() {
+    this.session.release();
+  }
+}
+
+/** An encoder. */
+export class OnnxForward {
+  /** @param {Manifest} manifest @param {Session} session */
+  constructor(manifest, session) {
+    this.session = session;
+    this.maxLength = manifest.info.max_length;
+  }
+
+  /**
+   * Reads one text.
+   * @param {Record<string, number[]>} inputs `input_ids` and what else the model takes, a number a token.
+   * @returns {Promise<Record<string, Float32Array>>}
+   * @throws {CapacityError} the text is longer than the model reads.
+   */
+  async run(inputs) {
+    checkLength(inputs.input_ids.length, this.maxLength);
+    const feeds = Object.entries(inputs).map(([name, values]) => [name, this.session.integers(values)]);
+    const outputs = await this.session.run(Object.fromEntries(feeds), Object.keys(this.session.signature.outputs));
+    return Object.fromEntries(Object.entries(outputs).map(([name, tensor]) => [name, tensor.data]));
+  }
+
+  memory() {
+    return memoryBytes();
+  }
+
+  close() {
+    this.session.close();
+  }
+}
+
+/** @typedef {{ past: Tensors, memory: Tensors, length: number }} State Caches, an encoded text, filled positions. */
+
+/** A model that generates; see `Step`. */
+export class OnnxStep {
+  /** @param {Manifest} manifest @param {Session} decoder @param {Session | null} encoder */
+  constructor(manifest, decoder, encoder) {
+    if (manifest.capacity == null) throw new BundleError("The manifest of a model that generates must have a capacity");
+    this.decoder = decoder;
+    this.encoder = encoder;
+    this.isEncoderDecoder = encoder !== null;
+    this.capacity = manifest.capacity;
+    this.encoderCapacity = manifest.encoder_capacity;
+    const { inputs, outputs } = decoder.signature;
+    this.vocabSize = Number(outputs.logits.shape[outputs.logits.shape.length - 1]);
+    const past = Object.keys(inputs).filter((name) => name.startsWith("past_key_values."));
+    this.own = past.filter((name) => !name.includes(".encoder."));
+    this.cross = past.filter((name) => name.includes(".encoder."));
+  }
+
+  /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
+  async start(ids) {
+    const past = Object.fromEntries(this.own.map((name) => [name, this.decoder.empty(name)]));
+    if (this.encoder) return { past, memory: await this.encode(this.encoder, ids), length: 0 };
+    this.checkRoom(ids.length);
+    /** @type {State} */
+    const state = { past, memory: {}, length: 0 };
+    return ids.length > 1 ? (await this.read(ids.slice(0, -1), state, [])).state : state;
+  }
+
+  /** See `Step.step`. @param {number} token @param {State} state */
+  async step(token, state) {
+    this.checkRoom(state.length + 1);
+    const read = await this.read([token], state, ["logits"]);
+    return { logits: /** @type {Float32Array} */ (read.outputs.logits.data), state: read.state };
+  }
+
+  /** Nothing to do: tensors are arrays, which the browser collects. */
+  release() {}
+
+  memory() {
+    return memoryBytes();
+  }
+
+  close() {
+    this.decoder.close();
+    this.encoder?.close();
+  }
+
+  /** Reads the text, and projects it once for all steps. @param {Session} encoder @param {number[]} ids */
+  async encode(encoder, ids) {
+    checkLength(ids.length, this.encoderCapacity);
+    const mask = this.decoder.integers(Array(ids.length).fill(1));
+    const feeds = { input_ids: encoder.integers(ids), attention_mask: mask };
+    const { last_hidden_state: hidden } = await encoder.run(feeds, ["last_hidden_state"]);
+    const tensors = { encoder_hidden_states: hidden, encoder_attention_mask: mask };
+    const empty = [...this.own, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
+    const first = { ...tensors, ...Object.fromEntries(empty), input_ids: this.decoder.integers([0]), ...this.filled(0) };
+    const projected = await this.decoder.run(first, this.cross.map(continued));
+    return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[continued(name)]])) };
+  }
+
+  /** @param {number[]} ids @param {State} state @param {string[]} wanted Outputs beside the caches. */
+  async read(ids, { past, memory, length }, wanted) {
+    const end = length + ids.length;
+    /** @type {Tensors} */
+    const feeds = { ...past, ...memory, input_ids: this.decoder.integers(ids), ...this.filled(length) };
+    if (!this.isEncoderDecoder) feeds.attention_mask = this.decoder.integers(Array(end).fill(1));
+    if ("position_ids" in this.decoder.signature.inputs) {
+      feeds.position_ids = this.decoder.integers(ids.map((_, place) => length + place));
+    }
+    const outputs = await this.decoder.run(feeds, [...wanted, ...this.own.map(continued)]);
+    const next = Object.fromEntries(this.own.map((name) => [name, outputs[continued(name)]]));
+    return { outputs, state: { past: next, memory, length: end } };
+  }
+
+  /** How much of the caches is filled, for a decoder that cannot tell by its mask. @param {number} length @returns {Tensors} */
+  filled(length) {
+    return "cache_length" in this.decoder.signature.inputs ? { cache_length: this.decoder.integers([length], [1]) } : {};
+  }
+
+  /** @param {number} length */
+  checkRoom(length) {
+    if (length <= this.capacity) return;
+    throw new CapacityError(
+      `The model holds ${this.capacity} tokens, prompt and answer together. Received: ${length}. ` +
+        "Shorten the prompt, ask for fewer tokens, or export with a larger capacity",
+    );
+  }
+}
+
+/** @param {number} length @param {number | null | undefined} most */
+function checkLength(length, most) {
+  if (most == null || length <= most) return;
+  throw new CapacityError(`The model reads ${most} tokens at most. Received: ${length}. Shorten the text`);
+}
+
+/** The output that continues an input. @param {string} name */
+const continued = (name) => name.replace("past_key_values", "present");

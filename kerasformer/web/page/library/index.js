@@ -1,0 +1,144 @@
+/**
+ * Opens a bundle in a browser and answers as `kf.pipeline` does. README.md tells how it is used.
+ */
+import { ignoredSettings } from "./decoding/settings.js";
+import { Downloads, canCheck } from "./download.js";
+import { openLiteRt } from "./engines/litert.js";
+import { onnxFiles, openOnnx } from "./engines/onnx.js";
+import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
+import { MANIFEST, readManifest } from "./manifest.js";
+import { TASKS } from "./tasks/index.js";
+import { Tokenizer } from "./tokenization/tokenizer.js";
+
+/** @typedef {import("./manifest.js").Manifest} Manifest */
+
+/**
+ * @typedef {object} Options
+ * @property {"litert" | "onnx"} [engine] The bundle's own by default; another one is an error.
+ * @property {number} [threads] 1 by default; more need a cross-origin isolated page.
+ * @property {(progress: any) => void} [onProgress] Is told `{stage, file, loaded, total}`.
+ * @property {AbortSignal} [signal] Ends the download.
+ * @property {typeof fetch} [fetch] Instead of the browser's.
+ * @property {string | URL} [vendor] Folder of the engines' files; that beside this library by default.
+ */
+
+const ENGINES = { tflite: "litert", onnx: "onnx" };
+
+/**
+ * Downloads, checks and compiles a bundle.
+ * @param {string | URL} base Its folder, with `/` at the end.
+ * @param {Options} [options]
+ * @returns {Promise<Bundle>}
+ */
+export async function openBundle(base, options = {}) {
+  const started = performance.now();
+  const { onProgress = () => {}, signal } = options;
+  if (typeof WebAssembly === "undefined") {
+    throw new EngineError("This browser has no WebAssembly, or has it switched off. Try a current browser");
+  }
+  const files = new Downloads(new URL(base, globalThis.location?.href), options);
+  const manifest = await readManifest(await files.get(MANIFEST));
+  const engine = ENGINES[manifest.format];
+  if (engine === undefined) throw new BundleError(`${MANIFEST}: format must be tflite or onnx. Received: ${manifest.format}`);
+  if (options.engine && options.engine !== engine) {
+    throw new InputError(`This bundle runs on ${engine}, for its format is ${manifest.format}. Received: ${options.engine}`);
+  }
+  if (!(manifest.info.task in TASKS)) throw new InputError(`The page has no task ${manifest.info.task}`);
+  const vendor = new URL(options.vendor ?? "../vendor/", import.meta.url);
+  const tokenizer = await openTokenizer(files, manifest, vendor);
+  /** @type {Record<string, Uint8Array>} */
+  const models = {};
+  for (const file of modelFiles(manifest)) models[file] = await files.get(file, manifest.files[file]);
+  throwIfAborted(signal);
+  onProgress({ stage: "compile", file: Object.keys(models)[0], loaded: 0, total: 0 });
+  const threads = globalThis.crossOriginIsolated ? Math.max(1, options.threads ?? 1) : 1;
+  const open = engine === "litert" ? openLiteRt : openOnnx;
+  const model = await open(manifest, models, { threads, vendor });
+  const about = { engine, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
+  return new Bundle(manifest, tokenizer, model, about);
+}
+
+/** The files of the model, each once. @param {Manifest} manifest */
+function modelFiles(manifest) {
+  if (manifest.format === "onnx") return [...new Set(onnxFiles(manifest))];
+  // A tokenizer in operators of TF Text has a file of its own, which no browser runs.
+  const models = Object.values(manifest.signatures).filter(({ inputs }) => {
+    return Object.values(inputs).every(({ dtype }) => dtype !== "string");
+  });
+  return [...new Set(models.map(({ file }) => file))];
+}
+
+/** @param {Downloads} files @param {Manifest} manifest @param {URL} vendor */
+async function openTokenizer(files, manifest, vendor) {
+  const read = async (/** @type {string} */ name) => {
+    if (!(name in manifest.files)) throw new BundleError(`the bundle has no ${name}. Export it from a model with a tokenizer`);
+    const text = new TextDecoder().decode(await files.get(name, manifest.files[name]));
+    try {
+      return JSON.parse(text);
+    } catch (error) {
+      throw new TokenizerError(`${name} is damaged: ${error}`, { cause: error });
+    }
+  };
+  const content = await read("tokenizer.json");
+  const settings = await read("tokenizer_config.json");
+  const module = new URL("tokenizers/tokenizers.min.mjs", vendor).href;
+  let library;
+  try {
+    library = await import(module);
+  } catch (error) {
+    throw new EngineError(`The tokenizer's library cannot be loaded: ${error}. Expected at ${module}`, { cause: error });
+  }
+  return new Tokenizer(library, content, settings);
+}
+
+/** A bundle that is ready to answer. */
+export class Bundle {
+  /**
+   * @param {Manifest} manifest @param {Tokenizer} tokenizer @param {any} engine
+   * @param {{ engine: string, threads: number, bytes: number, seconds: number }} about
+   */
+  constructor(manifest, tokenizer, engine, about) {
+    this.manifest = manifest;
+    this.tokenizer = tokenizer;
+    this.engine = engine;
+    this.open = true;
+    const { info, format, capacity, encoder_capacity, recipe, fidelity } = manifest;
+    this.info = {
+      ...info,
+      format,
+      capacity,
+      encoder_capacity,
+      recipe,
+      fidelity,
+      ignored: ignoredSettings(info.generation ?? {}),
+      mask_token: tokenizer.named("mask_token"),
+      checked: canCheck(),
+      ...about,
+    };
+  }
+
+  /** Bytes of WebAssembly memory that the engine has taken. @returns {number} */
+  memory() {
+    return this.engine.memory();
+  }
+
+  /**
+   * Answers.
+   * @param {any} inputs @param {Record<string, any>} [options] Those of the task.
+   * @param {import("./tasks/shared.js").Controls} [controls]
+   */
+  async run(inputs, options = {}, controls = {}) {
+    if (!this.open) throw new InputError("This bundle was closed. Open it again");
+    throwIfAborted(controls.signal);
+    const started = performance.now();
+    const { result, figures } = await TASKS[this.info.task](this, inputs, options ?? {}, controls);
+    const seconds = (performance.now() - started) / 1000;
+    return { result, figures: { seconds, memory_bytes: this.memory(), ...figures } };
+  }
+
+  /** Frees the engine. */
+  close() {
+    if (this.open) this.engine.close();
+    this.open = false;
+  }
+}

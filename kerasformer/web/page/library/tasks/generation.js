@@ -1,0 +1,126 @@
+/** Texts that are continued, and texts that are rewritten into others. */
+import { InputError, throwIfAborted } from "../errors.js";
+import { generate } from "../decoding/loop.js";
+import { plan } from "../decoding/plan.js";
+import { settle } from "../decoding/settings.js";
+import { TextStream } from "../tokenization/streaming.js";
+import { checkText, encoded } from "./shared.js";
+
+/** @typedef {import("./shared.js").Bundle} Bundle */
+/** @typedef {import("./shared.js").Controls} Controls */
+
+const KEYS = /** @type {Record<string, string>} */ ({
+  summarization: "summary_text",
+  translation: "translation_text",
+});
+
+/** Continues a text: `[{ generated_text }]`. @type {import("./shared.js").Task} */
+export async function textGeneration(bundle, inputs, options, controls) {
+  const { return_full_text: full = true, ...settings } = options;
+  const prompt = checkText(inputs, "prompt");
+  const ids = bundle.tokenizer.encode(prompt).map(({ id }) => id);
+  if (!ids.length) {
+    throw new InputError(`A prompt needs a token to be continued. Received: ${JSON.stringify(prompt)}. Give a letter.`);
+  }
+  const { text, figures } = await write(bundle, ids, settings, controls);
+  return { result: [{ generated_text: (full ? prompt : "") + text }], figures };
+}
+
+/** Writes a text from another: `[{ generated_text }]`, or the key of the task. @type {import("./shared.js").Task} */
+export async function text2textGeneration(bundle, inputs, options, controls) {
+  const { prefix = usualPrefix(bundle), truncation = false, ...settings } = options;
+  if (checkText(inputs) === "") throw new InputError("There is nothing to write from. Received: an empty text.");
+  const ids = encoded(bundle, prefix + inputs, truncation).map(({ id }) => id);
+  const { text, figures } = await write(bundle, ids, settings, controls);
+  return { result: [{ [KEYS[bundle.manifest.info.task] ?? "generated_text"]: text }], figures };
+}
+
+/** What the checkpoint puts before a text for this task; translations name their languages. @param {Bundle} bundle */
+function usualPrefix({ manifest: { info } }) {
+  const fitting = Object.entries(info.task_prefixes).filter(([task]) => task.startsWith(info.task));
+  if (fitting.length > 1) {
+    const prefixes = fitting.map(([, prefix]) => JSON.stringify(prefix)).join(", ");
+    throw new InputError(`This model has several prefixes for ${info.task}. Expected prefix to be one of ${prefixes}`);
+  }
+  return /** @type {string} */ (fitting[0]?.[1] ?? "");
+}
+
+/**
+ * @param {Bundle} bundle @param {number[]} prompt @param {Record<string, any>} settings @param {Controls} controls
+ */
+async function write(bundle, prompt, settings, { onToken = () => {}, signal }) {
+  const { info } = bundle.manifest;
+  const step = /** @type {import("../decoding/plan.js").Step} */ (bundle.engine);
+  const stored = { ...info.generation };
+  if (stored.eos_token_id == null) stored.eos_token_id = info.eos_token_id;
+  const config = settle(stored, settings);
+  const run = plan(step, prompt, config, (ids) => bundle.tokenizer.decode(ids), signal);
+  throwIfAborted(signal);
+  const pieces = new Pieces(bundle, step.isEncoderDecoder ? [] : prompt, onToken);
+  const started = performance.now();
+  let first = started;
+  let tokens = 0;
+  const written = generate(run);
+  let next = await written.next();
+  for (; !next.done; next = await written.next()) {
+    if (tokens++ === 0) first = performance.now();
+    pieces.put(next.value);
+    await macrotask();
+  }
+  const text = pieces.end();
+  const later = (performance.now() - first) / 1000;
+  return {
+    text,
+    figures: {
+      prompt_tokens: prompt.length,
+      tokens,
+      first_token_seconds: (first - started) / 1000,
+      tokens_per_second: tokens > 1 && later > 0 ? (tokens - 1) / later : null,
+      finish_reason: next.value,
+    },
+  };
+}
+
+/** The new text piece by piece, as it reads after the prompt: a token may begin with a space or within a word. */
+class Pieces {
+  /** @param {Bundle} bundle @param {number[]} prompt @param {(text: string) => void} onToken */
+  constructor({ tokenizer }, prompt, onToken) {
+    this.stream = new TextStream(tokenizer);
+    this.onToken = onToken;
+    const before = this.stream.put(prompt);
+    this.hidden = tokenizer.decode(prompt, true).length - before.length;
+    this.text = "";
+  }
+
+  /** @param {number} token */
+  put(token) {
+    this.show(this.stream.put([token]));
+  }
+
+  end() {
+    this.show(this.stream.end());
+    return this.text;
+  }
+
+  /** Without what belongs to the prompt. @param {string} piece */
+  show(piece) {
+    const hidden = Math.min(this.hidden, piece.length);
+    this.hidden -= hidden;
+    const shown = piece.slice(hidden);
+    if (!shown) return;
+    this.text += shown;
+    this.onToken(shown);
+  }
+}
+
+/** Lets messages in, such as one that cancels: an engine that answers at once would keep them out. @returns {Promise<void>} */
+function macrotask() {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}

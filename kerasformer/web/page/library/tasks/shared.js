@@ -1,0 +1,92 @@
+/**
+ * What all tasks share: checked inputs and options, tokens of a text, the arrays that a model takes.
+ */
+import { CapacityError, InputError } from "../errors.js";
+
+/** @typedef {import("../index.js").Bundle} Bundle */
+/** @typedef {import("../tokenization/tokenizer.js").Token} Token */
+/** @typedef {{ onToken?: (text: string) => void, signal?: AbortSignal }} Controls */
+/** @typedef {Record<string, any>} Options */
+/** @typedef {(bundle: Bundle, inputs: any, options: Options, controls: Controls) => Promise<{ result: any, figures: any }>} Task */
+
+/** @param {any} value @param {string} what @returns {string} */
+export function checkText(value, what = "text") {
+  if (typeof value === "string") return value;
+  throw new InputError(`A ${what} was expected. Received: ${JSON.stringify(value)?.slice(0, 80)}`);
+}
+
+/**
+ * The options with their defaults.
+ * @template {Options} T
+ * @param {Options} given @param {T} defaults
+ * @returns {T}
+ */
+export function settled(given, defaults) {
+  const unknown = Object.keys(given).filter((name) => !(name in defaults));
+  if (unknown.length) {
+    throw new InputError(`Unknown options: ${unknown.join(", ")}. Expected: ${Object.keys(defaults).join(", ")}`);
+  }
+  return { ...defaults, ...given };
+}
+
+/** A number of results. @param {any} value */
+export function checkTopK(value) {
+  if (Number.isInteger(value) && value >= 1) return value;
+  throw new InputError(`top_k must be at least 1. Received: ${value}`);
+}
+
+/**
+ * Tokens of a text, cut to the model's length if that is wanted.
+ * @param {Bundle} bundle @param {string} text @param {boolean} truncation @param {string | null} [pair]
+ * @returns {Token[]}
+ */
+export function encoded(bundle, text, truncation, pair = null) {
+  const tokens = bundle.tokenizer.encode(text, pair);
+  const limit = bundle.manifest.info.max_length;
+  if (limit == null || tokens.length <= limit) return tokens;
+  if (truncation) return bundle.tokenizer.windows(tokens, limit, "longest_first")[0];
+  throw new CapacityError(
+    `A text is longer than the model. Expected at most ${limit} tokens. Received: ${tokens.length}. ` +
+      "Shorten it, or set truncation to have it cut.",
+  );
+}
+
+/** The model's answer to tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */
+export function forward(bundle, tokens) {
+  /** @type {Record<string, number[]>} */
+  const arrays = {
+    input_ids: tokens.map(({ id }) => id),
+    attention_mask: tokens.map(() => 1),
+    token_type_ids: tokens.map(({ type }) => type),
+  };
+  const names = /** @type {string[]} */ (bundle.manifest.info.input_names);
+  const engine = /** @type {any} */ (bundle.engine);
+  return engine.run(Object.fromEntries(names.map((name) => [name, arrays[name]])));
+}
+
+/** An array with one row for each token. @param {Float32Array} values @param {number} count */
+export function rows(values, count) {
+  const width = values.length / count;
+  return Array.from({ length: count }, (_, row) => values.subarray(row * width, (row + 1) * width));
+}
+
+/** Probabilities. @param {Iterable<number>} logits @returns {number[]} */
+export function softmax(logits) {
+  const values = Array.from(logits);
+  const greatest = values.reduce((best, value) => Math.max(best, value), -Infinity);
+  const powers = values.map((value) => Math.exp(value - greatest));
+  const sum = powers.reduce((total, power) => total + power, 0);
+  return powers.map((power) => power / sum);
+}
+
+/** Probability of each class by itself. @param {Iterable<number>} logits */
+export function sigmoid(logits) {
+  return Array.from(logits, (logit) => 0.5 + 0.5 * Math.tanh(0.5 * logit)); // unlike exp, this cannot overflow
+}
+
+/** Places of the greatest values, best first, of equal ones the first. @param {ArrayLike<number>} values @param {number} [count] */
+export function ranked(values, count) {
+  return Array.from({ length: values.length }, (_, place) => place)
+    .sort((a, b) => values[b] - values[a] || a - b)
+    .slice(0, count);
+}

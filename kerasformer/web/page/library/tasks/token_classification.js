@@ -1,0 +1,105 @@
+/** Classes of words, such as names of persons and places, with their offsets in the text. */
+import { InputError } from "../errors.js";
+import { checkText, encoded, forward, rows, settled, softmax } from "./shared.js";
+
+const STRATEGIES = ["none", "simple", "first", "average", "max"];
+
+/**
+ * A token, or the tokens of a word.
+ * @typedef {object} Piece
+ * @property {number[]} scores Of the classes.
+ * @property {number} start In characters.
+ * @property {number} end
+ * @property {number} index Of the token.
+ * @property {number} word
+ */
+
+/** Entities of a text: each token by itself, or words and spans grouped. @type {import("./shared.js").Task} */
+export async function tokenClassification(bundle, inputs, options) {
+  const settings = { aggregation_strategy: "none", ignore_labels: ["O"], truncation: false };
+  const { aggregation_strategy: strategy, ignore_labels: ignored, truncation } = settled(options, settings);
+  if (!STRATEGIES.includes(strategy)) {
+    throw new InputError(`aggregation_strategy must be one of ${STRATEGIES.join(", ")}. Received: ${strategy}`);
+  }
+  const text = checkText(inputs);
+  const tokens = encoded(bundle, text, truncation);
+  const { logits } = await forward(bundle, tokens);
+  const scores = rows(logits, tokens.length).map(softmax);
+  const pieces = tokens
+    .map(({ offsets: [start, end], word, sequence }, index) => ({ scores: scores[index], start, end, index, word, sequence }))
+    .filter(({ sequence }) => sequence >= 0);
+  const letters = Array.from(text);
+  const between = (/** @type {number} */ start, /** @type {number} */ end) => letters.slice(start, end).join("");
+  const result = strategy === "none" ? single(pieces) : grouped(pieces);
+  return { result, figures: { prompt_tokens: tokens.length } };
+
+  /** @param {Piece[]} pieces */
+  function single(pieces) {
+    return pieces
+      .map((piece) => ({ ...piece, entity: bundle.manifest.info.labels[best(piece.scores)] }))
+      .filter(({ entity }) => !ignored.includes(entity))
+      .map(({ entity, scores, index, start, end }) => {
+        return { entity, score: Math.max(...scores), index, word: between(start, end), start, end };
+      });
+  }
+
+  /** @param {Piece[]} pieces */
+  function grouped(pieces) {
+    const decided = strategy === "simple" ? pieces : wordsOf(pieces).map((tokens) => whole(tokens, strategy));
+    return groups(decided, bundle.manifest.info.labels)
+      .map((group) => {
+        const { start } = group[0];
+        const { end } = group[group.length - 1];
+        const label = withoutPrefix(bundle.manifest.info.labels[best(group[0].scores)])[1];
+        const score = mean(group.map(({ scores }) => Math.max(...scores)));
+        return { entity_group: label, score, word: between(start, end), start, end };
+      })
+      .filter((entity) => !ignored.includes(entity.entity_group));
+  }
+}
+
+/** Neighbours of one class; a `B-` begins a new entity. @param {Piece[]} pieces @param {string[]} labels */
+function groups(pieces, labels) {
+  /** @type {Piece[][]} */
+  const found = [];
+  let last = null;
+  for (const piece of pieces) {
+    const [prefix, label] = withoutPrefix(labels[best(piece.scores)]);
+    if (!found.length || prefix === "B" || label !== last) found.push([]);
+    found[found.length - 1].push(piece);
+    last = label;
+  }
+  return found;
+}
+
+/** `["B", "PER"]` of `"B-PER"`; other labels stand for their own inside. @param {string} label */
+function withoutPrefix(label) {
+  return /^[BI]-/.test(label) ? [label[0], label.slice(2)] : ["I", label];
+}
+
+/** @param {Piece[]} pieces @returns {Piece[][]} */
+function wordsOf(pieces) {
+  /** @type {Piece[][]} */
+  const words = [];
+  for (const piece of pieces) {
+    const word = words[words.length - 1];
+    if (word && word[0].word === piece.word) word.push(piece);
+    else words.push([piece]);
+  }
+  return words;
+}
+
+/** One piece of a word's tokens. @param {Piece[]} tokens @param {string} strategy @returns {Piece} */
+function whole(tokens, strategy) {
+  const surest = (/** @type {Piece} */ a, /** @type {Piece} */ b) => (Math.max(...b.scores) > Math.max(...a.scores) ? b : a);
+  let { scores } = tokens[0];
+  if (strategy === "max") scores = tokens.reduce(surest).scores;
+  if (strategy === "average") scores = scores.map((_, label) => mean(tokens.map((token) => token.scores[label])));
+  return { ...tokens[0], scores, end: tokens[tokens.length - 1].end };
+}
+
+/** @param {number[]} scores */
+const best = (scores) => scores.indexOf(Math.max(...scores));
+
+/** @param {number[]} values */
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
