@@ -44,6 +44,11 @@ class Artifact:
         for function in target.functions(job, self.format.functions(job)):
             self._files.setdefault(self.format.file(function, name), []).append(function)
 
+    @property
+    def functions(self) -> list[Function]:
+        """All that the files compute."""
+        return [function for functions in self._files.values() for function in functions]
+
     def manifest(self) -> Manifest:
         """Of the files, without recipe, fidelity and checksums."""
         return Manifest(

@@ -124,7 +124,7 @@ def export(
     if keras.backend.backend() != "tensorflow":
         given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
         return export_in_child(model, destination, wish, target, recipe, overwrite, given)
-    job = settle(model, wish, kind.profiles, kind.static)
+    job = settle(model, wish, kind.profiles, kind.static, runtime.lengths)
     runtime.check(job, name)
     quality: dict[str, np.ndarray] = {}
     if given_texts and any(example.label is not None for example in given_texts):
@@ -134,7 +134,8 @@ def export(
         artifact = Artifact(job, runtime, name, folder, tell)
         _write_companions(job, folder)
         tell("answer with Keras", 0, 0)
-        bundle.write_references(folder, record(job.model, artifact.manifest(), given_texts) | quality)
+        answers = record(job.model, artifact.manifest(), given_texts, artifact.functions[0])
+        bundle.write_references(folder, answers | quality)
         if isinstance(recipe, Budget):
             of_recipe, fidelity = _write_chosen(artifact, recipe)
         else:

@@ -14,6 +14,7 @@ from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportMismatchError, InputError
 from kerasformer.evaluation import QUALITY, Example, check, compare_quality, examples, pipeline_of, record_quality
+from kerasformer.export.functions import Function
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.texts import PROMPTS, READING
 from kerasformer.runtime import open_engine, verification
@@ -33,21 +34,26 @@ Row = tuple[list[int], list[int]]
 """Ids and token types of a text."""
 
 
-def record(model: Any, manifest: Manifest, texts: Sequence[Example] | None) -> dict[str, np.ndarray]:
+def record(
+    model: Any, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None = None
+) -> dict[str, np.ndarray]:
     """What the Keras model answers, for `references.npz`.
 
     Args:
         model: Any model of the zoo.
         manifest: Of its bundle, for the capacity and the lengths of its signatures.
         texts: To be read or continued; sentences of this package by default, random ids without a tokenizer.
+        function: What is exported, for a model that answers at once; it may make more of the model's
+            own answer, which is taken without it.
     """
     reading = texts or examples(READING)
     if not model.generates:
         limit = manifest.info.max_length
         limit = limit if texts else min(_TOKENS, limit or _TOKENS)
         rows = _rows(model, manifest, reading, "forward_", limit)
-        inputs = _padded(rows, model.input_names)
-        return record_forward(KerasForward(model), inputs, _distribution(manifest.info))
+        inputs = _padded(rows, tuple(function.inputs) if function else model.input_names)
+        forward = KerasForward(model, function.call if function else None)
+        return record_forward(forward, inputs, _distribution(manifest.info))
     capacity = manifest.capacity or 0
     count = min(GENERATED, capacity // 2)
     start: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
-from kerasformer.export.to_tflite.signatures import PREFILL_LENGTHS, lengths_up_to
+from kerasformer.export.to_tflite.signatures import ENCODER_LENGTHS, PREFILL_LENGTHS, lengths_up_to
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._loading import TASK_ALIASES
 
@@ -76,7 +76,13 @@ def check_lengths(lengths: Sequence[int] | None) -> None:
         raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
 
 
-def settle(model: PretrainedModel | str | Path, wish: Wish, profiles: Sequence[str], static: bool) -> Job:
+def settle(
+    model: PretrainedModel | str | Path,
+    wish: Wish,
+    profiles: Sequence[str],
+    static: bool,
+    lengths: Sequence[int] = ENCODER_LENGTHS,
+) -> Job:
     """The wish, settled for a model.
 
     Args:
@@ -84,6 +90,7 @@ def settle(model: PretrainedModel | str | Path, wish: Wish, profiles: Sequence[s
         wish: With its format.
         profiles: Of the format, the default first.
         static: The format reads an encoder's texts in fixed lengths.
+        lengths: Of texts, where the wish has none and as far as the model reads.
 
     Raises:
         InputError: a task that the model is not for, or a capacity or lengths that it does not have.
@@ -93,7 +100,7 @@ def settle(model: PretrainedModel | str | Path, wish: Wish, profiles: Sequence[s
     if wish.task is not None and TASK_ALIASES.get(wish.task, wish.task) != model.task:
         raise InputError(f"This model is for {model.task}. Received: task={wish.task!r}")
     capacity = _capacity(model, wish.capacity)
-    lengths = lengths_up_to(model.max_length) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
+    lengths = lengths_up_to(model.max_length, lengths) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
     if model.max_length is not None and max(lengths) > model.max_length:
         raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(lengths)}")
     info = model.info(wish.task)

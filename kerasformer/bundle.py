@@ -25,6 +25,8 @@ from kerasformer.swap import MANIFEST, check_destination, publish, repair, stagi
 __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
+    "PROBABILITIES",
+    "SENTENCE_EMBEDDING",
     "Manifest",
     "ModelInfo",
     "Signature",
@@ -43,6 +45,11 @@ __all__ = [
 FORMAT_VERSION = 1
 REFERENCES = "references.npz"
 _CHECKSUM = "manifest_sha256"
+
+PROBABILITIES = "probabilities"
+"""Name of an output `(B, C)`: a softmax or sigmoid is part of the graph, and nobody applies another one."""
+SENTENCE_EMBEDDING = "sentence_embedding"
+"""Name of an output `(B, E)`: the mean of the tokens' vectors is part of the graph."""
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,14 @@ class KerasForward:
 
     Args:
         model: A model with `generates = False`.
+        function: Of its inputs as keyword arguments, for more than the model's own outputs by their names.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, function: Callable[..., dict[str, Any]] | None = None) -> None:
         self.model = model
 
         def answer(inputs: Any) -> Any:
-            return model.named(model(inputs, training=False))
+            return model.named(model(inputs, training=False)) if function is None else function(**inputs)
 
         self._answer = compiled(answer, model, jit_compile=False, any_length=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError
 from kerasformer.export.functions import Function
+from kerasformer.export.to_tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.wish import Job, Wish
 
 
@@ -22,11 +23,13 @@ class Target:
         name: As `export(target=…)` takes it.
         summary: A line for `kerasformer export --list-targets`.
         needs: Settings of a `Wish` that this runtime dictates, such as `{"format": "tflite"}`.
+        lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
     """
 
     name: str = ""
     summary: str = "this package, LiteRT, ONNX Runtime"
     needs: dict[str, Any] = {}
+    lengths: Sequence[int] = ENCODER_LENGTHS
 
     def settle(self, wish: Wish) -> Wish:
         """The wish with what this runtime dictates.

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from kerasformer.bundle import SENTENCE_EMBEDDING
 from kerasformer.errors import InputError
 from kerasformer.pipelines._base import Pipeline, batches, listed
 
@@ -29,7 +30,8 @@ class FeatureExtraction(Pipeline):
 
         Args:
             inputs: A text or a list.
-            pooling: `"mean"` of a text's tokens, or the first one (`"cls"`); `None` gives all.
+            pooling: `"mean"` of a text's tokens, or the first one (`"cls"`); `None` gives all. A bundle that gives
+                one vector of a text, the mean, has no others.
             normalize: Scales each vector to length 1.
             batch_size: Texts that go through the model at once.
             truncation: Cuts texts that are too long, with a warning, where otherwise there is an error.
@@ -40,7 +42,7 @@ class FeatureExtraction(Pipeline):
 
         Raises:
             CapacityError: a text is too long.
-            InputError: no text, or an unknown pooling.
+            InputError: no text, an unknown pooling, or one that a bundle has not.
         """
         if pooling not in _POOLINGS:
             raise InputError(f"pooling must be one of {_POOLINGS}. Received: {pooling!r}")
@@ -48,14 +50,26 @@ class FeatureExtraction(Pipeline):
         rows: list[np.ndarray] = []
         for part in batches(texts, batch_size):
             encoded = self._encode(part, truncation)
-            states = self._run(encoded)["last_hidden_state"]
+            outputs = self._run(encoded)
+            if SENTENCE_EMBEDDING in outputs:
+                pooling = _as_mean(pooling)
+                rows += list(outputs[SENTENCE_EMBEDDING])
+                continue
             real = encoded.attention_mask > 0
-            rows += [_pooled(state[mask], pooling) for state, mask in zip(states, real, strict=True)]
+            states = zip(outputs["last_hidden_state"], real, strict=True)
+            rows += [_pooled(state[mask], pooling) for state, mask in states]
         if normalize:
             rows = [row / np.maximum(np.linalg.norm(row, axis=-1, keepdims=True), 1e-12) for row in rows]
         if single:
             return rows[0]
         return rows if pooling is None else np.stack(rows)
+
+
+def _as_mean(pooling: str | None) -> Literal["mean"]:
+    """The pooling of a bundle that has the mean alone."""
+    if pooling not in (None, "mean"):
+        raise InputError(f"This bundle gives the mean of a text's tokens alone. Received: pooling={pooling!r}")
+    return "mean"
 
 
 def _pooled(states: np.ndarray, pooling: str | None) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
 from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, sigmoid, softmax
 
@@ -49,20 +50,22 @@ class TextClassification(Pipeline):
         for places in batches(range(len(texts)), batch_size):
             chosen = None if pairs is None else [pairs[i] for i in places]
             encoded = self._encode([texts[i] for i in places], truncation, chosen)
-            results += [self._ranked(row, top_k) for row in self._run(encoded)["logits"]]
+            results += [self._ranked(row, top_k) for row in self._scores(self._run(encoded))]
         if single:
             return results[0]
         return [ranked[0] for ranked in results] if top_k == 1 else results
 
-    def _ranked(self, logits: np.ndarray, top_k: int | None) -> list[dict[str, Any]]:
-        scores = self._scores(logits)
+    def _ranked(self, scores: np.ndarray, top_k: int | None) -> list[dict[str, Any]]:
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"label": self.info.labels[i], "score": float(scores[i])} for i in order]
 
-    def _scores(self, logits: np.ndarray) -> np.ndarray:
-        """By the kind of problem: classes that exclude each other, or not, or a number."""
+    def _scores(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
+        """`(B, C)`, by the kind of problem: classes that exclude each other, or not, or a number."""
+        if PROBABILITIES in outputs:
+            return outputs[PROBABILITIES]
+        logits = outputs["logits"]
         if self.info.problem_type == "regression":
             return logits
-        if self.info.problem_type == "multi_label_classification" or len(logits) == 1:
+        if self.info.problem_type == "multi_label_classification" or logits.shape[-1] == 1:
             return sigmoid(logits)
         return softmax(logits)
