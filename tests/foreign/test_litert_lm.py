@@ -1,0 +1,260 @@
+"""LiteRT-LM writes what Keras writes, from the `.litertlm` file alone; what it cannot do is refused at export."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, processors
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.errors import ExportError
+from kerasformer.export.targets import litertlm_file
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
+from tests.code_blocks import blocks
+from tests.export.text_models import Row
+from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.environments import HERE, HOME, need, run
+
+TARGET = "litert-lm"
+PROMPTS = (
+    "A",
+    "Once upon a time",
+    "The ship sailed along the coast",
+    "In the morning, the old man walked to the harbour and",
+    "Why did she leave the city?",
+    'He said: "no" — and then',
+    "  Two spaces",
+    "Été, naïve, 日本",
+    "Nobody knew what the letter said, for it had been written in a tongue that was forgotten",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9",
+)
+TOKENS = 24
+
+
+def wide(case: Case, **changes: Any) -> Case:
+    """The case of a tiny model with weights so wide that its texts hardly repeat themselves."""
+    return replace(case, source=replace(case.source, spread=2.0, min_agreement=0.9, **changes))
+
+
+GPT2 = wide(tiny("gpt2", "text-generation"))
+GPT2_INT8 = wide(tiny("gpt2", "text-generation", "int8"))
+
+
+def writer(case: Case) -> Any:
+    """The model; a tiny one writes letters alone, since bytes that are none look alike in a text."""
+    model = case.model()
+    if isinstance(case.source, Row):
+        tokenizer = model.tokenizer
+        size = tokenizer.vocab_size
+        silent = [i for i in range(size) if not tokenizer.decode([i]).replace("\ufffd", "\n").isprintable()]
+        silent += tokenizer.all_special_ids  # which LiteRT-LM writes out
+        for variable in model.variables:
+            if tuple(variable.shape)[:1] == (size,):
+                value = keras.ops.convert_to_numpy(variable.value).copy()
+                value[silent] *= 0.05
+                variable.assign(value)
+    return model
+
+
+def said(folder: Path, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKENS, way: str = "session") -> list[str]:
+    """What LiteRT-LM writes after each prompt."""
+    request = {"model": str(folder / litertlm_file.NAME), "prompts": prompts, "tokens": tokens, "way": way}
+    return run(TARGET, "litert_lm_generate.py", request)
+
+
+def expected(source: Any, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKENS) -> list[str]:
+    """What a model, or our own engine on a bundle, writes."""
+    pipe = kf.pipeline("text-generation", source)
+    greedy = {"do_sample": False, "repetition_penalty": 1.0, "max_new_tokens": tokens}
+    return [pipe(prompt, **greedy)[0]["generated_text"][len(prompt) :] for prompt in prompts]
+
+
+@pytest.mark.foreign(TARGET)
+@cases(GPT2, GPT2_INT8, Case("story-gpt2"), Case("story-gpt2", "int8"))
+def test_greedy_texts(case, tmp_path):
+    need(TARGET)
+    model = writer(case)
+    folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
+    # Numbers of 8 bits round otherwise than Keras: there the same file in another runtime is what to compare with.
+    texts = expected(model if case.quantize == "none" else folder)
+    assert len(set(texts)) == len(PROMPTS), "texts that are alike show nothing"
+    assert said(folder) == texts
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, Any]:
+    """A bundle and its model."""
+    model = writer(GPT2)
+    return GPT2.export(tmp_path_factory.mktemp("litert-lm") / "out", model, target=TARGET, capacity=96), model
+
+
+@pytest.mark.foreign(TARGET)
+@pytest.mark.parametrize("way", ["streamed", "conversation", "own"])
+def test_other_ways_to_ask(way, exported):
+    need(TARGET)
+    folder, model = exported
+    assert said(folder, way=way) == expected(model)
+
+
+@pytest.mark.foreign(TARGET)
+@pytest.mark.parametrize(("counts", "tokens"), [((7, 8, 9, 64, 65, 73), 20), ((95,), 1)], ids=["some", "most"])
+def test_prompts_of_every_length(counts, tokens, exported):
+    """Read in prefills of 64 and 8 tokens, of which the last is wider than what is left."""
+    need(TARGET)
+    folder, model = exported
+    prompts = tuple("!" * (count - 1) + "A" for count in counts)
+    assert tuple(len(model.tokenizer.encode(prompt)) for prompt in prompts) == counts
+    assert said(folder, prompts, tokens) == expected(model, prompts, tokens)
+
+
+@pytest.mark.foreign(TARGET)
+def test_a_prompt_that_fills_the_cache_is_refused_there(exported):
+    need(TARGET)
+    with pytest.raises(AssertionError, match="Input token ids are too long. Exceeding the maximum .* 96 >= 96"):
+        said(exported[0], ("!" * 96,))
+
+
+@pytest.mark.foreign(TARGET)
+def test_each_end_token_ends_a_text(exported, tmp_path):
+    need(TARGET)
+    prompt = PROMPTS[1:2]
+    (whole,) = expected(exported[1], prompt)
+    ids = exported[1].tokenizer.encode(whole)
+    case = wide(GPT2, settings={**GPT2.source.settings, "eos_token_id": [0, ids[5]]})
+    model = writer(case)
+    (text,) = said(case.export(tmp_path / "out", model, target=TARGET), prompt)
+    assert whole.startswith(text) and 0 < len(text) < len(whole)
+    assert text == model.tokenizer.decode(ids[: ids.index(ids[5])])
+
+
+@pytest.mark.foreign(TARGET)
+def test_tokens_that_are_never_written(exported, tmp_path):
+    need(TARGET)
+    model = writer(GPT2)
+    unwanted = model.tokenizer.encode(expected(exported[1], PROMPTS[1:2])[0])[:3]
+    model.generation_config = model.generation_config.replace(suppress_tokens=unwanted)
+    folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
+    assert said(folder) == expected(model) != expected(exported[1])
+
+
+def llama_like() -> Tokenizer:
+    """As LLaMA has it: pieces that begin with their space, bytes for what has no piece, a token before every text."""
+    pieces = {piece: i for i, piece in enumerate(["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "▁"])}
+    for letter in sorted({letter for text in tiny_text.CORPUS for letter in text if letter.isalpha()}):
+        pieces.setdefault(letter, len(pieces))
+    merges = [(a, b) for a, b in (("▁", "t"), ("h", "e"), ("▁t", "he"), ("i", "n"), ("a", "n")) if a + b not in pieces]
+    for pair in merges:
+        pieces["".join(pair)] = len(pieces)
+    backend = Backend(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence(steps)
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return Tokenizer(backend, special_tokens={"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"})
+
+
+@pytest.mark.foreign(TARGET)
+def test_a_token_before_every_text_and_pieces_with_spaces(tmp_path):
+    need(TARGET)
+    settings = {**GPT2.source.settings, "eos_token_id": 2, "bos_token_id": 1}
+    case = wide(GPT2, tokenizer=llama_like, settings=settings)
+    model = writer(case)
+    folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
+    prompts = tuple(prompt for prompt in PROMPTS if len(model.tokenizer.encode(prompt)) < 64)
+    assert said(folder, prompts) == expected(model, prompts)
+
+
+def test_the_bundle_is_one_of_ours_too(exported):
+    folder, model = exported
+    manifest = bundle.read(folder)
+    assert list(manifest.signatures) == ["prefill_8", "prefill_64", "decode"]
+    assert (folder / "model.tflite").read_bytes() in (folder / litertlm_file.NAME).read_bytes()
+    assert expected(folder, PROMPTS[:2]) == expected(model, PROMPTS[:2])
+
+
+def test_the_same_sections_give_the_same_file(exported, tmp_path):
+    folder, _ = exported
+    copies = []
+    for name, capacity in (("one", 96), ("two", 96), ("other", 88)):
+        settings = kf.decoding.GenerationConfig()
+        message = litertlm_file.metadata(settings, capacity=capacity, vocab_size=320, begin=None, end=(0,))
+        litertlm_file.write(tmp_path / name, message, folder / "tokenizer.json", folder / "model.tflite")
+        copies.append((tmp_path / name).read_bytes())
+    one, two, other = copies
+    assert one == two != other
+    assert one[: 16 * 1024] != other[: 16 * 1024], "a device's caches go by the name in the header"
+
+
+@pytest.mark.foreign(TARGET)
+def test_the_python_of_the_card(exported):
+    """As it stands there, in a folder with the file."""
+    folder, model = exported
+    (code,) = [code for code in blocks(folder / "README.md", "python") if "litert_lm" in code]
+    command = [str(need(TARGET)), "-I", "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.rstrip("\n") == expected(model, PROMPTS[1:2], 40)[0]
+
+
+@pytest.mark.foreign(TARGET)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="a C++ compiler is needed")
+def test_the_cpp_of_the_card(exported, tmp_path):
+    """Compiled against declarations of ours, for the package comes without a header, and linked with its library."""
+    need(TARGET)
+    folder, model = exported
+    (library,) = (HOME / TARGET).glob("lib/python*/site-packages/litert_lm/liblitert-lm.so")
+    (code,) = [code for code in blocks(folder / "README.md", "cpp") if "litert_lm" in code]
+    (tmp_path / "card.cpp").write_text(code)
+    command = ["g++", "-std=c++17", f"-I{HERE / 'programs' / 'litert_lm_declared'}", "card.cpp", str(library)]
+    built = subprocess.run([*command, f"-Wl,-rpath,{library.parent}"], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(tmp_path / "a.out")], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.stdout.rstrip("\n") == expected(model, PROMPTS[1:2], 40)[0]
+
+
+REFUSED = [
+    (tiny("bert", "text-classification"), {}, "LiteRT-LM generates text"),
+    (tiny("t5", "text2text-generation"), {}, "has no encoder"),
+    (GPT2, {"capacity": 92}, "multiple of 8"),
+    (GPT2, {"capacity": 4}, "multiple of 8"),
+    (wide(GPT2, settings={**GPT2.source.settings, "eos_token_id": None}), {}, "without eos_token_id"),
+    (wide(GPT2, tokenizer=tiny_text.pieces), {}, "none after it"),
+    (GPT2, {"format": "onnx"}, "needs format='tflite'"),
+]
+
+
+@pytest.mark.parametrize(("case", "settings", "reason"), REFUSED, ids=[reason for *_, reason in REFUSED])
+def test_what_it_cannot_do_is_refused(case, settings, reason, tmp_path):
+    with pytest.raises(ExportError, match=reason):
+        case.export(tmp_path / "out", target=TARGET, **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_a_tokenizer_is_refused(tmp_path):
+    model = GPT2.model()
+    model.tokenizer = None
+    with pytest.raises(ExportError, match="a model without one"):
+        GPT2.export(tmp_path / "out", model, target=TARGET)
+
+
+def test_settings_that_a_call_has_to_give_are_on_the_card(tmp_path):
+    model = GPT2.model()
+    model.generation_config = model.generation_config.replace(repetition_penalty=1.1, do_sample=True)
+    card = (GPT2.export(tmp_path / "out", model, target=TARGET) / "README.md").read_text()
+    assert "`repetition_penalty=1.1`" in card and "`do_sample=True`" not in card
+
+
+def test_sampling_is_in_the_file():
+    settings = kf.decoding.GenerationConfig(do_sample=True, temperature=0.75, top_p=0.5)
+    sampler = litertlm_file.metadata(settings, capacity=8, vocab_size=99, begin=None, end=(0,)).sampler_params
+    assert (sampler.k, sampler.p, sampler.temperature) == (99, np.float32(0.5), 0.75)
