@@ -1,5 +1,7 @@
 /**
- * ONNX bundles on ONNX Runtime Web. Lengths are free; each step gives longer caches, which go into the next one.
+ * ONNX bundles on ONNX Runtime Web. Lengths are free; each step gives longer caches, which go into the next one. (Files
+ * for fused attention could write into theirs, and tell by `cache_length` how much of them is filled; here they are
+ * always full, for the runtime copies what goes in and out.)
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
 
@@ -215,7 +217,7 @@ export class OnnxStep {
     const { last_hidden_state: hidden } = await encoder.run(feeds, ["last_hidden_state"]);
     const tensors = { encoder_hidden_states: hidden, encoder_attention_mask: mask };
     const empty = [...this.own, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
-    const first = { ...tensors, ...Object.fromEntries(empty), input_ids: this.decoder.integers([0]), ...this.filled(0) };
+    const first = { ...tensors, ...Object.fromEntries(empty), input_ids: this.decoder.integers([0]) };
     const projected = await this.decoder.run(first, this.cross.map(continued));
     return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[continued(name)]])) };
   }
@@ -224,7 +226,7 @@ export class OnnxStep {
   async read(ids, { past, memory, length }, wanted) {
     const end = length + ids.length;
     /** @type {Tensors} */
-    const feeds = { ...past, ...memory, input_ids: this.decoder.integers(ids), ...this.filled(length) };
+    const feeds = { ...past, ...memory, input_ids: this.decoder.integers(ids) };
     if (!this.isEncoderDecoder) feeds.attention_mask = this.decoder.integers(Array(end).fill(1));
     if ("position_ids" in this.decoder.signature.inputs) {
       feeds.position_ids = this.decoder.integers(ids.map((_, place) => length + place));
@@ -232,11 +234,6 @@ export class OnnxStep {
     const outputs = await this.decoder.run(feeds, [...wanted, ...this.own.map(continued)]);
     const next = Object.fromEntries(this.own.map((name) => [name, outputs[continued(name)]]));
     return { outputs, state: { past: next, memory, length: end } };
-  }
-
-  /** How much of the caches is filled, for a decoder that cannot tell by its mask. @param {number} length @returns {Tensors} */
-  filled(length) {
-    return "cache_length" in this.decoder.signature.inputs ? { cache_length: this.decoder.integers([length], [1]) } : {};
   }
 
   /** @param {number} length */
