@@ -13,6 +13,7 @@ export function answer(model, result, asked) {
   return VIEWS[model.task](result, asked, model);
 }
 
+const MOST_BARS = 20;
 const VIEWS = {
   "text-classification": classes,
   "token-classification": entities,
@@ -29,7 +30,7 @@ function classes(result, _asked, model) {
   if (model.problem_type === "regression") {
     return result.map(({ label, score }) => make("p", { className: "big" }, `${result.length > 1 ? `${label}: ` : ""}${score.toFixed(3)}`));
   }
-  return [bars(result.map(({ label, score }) => ({ name: [label], score })))];
+  return [bars(result.map(({ label, score }) => ({ name: label, score })), "bars ranked")];
 }
 
 function entities(result, { shown }) {
@@ -44,7 +45,7 @@ function entities(result, { shown }) {
     last = end;
   }
   const text = make("p", { className: "text" }, ...parts, letters.slice(last).join(""));
-  const rows = result.map(({ entity_group, word, score }) => ({ name: [`${word} – ${entity_group}`], score }));
+  const rows = result.map(({ entity_group, word, score }) => ({ name: `${word} – ${entity_group}`, score }));
   return [text, bars(rows)];
 }
 
@@ -57,7 +58,7 @@ function found(result, { shown }) {
     make("p", { className: "big" }, best),
     make("p", { className: "text scrolls" }, letters.slice(0, start).join(""),
       make("mark", {}, letters.slice(start, end).join("")), letters.slice(end).join("")),
-    bars(answers.map(({ answer, score }) => ({ name: [answer], score }))),
+    bars(answers.map(({ answer, score }) => ({ name: answer, score })), "bars ranked"),
   ];
 }
 
@@ -65,7 +66,7 @@ function fillings(result) {
   const gaps = Array.isArray(result[0]) ? result : [result];
   return gaps.flatMap((choices, gap) => [
     ...(gaps.length > 1 ? [make("p", { className: "muted" }, `Gap ${gap + 1}`)] : [make("p", { className: "text" }, choices[0].sequence)]),
-    bars(choices.map(({ token_str, score }) => ({ name: [token_str.trim() || "(space)"], score }))),
+    bars(choices.map(({ token_str, score }) => ({ name: token_str.trim() || "(space)", score })), "bars ranked"),
   ]);
 }
 
@@ -100,11 +101,11 @@ export function writing(given, text) {
 }
 
 /** Names with a share of 1 each, as bars. */
-function bars(rows) {
-  return make("ul", { className: "bars" }, ...rows.map(({ name, score }) => {
+function bars(rows, className = "bars") {
+  return make("ul", { className }, ...rows.slice(0, MOST_BARS).map(({ name, score }) => {
     const fill = make("span");
     fill.style.width = `${100 * Math.max(0, Math.min(1, score))}%`;
-    return make("li", { className: "bar" }, make("span", { className: "name" }, ...name),
+    return make("li", { className: "bar" }, make("span", { className: "name" }, name),
       make("span", { className: "value" }, percent(score)), make("span", { className: "track", aria: { hidden: "true" } }, fill));
   }));
 }

@@ -93,6 +93,7 @@ async function keepOffline() {
   try {
     await offline.start({
       onUpdate: () => { find("update").hidden = false; },
+      onKept: showState,
       onLost: (path, reason) => {
         lost = `${path.split("/").pop()} is not kept for offline use: ${reason}.`;
         showState();
@@ -193,6 +194,7 @@ async function load() {
     const place = { base: new URL(wanted.base, location.href).href, engine: wanted.engine, threads: browser.threads() };
     info = (await engine.load(place, progressOf(wanted))).info;
     loaded = wanted;
+    await offline.complete(wanted);
   } finally {
     setBusy(null);
     await showState();
@@ -222,6 +224,7 @@ function ask() {
     clearAnswer();
     await load();
     setBusy("run");
+    showFrom("answer");
     await (questions.writes(model.task) ? write(asked, told) : answerAtOnce(asked, told));
   });
 }
@@ -280,6 +283,12 @@ function inWords(figures) {
   return rows;
 }
 
+/** Scrolls to something unless it begins in sight: on a phone the answer is below the fold. */
+function showFrom(id) {
+  const { top } = find(id).getBoundingClientRect();
+  if (top < 0 || top > innerHeight / 2) find(id).scrollIntoView({ block: "start" });
+}
+
 function clearAnswer() {
   find("problem").hidden = true;
   find("result").replaceChildren(make("p", { className: "muted" }, "It appears here."));
@@ -325,14 +334,14 @@ async function fail(error) {
   find("problem-text").textContent = error.message;
   find("again").hidden = !FATAL.has(error.name);
   find("problem").hidden = false;
-  find("problem").scrollIntoView({ block: "nearest" });
+  showFrom("problem");
   await showState();
 }
 
 function setBusy(what) {
   busy = what;
   find("run").disabled = Boolean(what);
-  find("stop").disabled = !what;
+  find("stop").hidden = what !== "run";
   find("model").disabled = find("engines").disabled = Boolean(what);
   find("load").textContent = what === "load" ? "Cancel" : "Load";
   find("load").disabled = what === "run";

@@ -42,7 +42,7 @@ export function megabytes(bytes) {
 
 /** `97.1 %`. @param {number} share */
 export function percent(share) {
-  return `${(100 * share).toFixed(1)} %`;
+  return `${share === 1 ? "100" : (100 * share).toFixed(1)} %`;
 }
 
 /** `1.24 s`, `85 ms`. @param {number} time */

@@ -4,13 +4,14 @@ const KEPT = "serviceWorker" in navigator && "caches" in globalThis && globalThi
 
 /**
  * Starts the service worker.
- * @param {{onUpdate: () => void, onLost: (path: string, reason: string) => void}} listeners `onUpdate`: a new version of the
- *     page waits; `onLost`: a file could not be kept.
+ * @param {{onUpdate: () => void, onKept: () => void, onLost: (path: string, reason: string) => void}} listeners `onUpdate`: a
+ *     new version of the page waits; `onKept`, `onLost`: a file was kept, or could not be.
  */
-export async function start({ onUpdate, onLost }) {
+export async function start({ onUpdate, onKept, onLost }) {
   if (!KEPT) return;
   navigator.serviceWorker.addEventListener("message", ({ data }) => {
-    if (data.type === "not-kept") onLost(data.path, data.reason);
+    if (data.type === "kept") onKept();
+    else onLost(data.path, data.reason);
   });
   const registration = await navigator.serviceWorker.register("service-worker.js");
   const watch = (worker) => worker?.addEventListener("statechange", () => {
@@ -54,6 +55,15 @@ export async function available(engine, runtime) {
   if (!held.every(Boolean)) return false;
   const builds = runtime.filter(({ path }) => path.endsWith(".wasm"));
   return (await Promise.all(builds.map((file) => cache.match(keyOf(file))))).some(Boolean);
+}
+
+/** Fetches what is still missing of a model that was loaded, small files that its engine did not read, so that it is whole. */
+export async function complete(engine) {
+  if (!KEPT || !navigator.serviceWorker.controller) return;
+  const cache = await files();
+  await Promise.all(engine.files.map(async (file) => {
+    if (!(await cache.match(keyOf(file)))) await (await fetch(file.path)).blob();
+  }));
 }
 
 /** Removes a model's files. @param {{files: {path: string, sha256: string}[]}} engine */

@@ -62,7 +62,7 @@ async function answer(event, path) {
   const kept = await (await caches.open(FILES)).match(keyOf(file));
   if (kept) return isolated(kept);
   const response = await fetched(path);
-  if (response.ok) event.waitUntil(keepOrTell(event, file, response.clone()));
+  if (response.ok) event.waitUntil(keepAndTell(file, response.clone()));
   return isolated(response);
 }
 
@@ -71,14 +71,15 @@ function fetched(path) {
   return fetch(new URL(path, SCOPE), { cache: "no-cache" });
 }
 
-async function keepOrTell(event, file, response) {
+async function keepAndTell(file, response) {
+  let message = { type: "kept", path: file.path };
   try {
     await keep(file, response);
   } catch (error) {
     const reason = error.name === "QuotaExceededError" ? "there is no room for it on this device" : error.message;
-    const page = await self.clients.get(event.clientId) ?? (await self.clients.matchAll({ type: "window" }))[0];
-    page?.postMessage({ type: "not-kept", path: file.path, reason });
+    message = { type: "not-kept", path: file.path, reason };
   }
+  for (const page of await self.clients.matchAll({ type: "window" })) page.postMessage(message);
 }
 
 /** Keeps a file. Those of models, which may be large, are not read here: the library checks them whenever it reads them. */

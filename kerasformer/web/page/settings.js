@@ -10,7 +10,7 @@ const CONTROLS = [
   { name: "seed", label: "Seed", kind: "number", min: 0, max: 4294967295, step: 1, start: "", sampling: true, help: "Empty: another text each time" },
   { name: "max_new_tokens", label: "Most tokens", kind: "number", min: 1, max: 4096, step: 1, start: 60 },
   { name: "repetition_penalty", label: "Repetition penalty", kind: "number", min: 0.5, max: 3, step: 0.01, start: 1, help: "1: none" },
-  { name: "no_repeat_ngram_size", label: "No repeated run of", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "Tokens; 0: any" },
+  { name: "no_repeat_ngram_size", label: "Never repeat runs of", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "So many tokens; 0: allowed" },
   { name: "stop", label: "Stop at this text", kind: "text", start: "" },
 ];
 const MODES = [

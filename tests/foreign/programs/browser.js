@@ -1,0 +1,64 @@
+// A Chromium that is told what to do: a command a line on standard input, {"do": name, …}; an answer a line on standard output.
+
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { chromium } from "playwright-core";
+
+const SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", headless: true, args: SWITCHES });
+let context = null;
+let page = null;
+let said = []; // errors of the page
+
+const COMMANDS = {
+  /** A fresh profile. `width`, `height`, `scheme`, `scripts` that run before those of the page, `phone`. */
+  async open({ width, height, scheme = "light", scripts = [], phone = false, motion = "no-preference" }) {
+    await context?.close();
+    context = await browser.newContext({
+      viewport: { width, height }, colorScheme: scheme, isMobile: phone, hasTouch: phone, deviceScaleFactor: phone ? 2 : 1, reducedMotion: motion,
+    });
+    context.setDefaultTimeout(120_000);
+    for (const script of scripts) await context.addInitScript(script);
+    page = await context.newPage();
+    said = [];
+    page.on("pageerror", (error) => said.push(String(error)));
+    page.on("console", (message) => message.type() === "error" && said.push(message.text()));
+  },
+  go: ({ url }) => page.goto(url).then(() => null),
+  reload: () => page.reload().then(() => null),
+  click: ({ at }) => page.click(at),
+  fill: ({ at, text }) => page.fill(at, text),
+  choose: ({ at, label }) => page.selectOption(at, { label }).then(() => null),
+  press: ({ key }) => page.keyboard.press(key),
+  type: ({ text }) => page.keyboard.type(text),
+  text: ({ at }) => page.innerText(at),
+  visible: ({ at }) => page.isVisible(at),
+  /** Waits until an expression is true; asks from outside, for the page's policy forbids scripts made of text. */
+  async until({ script, seconds = 60 }) {
+    for (const end = Date.now() + 1000 * seconds; !(await page.evaluate(script).catch(() => false));) {
+      if (Date.now() > end) throw new Error(`still false: ${script}; the page shows: ${await page.innerText("body")}`);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  },
+  run: ({ script }) => page.evaluate(script),
+  picture: ({ path, whole = true }) => page.screenshot({ path, fullPage: whole }).then(() => null),
+  said: () => said,
+  /** Violations of accessibility rules, in words. */
+  async axe() {
+    await page.evaluate(readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8"));
+    const found = await page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})");
+    return found.violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" | ")}`);
+  },
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const command = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ value: (await COMMANDS[command.do](command)) ?? null }));
+  } catch (error) {
+    console.log(JSON.stringify({ error: String(error), said }));
+  }
+}
+await browser.close();

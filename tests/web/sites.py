@@ -1,0 +1,140 @@
+"""Sites of bundles that are made by hand, quick to write; and a Chromium to look at them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers.models import WordLevel
+
+from kerasformer import bundle
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.web.serve import address, server
+from kerasformer.web.site import build
+from kerasformer.web.vendor import FILES, PINS
+from tests.foreign.environments import started
+
+HERE = Path(__file__).parent
+IDS = TensorInfo((1, 16), "int32")
+FIDELITY = {"answers": 32, "agreement": 1.0, "max_error": 0.01, "mean_error": 0.001}
+
+
+def tokenizer_json() -> str:
+    """Of a tokenizer of three words."""
+    tokenizer = tokenizers.Tokenizer(WordLevel({"[UNK]": 0, "[MASK]": 1, "word": 2}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["[UNK]", "[MASK]"])
+    return tokenizer.to_str()
+
+
+def write_bundle(
+    folder: Path,
+    task: str = "text-classification",
+    format: str = "tflite",
+    recipe: str = "int8",
+    output: str = "logits",
+    **info: Any,
+) -> Path:
+    """A bundle whose model is no model."""
+    folder.mkdir(parents=True)
+    model = "model.tflite" if format == "tflite" else "onnx/model_quantized.onnx"
+    (folder / model).parent.mkdir(exist_ok=True)
+    (folder / model).write_bytes(b"model " * 20_000)
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]", "unk_token": "[UNK]"}))
+    (folder / "README.md").write_text("a card")
+    bundle.write_references(folder, {})
+    known = {"labels": ("NEGATIVE", "POSITIVE"), "max_length": 512, "vocab_size": 3, "model_type": "bert", **info}
+    manifest = Manifest(
+        format=format,
+        info=ModelInfo(task=task, name="BertModel", **known),
+        signatures={"forward_16": Signature(model, {"input_ids": IDS}, {output: TensorInfo((1, 2), "float32")})},
+        recipe={"name": recipe, "tolerance": 0.1, "min_agreement": 0.9},
+        files=bundle.checksums(folder),
+        fidelity=FIDELITY,
+        capacity=256 if task == "text-generation" else None,
+    )
+    bundle.write(folder, manifest)
+    return folder
+
+
+def write_runtimes(folder: Path) -> Path:
+    """Packages with the pinned versions and nothing in their files."""
+    packages = folder / "node_modules"
+    for name, version in json.loads(PINS.read_text())["dependencies"].items():
+        (packages / name).mkdir(parents=True)
+        about = {"name": name, "version": version, "license": "MIT"}
+        (packages / name / "package.json").write_text(json.dumps(about))
+    for path in (path for part in FILES.values() for path in part.values()):
+        (packages / path).parent.mkdir(parents=True, exist_ok=True)
+        (packages / path).write_text('import x from "@litertjs/wasm-utils";')
+    return folder
+
+
+def write_site(folder: Path, *bundles: Path | str, **settings: Any) -> Path:
+    """A site whose worker is the double of worker.js here."""
+    runtimes = folder.parent / f"{folder.name}-runtimes"
+    if not runtimes.is_dir():
+        write_runtimes(runtimes)
+    build(bundles, folder, runtime_files=runtimes, **settings)
+    replace_file(folder, "worker.js", (HERE / "worker.js").read_bytes())
+    return folder
+
+
+def replace_file(folder: Path, path: str, content: bytes) -> None:
+    """Another content of a page's file, as if the site had been built with it."""
+    import hashlib
+
+    (folder / path).write_bytes(content)
+    listed = json.loads((folder / "site.json").read_text())
+    entry = {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    listed["page"] = [each for each in listed["page"] if each["path"] != path] + [entry]
+    (folder / "site.json").write_text(json.dumps(listed))
+
+
+@contextmanager
+def served(folder: Path, port: int = 0) -> Iterator[str]:
+    """The URL of a site, as long as it is served."""
+    with server(folder, port=port) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield address(running)
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+class Browser:
+    """A Chromium with one page; see tests/foreign/programs/browser.js for what it is told."""
+
+    def __init__(self, ask: Any) -> None:
+        self._ask = ask
+
+    def __call__(self, do: str, **arguments: Any) -> Any:
+        """Does one thing, and gives what it answers."""
+        answer = self._ask({"do": do, **arguments})
+        assert "error" not in answer, f"{do} {arguments}: {answer['error']}; the page said: {answer['said']}"
+        return answer["value"]
+
+    def open(self, url: str, width: int = 390, height: int = 844, **settings: Any) -> None:
+        """A page in a fresh profile, a phone's by default."""
+        self("open", width=width, height=height, phone=width < 600, **settings)
+        self("go", url=url)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A Chromium."""
+    with started("node", "browser.js", timeout=180) as ask:
+        yield Browser(ask)
+
+
+def copied(folder: Path, destination: Path) -> Path:
+    """A site to be damaged."""
+    return Path(shutil.copytree(folder, destination))

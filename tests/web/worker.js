@@ -1,0 +1,77 @@
+// A double of the page's worker: it downloads and checks files as the library does, and answers without an engine.
+
+const WORDS = "The boat came back at night. Nobody had seen it leave, and nobody asked.".split(/(?= )/);
+let cancelled = null;
+
+const RESULTS = {
+  "text-classification": () => [{ label: "POSITIVE", score: 0.973 }, { label: "NEGATIVE", score: 0.027 }],
+  "token-classification": () => [
+    { entity_group: "PER", score: 0.99, word: "Ada Lovelace", start: 0, end: 12 },
+    { entity_group: "LOC", score: 0.91, word: "London", start: 36, end: 42 },
+  ],
+  "question-answering": ({ context }) => [
+    { answer: context.slice(4, 14), score: 0.81, start: 4, end: 14 },
+    { answer: context.slice(0, 3), score: 0.1, start: 0, end: 3 },
+  ],
+  "fill-mask": (text) => ["Paris", "Lyon", "London"].map((word, place) =>
+    ({ score: 0.7 / (place + 1), token: place, token_str: word, sequence: text.replace("[MASK]", word) })),
+  "feature-extraction": (text) => (text.includes("bread") ? [0.6, 0.8, 0] : [0.8, 0.6, 0]),
+};
+const KEYS = { summarization: "summary_text", translation: "translation_text" };
+
+let info = null;
+
+self.onmessage = async ({ data }) => {
+  try {
+    if (data.type === "load") self.postMessage({ type: "loaded", id: data.id, ...(await load(data)) });
+    else if (data.type === "run") self.postMessage({ type: "result", id: data.id, ...(await run(data)) });
+    else if (data.type === "cancel") cancelled = data.id;
+  } catch (error) {
+    self.postMessage({ type: "error", id: data.id, name: error.name, message: error.message });
+  }
+};
+
+async function load({ id, base, engine, threads }) {
+  const manifest = await (await fetch(`${base}kerasformer.json`)).json();
+  let bytes = 0;
+  const models = Object.values(manifest.signatures).map((signature) => signature.file);
+  for (const file of new Set(["tokenizer.json", ...models])) {
+    const sha256 = manifest.files[file];
+    const response = await fetch(base + file);
+    if (!response.ok) throw named("BundleError", `the bundle is incomplete: ${file} is missing. Export it again`);
+    const content = await response.arrayBuffer();
+    const digest = [...new Uint8Array(await crypto.subtle.digest("SHA-256", content))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    if (digest !== sha256) throw named("BundleError", `the bundle was changed after its export: ${file} must have sha256 ${sha256}. Received: ${digest}`);
+    bytes += content.byteLength;
+    self.postMessage({ type: "progress", id, stage: "download", file, loaded: content.byteLength, total: content.byteLength });
+  }
+  const build = engine === "onnx" ? "onnxruntime/ort-wasm-simd-threaded.wasm" : "litert/wasm/litert_wasm_internal.wasm";
+  await fetch(`vendor/${build}`);
+  self.postMessage({ type: "progress", id, stage: "compile", file: "", loaded: 0, total: 0 });
+  info = { ...manifest.info, engine, threads, mask_token: "[MASK]" };
+  return { info, seconds: 0.1, bytes };
+}
+
+async function run({ id, inputs, options }) {
+  if (String(inputs).includes("endless prompt")) {
+    throw named("CapacityError", "the prompt is longer than the cache. Expected at most 64 tokens. Received: 80. Shorten it.");
+  }
+  const figures = { seconds: 0.2, prompt_tokens: 7, memory_bytes: 52_000_000 };
+  if (info.task in RESULTS) return { result: RESULTS[info.task](inputs), figures };
+  let text = "";
+  let tokens = 0;
+  while (tokens < options.max_new_tokens && cancelled !== id) {
+    const piece = WORDS[tokens % WORDS.length];
+    self.postMessage({ type: "token", id, text: piece });
+    text += piece;
+    tokens += 1;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  const reason = cancelled === id ? "cancelled" : "length";
+  const key = KEYS[info.task] ?? "generated_text";
+  return { result: [{ [key]: text, options }], figures: { ...figures, tokens, tokens_per_second: 41.5, first_token_seconds: 0.042, finish_reason: reason } };
+}
+
+function named(name, message) {
+  return Object.assign(new Error(message), { name });
+}
