@@ -20,13 +20,14 @@ from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
 from kerasformer.export.card import write_card
 from kerasformer.export.child import export_in_child
+from kerasformer.export.format import Format
 from kerasformer.export.formats import FORMATS, find_format
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
 from kerasformer.export.search import Budget
-from kerasformer.export.targets import find_target
-from kerasformer.export.to_saved_model.convert import check_in_graph, export_saved_model
+from kerasformer.export.targets import TARGETS, find_target
+from kerasformer.export.to_saved_model.convert import check_in_graph
 from kerasformer.export.verify import keras_quality, record
 from kerasformer.export.wish import IN_GRAPH, Job, Wish, check_lengths, settle
 from kerasformer.runtime.fidelity import Fidelity
@@ -61,7 +62,7 @@ def export(
     Args:
         model: A model of the zoo, or what `zoo.load` takes.
         destination: The folder; written aside and moved into place.
-        format: `"tflite"`, the default, or `"onnx"`.
+        format: `"tflite"`, the default, `"onnx"`, or `"saved-model"`, which is for TensorFlow.
         quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe` of your own; or `"auto"`, which finds out how
             coarsely each part of the model may be stored.
         target: Name of one of `TARGETS`, a runtime that asks for more than the plain bundle, such as `"mediapipe"`; it
@@ -85,8 +86,8 @@ def export(
         min_agreement: For `"auto"`: least share of answers whose most probable one is the Keras model's; 0.98 by
             default.
         tokenizer: `"in-graph"` writes an encoder's tokenizer in operators of TF Text too: for `"tflite"` as
-            `tokenizer.tflite` beside the model, with the signature `tokenize`; and `format="saved-model"` is then a
-            SavedModel that reads texts, without a manifest.
+            `tokenizer.tflite` beside the model, with the signature `tokenize`; for `"saved-model"` as the signature
+            `serving_default`, which reads texts.
         progress: Is told each stage.
 
     Returns:
@@ -101,11 +102,9 @@ def export(
         MissingExtraError: a converter or runtime is not installed.
     """
     tell = progress or _silent
-    runtime = find_target(target)
+    runtime = find_target(format if target is None and format in TARGETS else target)
     wish = runtime.settle(Wish(format, task, capacity, lengths, profile, opset, tokenizer))
     wish = replace(wish, format=wish.format or FORMATS[0])
-    if wish.format == "saved-model" and tokenizer is not None:
-        return export_saved_model(_with_tokenizer(model, wish), destination)
     kind = find_format(str(wish.format))
     recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
     name = AUTO if isinstance(recipe, Budget) else recipe.name
@@ -113,7 +112,7 @@ def export(
     _check_model(model)
     check_lengths(lengths)
     if tokenizer is not None:
-        model = _with_tokenizer(model, wish)
+        model = _with_tokenizer(model, wish, kind)
     if texts is None and labels is not None:
         raise InputError("labels are for texts. Received: labels without texts=")
     given_texts = None if texts is None else examples(texts, labels)
@@ -205,9 +204,9 @@ def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] |
     return None
 
 
-def _with_tokenizer(model: Any, wish: Wish) -> PretrainedModel:
+def _with_tokenizer(model: Any, wish: Wish, kind: Format) -> PretrainedModel:
     """The model, if its tokenizer can be part of what is exported."""
-    if wish.tokenizer != IN_GRAPH or wish.format not in ("tflite", "saved-model"):
+    if wish.tokenizer != IN_GRAPH or not kind.in_graph:
         raise ExportError(
             f"tokenizer={IN_GRAPH!r}, for format='tflite' or 'saved-model', was expected. "
             f"Received: tokenizer={wish.tokenizer!r}, format={wish.format!r}"

@@ -12,7 +12,11 @@ from kerasformer.export.auto import in_words as in_words_of_auto
 from kerasformer.export.targets import Target
 from kerasformer.runtime.fidelity import in_words
 
-_ENGINES = {"tflite": ("LiteRT", "litert"), "onnx": ("ONNX Runtime", "onnx")}
+_ENGINES = {
+    "tflite": ("LiteRT", "litert"),
+    "onnx": ("ONNX Runtime", "onnx"),
+    "saved-model": ("TensorFlow", "tensorflow"),
+}
 _RUNS_ON = {
     "tflite": "LiteRT (formerly TensorFlow Lite) 2 and later runs it, on Android, iOS, Linux, macOS, Windows and in "
     "browsers; all operators are its own.",
@@ -20,6 +24,7 @@ _RUNS_ON = {
     "for other runtimes.",
     "portable": "ONNX Runtime and other runtimes of ONNX run it; quantized matrices may need operators of the domain "
     "`com.microsoft`.",
+    "saved-model": "TensorFlow runs it, alone or in TensorFlow Serving; weights and arithmetic are in float32.",
 }
 _WHEN = {
     "none": "It answers as the Keras model does. Take it where size and speed do not matter, and to compare with.",
@@ -47,7 +52,8 @@ def write_card(folder: Path, manifest: Manifest, target: Target) -> None:
 def _title(folder: Path, manifest: Manifest) -> str:
     info = manifest.info
     files = sorted({signature.file for signature in manifest.signatures.values()})
-    files += [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx_data*"))]
+    weights = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*.data*")])
+    files += [path.relative_to(folder).as_posix() for path in weights]
     sizes = {name: (folder / name).stat().st_size for name in files}
     rows = [f"| `{name}` | {_megabytes(size)} |" for name, size in sizes.items()]
     rows += [f"| **together** | {_megabytes(sum(sizes.values()))} |"] if len(rows) > 1 else []
@@ -139,9 +145,10 @@ def _python(manifest: Manifest) -> str:
     call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
     if manifest.info.task == "question-answering":
         call = 'pipe(question="Who?", context="A text.")'
+    absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## Python
 
-`pip install "kerasformer[{extra}]"`; Keras and TensorFlow are not needed.
+`pip install "kerasformer[{extra}]"`; {absent} not needed.
 
 ```python
 import kerasformer as kf
@@ -312,6 +319,8 @@ let answer = try runner.output(named: "{output}").data.withUnsafeBytes {{ Array(
 
 
 def _javascript(manifest: Manifest) -> str:
+    if manifest.format == "saved-model":
+        return ""
     name, signature = _shortest(manifest)
     if manifest.format == "tflite":
         first, info = next(iter(signature.inputs.items()))

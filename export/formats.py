@@ -1,13 +1,15 @@
-"""The kinds of model files: one room each, `to_tflite` and `to_onnx`."""
+"""The kinds of model files: one room each, `to_tflite`, `to_onnx` and `to_saved_model`."""
 
 from __future__ import annotations
 
 from kerasformer.errors import ExportError
 from kerasformer.export.format import Format
 from kerasformer.export.to_onnx.format import OnnxFormat
+from kerasformer.export.to_saved_model.format import SavedModelFormat
 from kerasformer.export.to_tflite.format import TfliteFormat
 
-_BY_NAME: dict[str, Format] = {format.name: format for format in (TfliteFormat(), OnnxFormat())}
+_ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat())
+_BY_NAME = {format.name: format for format in _ALL}
 
 FORMATS = tuple(_BY_NAME)
 """Their names, the default first."""

@@ -128,7 +128,7 @@ def _capacity(model: PretrainedModel, wanted: int | None) -> int | None:
 
 
 def cache_capacity(wanted: int | None, limit: int | None) -> int:
-    """Positions of a cache: a multiple of the longest prefill, as LiteRT-LM asks, if the model is not smaller than that.
+    """Positions of a cache: a multiple of the longest prefill, as LiteRT-LM asks, unless the model is smaller.
 
     Args:
         wanted: By the caller, if anything.

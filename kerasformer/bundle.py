@@ -115,7 +115,7 @@ class Manifest:
         versions: Versions of the packages that made the bundle.
     """
 
-    format: Literal["tflite", "onnx"]
+    format: Literal["tflite", "onnx", "saved-model"]
     info: ModelInfo
     signatures: dict[str, Signature]
     capacity: int | None = None
@@ -155,7 +155,7 @@ class Manifest:
 
     def _elements(self, name: str, tensor: TensorInfo) -> list[int]:
         """The shape at a batch of 1 and full length."""
-        full = self.encoder_capacity if ".encoder." in name else self.capacity
+        full = self.encoder_capacity if ".encoder." in name or name.startswith("cross_") else self.capacity
         symbols = [1 if axis == 0 else full or 0 for axis in range(len(tensor.shape))]
         return [dim if isinstance(dim, int) else symbols[axis] for axis, dim in enumerate(tensor.shape)]
 

@@ -42,9 +42,7 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
 def export(
     source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
     destination: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[
-        str | None, typer.Option(help="tflite, the default, or onnx; saved-model with --tokenizer.")
-    ] = None,
+    format: Annotated[str | None, typer.Option(help="tflite, the default, onnx or saved-model.")] = None,
     quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static, int4 or auto.")] = "none",
     target: Annotated[str | None, typer.Option(help=f"A runtime of others that is to run it: {TARGET_NAMES}.")] = None,
     task: Task = None,
@@ -105,9 +103,6 @@ def export(
             min_agreement=min_agreement,
             progress=stages,
         )
-    if format == "saved-model":  # no bundle, for TensorFlow alone reads it
-        console.print(str(folder))
-        return
     manifest = bundle.read(folder)
     sizes = {name: (folder / name).stat().st_size for name in manifest.files}
     if as_json:

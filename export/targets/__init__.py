@@ -8,10 +8,11 @@ from kerasformer.export.targets.litert_lm import LitertLm
 from kerasformer.export.targets.litert_web import LitertWeb
 from kerasformer.export.targets.mediapipe import Mediapipe
 from kerasformer.export.targets.optimum import Optimum
+from kerasformer.export.targets.saved_model import SavedModel
 from kerasformer.export.targets.target import Target
 from kerasformer.export.targets.transformers_js import TransformersJs
 
-_ALL = (Mediapipe(), LitertLm(), LitertWeb(), TransformersJs(), Optimum(), Genai())
+_ALL = (Mediapipe(), LitertLm(), LitertWeb(), TransformersJs(), Optimum(), Genai(), SavedModel())
 
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 """By name, in the order of `kerasformer export --list-targets`."""

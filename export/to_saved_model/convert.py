@@ -1,19 +1,20 @@
-"""An encoder as a SavedModel that reads texts: for TensorFlow Serving, or any process with TensorFlow and TF Text."""
+"""Keras functions to a SavedModel with a signature each, which read one set of variables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from kerasformer import bundle
 from kerasformer.errors import ExportError, ExportMismatchError, require
+from kerasformer.export.functions import Function
 from kerasformer.export.to_saved_model import tf_text
+from kerasformer.export.to_saved_model.tracing import trace
 from kerasformer.zoo import PretrainedModel
 
-IN_GRAPH = "in-graph"
 # Of the largest score: float32 sums in another order.
 _TOLERANCE = 1e-4
 
@@ -34,66 +35,48 @@ def check_in_graph(model: PretrainedModel) -> None:
             f"A tokenizer in the graph is for encoders that read one text, and {model.task} {reason}. "
             "Export it without tokenizer='in-graph': the bundle then has tokenizer.json"
         )
-    if keras.backend.backend() != "tensorflow":
-        raise ExportError(
-            "A tokenizer in the graph needs the TensorFlow backend of Keras. Received: "
-            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow"
-        )
 
 
-def export_saved_model(model: PretrainedModel, destination: str | Path) -> Path:
-    """Writes a SavedModel with two signatures, once it answers as the model does.
-
-    `serving_default` takes `text`, string `(B,)`; `tokens` takes the model's own inputs, int32 `(B, T)`. Both give what
-    the model gives, such as `logits`.
+def write_saved_model(functions: Sequence[Function], variables: Sequence[keras.Variable], folder: Path) -> None:
+    """Writes functions and weights as a SavedModel.
 
     Args:
-        model: An encoder with a tokenizer.
-        destination: The folder; written aside and moved into place.
-
+        functions: One signature each.
+        variables: All that the functions read. Those that none of them reads are not saved.
+        folder: Where to; other files may be there.
     Raises:
-        BundleError: something is there already.
-        ExportError: the model generates, or a part of its tokenizer has no operator.
-        ExportMismatchError: the SavedModel answers otherwise.
-        MissingExtraError: TF Text is not installed.
+        ExportError: a function computes in another type than float32, or TensorFlow cannot save it.
     """
     tf = require("tensorflow", "export")
-    check_in_graph(model)
-    given = tf_text.parts(model.tokenizer, model.input_names)
-    bundle.check_destination(destination)
+    graphs = {function.name: trace(function) for function in functions}
+    read = {id(tensor) for graph in graphs.values() for tensor in graph.captured_inputs}
     module = tf.Module()
     # Tracked by the module, so that saving finds what the graphs read.
-    module.weights = [variable.value for variable in model.variables]
-
-    def read(**inputs: Any) -> dict[str, Any]:
-        return dict(model.named(model(inputs, training=False)))
-
-    text = tf.TensorSpec((None,), tf.string, name="text")
-    tokens = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in model.input_names}
-    module.read_text = tf.function(
-        lambda text: read(**tf_text.encode(given, text, model.max_length)), input_signature=[text], autograph=False
-    )
-    module.read_tokens = tf.function(read, autograph=False).get_concrete_function(**tokens)
-    with bundle.staging(destination) as folder:
-        signatures = {"serving_default": module.read_text, "tokens": module.read_tokens}
-        tf.saved_model.save(module, str(folder), signatures=signatures)
-        _verify(model, folder)
-        return bundle.publish(folder, destination)
+    module.weights = [variable.value for variable in variables if id(variable.value.handle) in read]
+    try:
+        tf.saved_model.save(module, str(folder), signatures=graphs)
+    except Exception as error:
+        raise ExportError(f"TensorFlow cannot save this model: {error}") from error
 
 
-def _verify(model: PretrainedModel, folder: Path) -> None:
+def check_texts(model: PretrainedModel, folder: Path, signature: str) -> None:
+    """Compares a signature that reads texts with tokenizer and model.
+
+    Raises:
+        ExportMismatchError: it answers otherwise.
+    """
     tf = require("tensorflow", "export")
-    run = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    limit = {} if model.max_length is None else {"max_length": model.max_length, "truncation": True}
-    texts = [text for text in tf_text.SAMPLE if len(model.tokenizer.encode(text)) <= (model.max_length or 10**9)]
-    inputs = model.tokenizer(texts, **limit).inputs
-    inputs = {name: inputs[name] for name in model.input_names}
-    received = run(text=tf.constant(texts))
-    for name, value in model.named(model(inputs, training=False)).items():
+    loaded = tf.saved_model.load(str(folder))
+    tokenizer: Any = model.tokenizer
+    texts = [text for text in tf_text.SAMPLE if len(tokenizer.encode(text)) <= (model.max_length or 10**9)]
+    inputs = tokenizer(texts).inputs
+    received = loaded.signatures[signature](text=tf.constant(texts))
+    answers = model.named(model({name: inputs[name] for name in model.input_names}, training=False))
+    for name, value in answers.items():
         expected = keras.ops.convert_to_numpy(value)
         error = float(np.abs(received[name].numpy() - expected).max() / np.abs(expected).max())
         if not error <= _TOLERANCE:
             raise ExportMismatchError(
-                f"The SavedModel answers otherwise than the Keras model. Expected {name} within {_TOLERANCE} of the "
-                f"largest. Received: {error:.1e}"
+                f"The SavedModel answers texts otherwise than the Keras model. Expected {name} within {_TOLERANCE} of "
+                f"the largest. Received: {error:.1e}. This is a defect of the export: please report it"
             )

@@ -15,7 +15,13 @@ from kerasformer.errors import require
 if TYPE_CHECKING:
     from kerasformer.tokenization import Tokenizer
 
-_WEIGHTS = (".safetensors", ".tflite", ".onnx", ".onnx_data", ".bin", ".data")
+_WEIGHTS = (".safetensors", ".tflite", ".onnx", ".onnx_data", ".bin", ".data", ".data-00000-of-00001")
+# Of each format: the module, and the extra that installs it.
+_RUNTIMES = {
+    "tflite": ("ai_edge_litert.compiled_model", "litert"),
+    "onnx": ("onnxruntime", "onnx"),
+    "saved-model": ("tensorflow", "tensorflow"),
+}
 
 
 def size_mb(folder: Path) -> float:
@@ -45,10 +51,8 @@ class Source:
         if not self._is_bundle:
             require("keras", "tensorflow")
             from kerasformer import zoo  # noqa: F401
-        elif bundle.read(self._folder, check=False).format == "tflite":
-            require("ai_edge_litert.compiled_model", "litert")
         else:
-            require("onnxruntime", "onnx")
+            require(*_RUNTIMES[bundle.read(self._folder, check=False).format])
 
     def load(self, threads: int | None) -> Facts:
         """See `Subject.load`."""
@@ -82,13 +86,13 @@ class Source:
         return Tokens(read, written)
 
     def _load_bundle(self, threads: int | None) -> str:
-        from kerasformer.runtime import open_engine
+        from kerasformer.runtime import ENGINES, open_engine
 
         manifest = bundle.read(self._folder)
         self._engine: Any = open_engine(self._folder, manifest, threads)
         self._info = manifest.info
         self._encoder_capacity = manifest.encoder_capacity
-        return {"tflite": "litert", "onnx": "onnx"}[manifest.format]
+        return ENGINES[manifest.format]
 
     def _load_keras(self, threads: int | None) -> str:
         import keras

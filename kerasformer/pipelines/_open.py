@@ -1,4 +1,4 @@
-"""From what a user names to something that answers: a Keras model, a LiteRT or an ONNX bundle, all behind one face."""
+"""From what a user names to something that answers: a Keras model or a bundle in its runtime, all behind one face."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Opened:
     """A source, ready to answer.
 
     Attributes:
-        engine: `"keras"`, `"litert"` or `"onnx"`.
+        engine: `"keras"`, `"litert"`, `"onnx"` or `"tensorflow"`.
         model: What computes.
         tokenizer: Of the source.
         info: All else that a pipeline needs to know.
@@ -59,13 +59,12 @@ def open_source(task: str | None, source: str | Path | PretrainedModel, **option
         from kerasformer.zoo import load
 
         return _open_model(task, load(folder, task), options)
-    from kerasformer.runtime import open_engine
+    from kerasformer.runtime import ENGINES, open_engine
 
     manifest = bundle.read(folder)
     wanted = _checked_task(task, manifest.info.task)
-    engine = {"tflite": "litert", "onnx": "onnx"}[manifest.format]
     model = open_engine(folder, manifest, **options)
-    return Opened(engine, model, load_tokenizer(folder), manifest.info, wanted)
+    return Opened(ENGINES[manifest.format], model, load_tokenizer(folder), manifest.info, wanted)
 
 
 def open_step(source: Any) -> tuple[Step, Tokenizer | None]:

@@ -10,7 +10,10 @@ from kerasformer.bundle import Manifest
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError
 
-__all__ = ["open_engine"]
+__all__ = ["ENGINES", "open_engine"]
+
+ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
+"""What runs each format."""
 
 
 def open_engine(
@@ -27,7 +30,7 @@ def open_engine(
     Args:
         folder: The bundle.
         manifest: Its manifest, if it has been read already.
-        num_threads: Threads of the runtime; all cores by default.
+        num_threads: Threads of the runtime; all cores by default. TensorFlow has one number for a process.
         cache_dir: Folder for what the runtime prepares at a first load and finds at the next ones; `True` for that of
             the user. Nothing is kept by default.
         accelerator: For LiteRT: `"gpu"` or `"npu"`, where the device has one.
@@ -49,6 +52,11 @@ def open_engine(
         litert = LiteRTStep if writes else LiteRTForward
         return litert(folder, manifest, num_threads, cache_dir=cache_dir, accelerator=accelerator)
     _check_absent(manifest, "TFLite", accelerator=accelerator)
+    if manifest.format == "saved-model":
+        _check_absent(manifest, "ONNX", providers=providers)
+        from kerasformer.runtime.saved_model import SavedModelForward, SavedModelStep
+
+        return (SavedModelStep if writes else SavedModelForward)(folder, manifest, num_threads)
     from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
 
     onnx = OnnxStep if writes else OnnxForward

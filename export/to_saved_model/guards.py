@@ -1,0 +1,92 @@
+"""What the graphs refuse: inputs that some devices would answer with wrong numbers rather than with an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kerasformer.errors import require
+from kerasformer.export.functions import Function
+from kerasformer.export.wish import Job
+
+Tensors = dict[str, Any]
+
+
+def guarded(job: Job, function: Function) -> Function:
+    """The function, which looks at its inputs first.
+
+    Args:
+        job: With the model and the size of its cache.
+        function: That reads tokens, with or without caches.
+    """
+
+    def call(**inputs: Any) -> Tensors:
+        ids = inputs["tokens"] if "tokens" in inputs else inputs["input_ids"]
+        length, limit = _length(ids), job.model.max_length
+        if "tokens" in inputs:
+            length, limit = length + _length(inputs["kv_cache_k_0"], axis=2), job.capacity
+        _known(job, ids)
+        _room(length, limit)
+        if "attention_mask" in inputs:
+            _masked(inputs["attention_mask"], length)
+        if "encoder_mask" in inputs:
+            _masked(inputs["encoder_mask"], _length(inputs["cross_k_0"], axis=2))
+        return function.call(**inputs)
+
+    return replace(function, call=call)
+
+
+def guarded_writer(job: Job, function: Function) -> Function:
+    """The function, which looks at prompts and settings first.
+
+    Args:
+        job: With the model and the size of its cache.
+        function: That generates.
+    """
+
+    def call(**inputs: Any) -> Tensors:
+        ids, mask, count = (inputs[name] for name in ("input_ids", "attention_mask", "max_new_tokens"))
+        _known(job, ids)
+        _masked(mask, _length(ids))
+        _refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count)
+        if job.model.is_encoder_decoder:
+            _room(_length(ids), job.model.max_length)
+            _room(count, job.capacity)
+        else:
+            _room(_length(ids) + count, job.capacity)
+            ends = require("tensorflow", "export").reduce_all(mask[:, -1:] == 1)
+            _refuse(ends, "prompts are padded on their left: attention_mask must end with 1. Received:", mask)
+        if "temperature" in inputs:
+            given = inputs["temperature"]
+            _refuse(given > 0, "temperature must be above 0, or call generate. Received:", given)
+        return function.call(**inputs)
+
+    return replace(function, call=call)
+
+
+def _length(tensor: Any, axis: int = 1) -> Any:
+    return require("tensorflow", "export").shape(tensor)[axis]
+
+
+def _known(job: Job, ids: Any) -> None:
+    """Ids are rows of the table."""
+    tf, size = require("tensorflow", "export"), job.model.config.vocab_size
+    known = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))
+    _refuse(known, f"ids must lie between 0 and {size - 1}. Received:", ids)
+
+
+def _room(length: Any, limit: int | None) -> None:
+    if limit is not None:
+        _refuse(length <= limit, f"there is room for {limit} tokens, prompt and answer together. Received:", length)
+
+
+def _masked(mask: Any, length: Any) -> None:
+    """A mask of one column would be stretched to all."""
+    tf = require("tensorflow", "export")
+    whole = tf.equal(_length(mask), length)
+    _refuse(whole, "a mask has a column for every token, those in the caches included. Received:", tf.shape(mask))
+
+
+def _refuse(fine: Any, message: str, received: Any) -> None:
+    """An error of TensorFlow with this message, unless all is fine."""
+    require("tensorflow", "export").debugging.Assert(fine, [message, received])

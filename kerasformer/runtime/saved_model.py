@@ -1,0 +1,267 @@
+"""Bundles on TensorFlow: `SavedModelForward` for encoders, `SavedModelStep` for models that generate. No Keras.
+
+Batch and lengths are free. Caches are tensors that no step changes, so that every state can be used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerasformer.bundle import Manifest, Signature
+from kerasformer.errors import BundleError, CapacityError, InputError, require
+
+_DECODE, _PREFILL, _ENCODE, _GENERATE = "decode", "prefill", "encode", "generate"
+
+
+class _Loaded:
+    """A SavedModel and its signatures.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest.
+        num_threads: CPU threads of TensorFlow, all cores by default.
+    Raises:
+        BundleError: TensorFlow cannot load it.
+        InputError: TensorFlow has started with other threads.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None) -> None:
+        tf = require("tensorflow", "tensorflow")
+        if num_threads is not None:
+            _limit(tf, num_threads)
+        if any("text" in signature.inputs for signature in manifest.signatures.values()):
+            require("tensorflow_text", "tftext")  # registers the operators
+        self.manifest = manifest
+        try:
+            self._model = tf.saved_model.load(str(folder))
+        except Exception as error:  # TensorFlow's errors have no common base
+            raise BundleError(f"TensorFlow cannot load {folder}: {error}. Export it again") from error
+        if missing := sorted(set(manifest.signatures) - set(self._model.signatures)):
+            raise BundleError(f"The SavedModel lacks the signatures {missing}. Received: {folder}. Export it again")
+
+    def signature(self, name: str) -> Signature:
+        """What the manifest says of a signature."""
+        if name not in self.manifest.signatures:
+            raise BundleError(
+                f"A SavedModel of this kind has the signature {name!r}. Received: {list(self.manifest.signatures)}. "
+                "Export it again"
+            )
+        return self.manifest.signatures[name]
+
+    def call(self, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a signature; arrays or tensors in, tensors out."""
+        tf, infos = require("tensorflow", "tensorflow"), self.signature(name).inputs
+        given = {key: tf.convert_to_tensor(inputs[key], info.dtype) for key, info in infos.items()}
+        return dict(self._model.signatures[name](**given))
+
+
+def _limit(tf: Any, threads: int) -> None:
+    """CPU threads of TensorFlow, which are those of the process."""
+    settings = tf.config.threading
+    if settings.get_intra_op_parallelism_threads() == threads:
+        return
+    try:
+        settings.set_intra_op_parallelism_threads(threads)
+        settings.set_inter_op_parallelism_threads(threads)
+    except RuntimeError as error:
+        raise InputError(
+            "num_threads must be set before TensorFlow does anything in a process. "
+            f"Received: num_threads={threads} afterwards. Leave it out, or open this bundle first"
+        ) from error
+
+
+class SavedModelForward:
+    """An encoder's bundle; offers `kerasformer.decoding.protocols.Forward`. It may be used by several threads.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest; the signature that takes `input_ids` is used.
+        num_threads: CPU threads of TensorFlow; it must not have started with others.
+    Raises:
+        BundleError: no such signature, or a folder that TensorFlow cannot load.
+        InputError: TensorFlow has started with other threads.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
+        readers = [name for name, signature in manifest.signatures.items() if "input_ids" in signature.inputs]
+        if not readers:
+            raise BundleError(f"No signature takes input_ids. Received: {list(manifest.signatures)} in {folder}")
+        self._loaded, self._name = _Loaded(folder, manifest, num_threads), readers[0]
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs the model once.
+
+        Args:
+            inputs: `(B, T)` integers: `input_ids`, and what else the model takes. A missing `attention_mask` is all
+                ones, missing `token_type_ids` are zeros.
+
+        Returns:
+            float32 arrays.
+
+        Raises:
+            CapacityError: the texts are longer than the model reads.
+            InputError: an input that the model does not take, or of another shape.
+        """
+        names = self._loaded.signature(self._name).inputs
+        if unknown := sorted(set(inputs) - set(names)):
+            raise InputError(f"This model does not take {unknown}. Expected: {list(names)}")
+        if "input_ids" not in inputs:
+            raise InputError(f"input_ids are needed. Received: {sorted(inputs)}")
+        ids = _tokens(inputs["input_ids"], "input_ids")
+        _check_length(ids.shape[1], self._loaded.manifest.info.max_length)
+        given = {}
+        for name in names:
+            default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
+            given[name] = _tokens(inputs.get(name, default), name)
+            if given[name].shape != ids.shape:
+                raise InputError(f"{name} must have the shape of input_ids, {ids.shape}. Received: {given[name].shape}")
+        return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, given).items()}
+
+
+@dataclass(frozen=True)
+class _State:
+    """What is remembered of a batch of `B` rows.
+
+    Attributes:
+        caches: Keys and values `(B, H, P, D)`, by name.
+        mask: int32 `(B, P)`: 0 where a prompt is padded on its left.
+        memory: The step's inputs of an encoded text.
+        steps: How many of the positions came from `step`.
+    """
+
+    caches: dict[str, Any]
+    mask: np.ndarray
+    memory: dict[str, Any]
+    steps: int = 0
+
+
+class SavedModelStep:
+    """A bundle that generates; offers `kerasformer.decoding.protocols.Step`. It may be used by several threads.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest; the signatures `prefill` or `encode`, and `decode`, are used.
+        num_threads: CPU threads of TensorFlow; it must not have started with others.
+    Raises:
+        BundleError: no such signature, no capacity in the manifest, or a folder that TensorFlow cannot load.
+        InputError: TensorFlow has started with other threads.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
+        self.is_encoder_decoder = _ENCODE in manifest.signatures
+        self._loaded = _Loaded(folder, manifest, num_threads)
+        if manifest.capacity is None:
+            raise BundleError(
+                f"The manifest of a model that generates must have a capacity. Received: none in {folder}"
+            )
+        self.capacity = manifest.capacity
+        self.step_lengths = tuple(range(1, self.capacity + 1))
+        decode = self._loaded.signature(_DECODE)
+        self.vocab_size = int(decode.outputs["logits"].shape[-1])
+        self._caches = [name for name in decode.inputs if name.startswith("kv_cache_")]
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
+        """Reads the prompt; see `Step.start`."""
+        ids, mask = _tokens(inputs, "inputs"), _tokens(mask, "mask")
+        if ids.shape != mask.shape:
+            raise InputError(f"mask must have the shape of inputs, {ids.shape}. Received: {mask.shape}")
+        caches = {name: self._empty(name, len(ids)) for name in self._caches}
+        if self.is_encoder_decoder:
+            _check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
+            memory = self._loaded.call(_ENCODE, {"input_ids": ids, "attention_mask": mask})
+            return _State(caches, np.ones((len(ids), 0), np.int32), {"encoder_mask": mask, **memory})
+        self._check_room(ids.shape[1])
+        before = mask[:, :-1]
+        if ids.shape[1] > 1:
+            caches = self._loaded.call(_PREFILL, {"tokens": ids[:, :-1], "attention_mask": before, **caches})
+        return _State(caches, before, {})
+
+    def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+        """Reads some tokens; see `Step.step`."""
+        ids = _tokens(tokens, "tokens")
+        if len(ids) != len(state.mask):
+            raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
+        mask = np.concatenate([state.mask, np.ones_like(ids)], axis=1)
+        self._check_room(mask.shape[1])
+        others = state.memory or {"attention_mask": mask}
+        results = self._loaded.call(_DECODE, {"tokens": ids, **others, **state.caches})
+        logits = results.pop("logits").numpy()
+        return logits, _State(results, mask, state.memory, state.steps + ids.shape[1])
+
+    def reorder(self, state: _State, rows: np.ndarray) -> _State:
+        """Chooses rows; see `Step.reorder`."""
+        rows, count = np.asarray(rows), len(state.mask)
+        if ((rows < 0) | (rows >= count)).any():
+            raise InputError(f"Rows must be between 0 and {count - 1}. Received: {rows.tolist()}")
+        if np.array_equal(rows, np.arange(count)):
+            return state
+        caches, memory = (
+            {name: _take(tensor, rows) for name, tensor in tensors.items()} for tensors in (state.caches, state.memory)
+        )
+        return replace(state, caches=caches, memory=memory, mask=state.mask[rows])
+
+    def rewind(self, state: _State, count: int) -> _State:
+        """Forgets the last tokens; see `Step.rewind`."""
+        if not 0 <= count <= state.steps:
+            raise InputError(f"count must be from 0 to {state.steps}, the tokens of earlier steps. Received: {count}")
+        length = state.mask.shape[1] - count
+        caches = {name: tensor[:, :, :length] for name, tensor in state.caches.items()}
+        return replace(state, caches=caches, mask=state.mask[:, :length], steps=state.steps - count)
+
+    def fork(self, state: _State) -> _State:
+        """The state itself: its tensors are never changed."""
+        return state
+
+    def generate(self, inputs: np.ndarray, mask: np.ndarray, max_new_tokens: int) -> list[list[int]]:
+        """What the graph writes by itself: the best token each time, until an end token.
+
+        Args:
+            inputs: `(B, P)` int32 ids, padded as `start` takes them.
+            mask: `(B, P)` int32, 1 for real tokens.
+            max_new_tokens: Most tokens of an answer.
+
+        Returns:
+            The new tokens of each row, the end token included.
+        """
+        given = {"input_ids": inputs, "attention_mask": mask, "max_new_tokens": max_new_tokens}
+        results = self._loaded.call(_GENERATE, given)
+        rows = zip(results["output_ids"].numpy().tolist(), results["lengths"].numpy().tolist(), strict=True)
+        return [row[:length] for row, length in rows]
+
+    def _empty(self, name: str, batch: int) -> np.ndarray:
+        """A cache of no token."""
+        _, heads, _, size = self._loaded.signature(_DECODE).inputs[name].shape
+        return np.zeros((batch, int(heads), 0, int(size)), np.float32)
+
+    def _check_room(self, length: int) -> None:
+        if length > self.capacity:
+            raise CapacityError(
+                f"The model holds {self.capacity} tokens, prompt and answer together. Received: {length}. "
+                "Shorten the prompt, ask for fewer tokens, or export with a larger capacity"
+            )
+
+
+def _take(tensor: Any, rows: np.ndarray) -> Any:
+    """Rows of an array or a tensor."""
+    return tensor[rows] if isinstance(tensor, np.ndarray) else require("tensorflow", "tensorflow").gather(tensor, rows)
+
+
+def _check_length(length: int, limit: int | None) -> None:
+    if limit is not None and length > limit:
+        raise CapacityError(f"The model reads {limit} tokens at most. Received: {length}. Shorten the text")
+
+
+def _tokens(array: np.ndarray, name: str) -> np.ndarray:
+    """int32 `(B, T)`."""
+    array = np.asarray(array)
+    if array.ndim != 2 or not array.size or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} must be integers (batch, tokens), neither of them 0. "
+            f"Received: shape {array.shape}, dtype {array.dtype}"
+        )
+    return array.astype(np.int32)
