@@ -15,7 +15,7 @@ from kerasformer.bundle import PROBABILITIES, Manifest
 from kerasformer.errors import ExportError
 from kerasformer.export.answers import with_mean, with_probabilities, with_segments
 from kerasformer.export.functions import Function
-from kerasformer.export.targets.mediapipe_tokenizer import vocabulary
+from kerasformer.export.targets.mediapipe_tokenizer import check, vocabulary
 from kerasformer.export.targets.target import Target
 from kerasformer.export.to_tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
 from kerasformer.export.wish import Job
@@ -68,7 +68,7 @@ class Mediapipe(Target):
                 "MediaPipe reads the names of classes from a file with a line each. Received: "
                 f"{unfit}. Give them names (id2label)"
             )
-        if vocabulary(job.model.tokenizer).unit == WORDPIECE:
+        if check(job.model.tokenizer) == WORDPIECE:
             warnings.warn(
                 "MediaPipe makes A to Z small and no other capital, keeps accents, and splits at no space but "
                 "ASCII's: words that differ in these are other tokens there, mostly [UNK]. The model card says more",

@@ -46,7 +46,7 @@ class _Builder:
     def __init__(self) -> None:
         self.units = np.zeros(0, np.uint32)
         self.used = np.zeros(0, bool)
-        self.bases: set[int] = set()
+        self.bases: set[int] = {0}  # not for the root: SentencePiece takes one with the offset 0 for damage
 
     def build(self, root: dict[Any, Any]) -> np.ndarray:
         self._grow()
