@@ -99,12 +99,12 @@ def _opened(given: str | Path) -> _Named:
         BundleError: it is none.
     """
     name, folder = _name_of(given)
-    if (folder / "saved_model.pb").is_file():
-        raise BundleError(
-            f"a SavedModel needs TensorFlow, which no browser has. Received: {folder}. Export the model with "
-            "--format tflite or onnx"
-        )
     manifest = bundle.read(folder)
+    if manifest.format not in _ENGINES:
+        raise BundleError(
+            f"a browser runs {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow, which no browser has. "
+            f"Received: {folder}, which is {manifest.format}. Export the model with --format tflite or onnx"
+        )
     large = [path for path in manifest.files if (folder / path).stat().st_size >= _MOST_BYTES]
     if large:
         raise BundleError(
@@ -136,7 +136,7 @@ def _name_of(given: str | Path) -> tuple[str, Path]:
 
 
 def _grouped(bundles: Sequence[_Named]) -> dict[str, list[_Named]]:
-    """The bundles of each model, by a name for its folder and address."""
+    """The bundles of each model, those of LiteRT first, by a name for its folder and address."""
     groups: dict[Any, list[_Named]] = {}
     for each in bundles:
         key = (
@@ -150,6 +150,7 @@ def _grouped(bundles: Sequence[_Named]) -> dict[str, list[_Named]]:
         members.append(each)
     models: dict[str, list[_Named]] = {}
     for members in groups.values():
+        members.sort(key=lambda member: member.engine)
         title = members[0].title or _common(member.folder.name for member in members)
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "model"
         taken = sum(name == slug or name.startswith(f"{slug}--") for name in models)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def write_bundle(
 ) -> Path:
     """A bundle whose model is no model."""
     folder.mkdir(parents=True)
-    model = "model.tflite" if format == "tflite" else "onnx/model_quantized.onnx"
+    model = {"tflite": "model.tflite", "onnx": "onnx/model_quantized.onnx", "saved-model": "saved_model.pb"}[format]
     (folder / model).parent.mkdir(exist_ok=True)
     (folder / model).write_bytes(b"model " * 20_000)
     (folder / "tokenizer.json").write_text(tokenizer_json())
@@ -88,8 +88,6 @@ def write_site(folder: Path, *bundles: Path | str, **settings: Any) -> Path:
 
 def replace_file(folder: Path, path: str, content: bytes) -> None:
     """Another content of a page's file, as if the site had been built with it."""
-    import hashlib
-
     (folder / path).write_bytes(content)
     listed = json.loads((folder / "site.json").read_text())
     entry = {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -108,6 +106,12 @@ def served(folder: Path, port: int = 0) -> Iterator[str]:
         finally:
             running.shutdown()
             thread.join()
+
+
+def edit_manifest(folder: Path, **changes: Any) -> None:
+    """Edits a bundle's manifest by hand."""
+    path = folder / bundle.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 class Browser:
@@ -133,8 +137,3 @@ def browser() -> Iterator[Browser]:
     """A Chromium."""
     with started("node", "browser.js", timeout=180) as ask:
         yield Browser(ask)
-
-
-def copied(folder: Path, destination: Path) -> Path:
-    """A site to be damaged."""
-    return Path(shutil.copytree(folder, destination))

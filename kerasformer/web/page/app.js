@@ -8,7 +8,7 @@ import * as offline from "./offline.js";
 import * as questions from "./questions.js";
 import * as settings from "./settings.js";
 
-const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime Web" };
+const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime" };
 const FATAL = new Set(["BundleError", "RuntimeError"]); // after these the engine is started anew
 
 const engine = new Engine();
@@ -259,13 +259,19 @@ async function write(asked, told) {
 }
 
 function showAnswer(elements, figures) {
-  find("result").replaceChildren(...elements);
+  const end = ENDS[figures.finish_reason];
+  find("result").replaceChildren(...elements, ...(end ? [make("p", { className: "muted small" }, end)] : []));
   find("figures").replaceChildren(...terms(inWords(figures)));
   find("figures").hidden = false;
 }
 
+/** Why a text ends where it does, unless the model ended it itself. */
 const ENDS = {
-  eos: "Text complete", stop: "Stop text", length: "Most tokens", capacity: "Model is full", time: "Time is up", cancelled: "Stopped",
+  stop: "Ended at the text to stop at.",
+  length: "Ended at the most tokens of the settings.",
+  capacity: "Ended because the model can hold no more tokens.",
+  time: "Ended because the time was up.",
+  cancelled: "Stopped by you.",
 };
 
 /** Figures of a run. */
@@ -276,7 +282,6 @@ function inWords(figures) {
       ["Tokens/s", figures.tokens_per_second ? figures.tokens_per_second.toFixed(1) : "–"],
       ["First token", seconds(figures.first_token_seconds ?? 0)],
       ["Tokens", String(figures.tokens)]);
-    rows.push(["Ended by", ENDS[figures.finish_reason] ?? "–"]);
   }
   rows.push(["Read", `${figures.prompt_tokens} tokens`]);
   if (figures.memory_bytes) rows.push(["Memory", megabytes(figures.memory_bytes)]);

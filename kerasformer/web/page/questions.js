@@ -134,7 +134,7 @@ export function asked(model) {
 }
 
 function field({ name, label, short, gap }, model) {
-  const area = make("textarea", { id: `field-${name}`, rows: short ? 1 : 4, className: short ? "short" : "", autocapitalize: "sentences" });
+  const area = make("textarea", { id: `field-${name}`, rows: short ? 1 : 3, className: short ? "short" : "", autocapitalize: "sentences" });
   const parts = [make("label", { htmlFor: `field-${name}` }, label), area];
   if (gap) parts.push(make("button", { type: "button", className: "quiet gap", onclick: () => insert(area, model.mask_token) }, `Insert ${model.mask_token}`));
   return make("div", { className: "field" }, ...parts);

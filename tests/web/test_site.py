@@ -1,0 +1,293 @@
+"""The site builder, the runtimes that it takes from packages, and the server; no browser and no npm are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from kerasformer import bundle, cli
+from kerasformer.errors import BundleError, InputError, MissingExtraError, SourceError
+from kerasformer.web import vendor as runtimes
+from kerasformer.web.serve import server
+from kerasformer.web.site import PAGE, build, check_site
+from kerasformer.web.vendor import vendor
+from tests.web.sites import edit_manifest, served, write_bundle, write_runtimes
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory) -> Path:
+    return write_runtimes(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture
+def site(tmp_path, packages) -> Path:
+    bundles = [write_bundle(tmp_path / f"reviews-{kind}", format=kind) for kind in ("onnx", "tflite")]
+    story = write_bundle(tmp_path / "story", "text-generation", model_type="gpt2", generation={"do_sample": True})
+    return build([*bundles, story], tmp_path / "site", title='"Tom" & <Jerry>', runtime_files=packages)
+
+
+def test_every_file_is_listed_with_its_checksum(site):
+    content = check_site(site)
+    listed = [*content["page"], *(file for files in content["runtimes"].values() for file in files)]
+    listed += [file for model in content["models"] for engine in model["engines"] for file in engine["files"]]
+    for file in listed:
+        data = (site / file["path"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (file["bytes"], file["sha256"]), file["path"]
+    # The worker of the browser's cache is no part of the cache, and site.json cannot hold its own checksum.
+    written = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    assert written - {file["path"] for file in listed} == {"service-worker.js", "site.json", "vendor/NOTICE.txt"}
+
+
+def test_bundles_of_one_model_are_one_entry_with_a_choice_of_engines(site):
+    reviews, story = check_site(site)["models"]
+    assert (reviews["title"], reviews["task"]) == ("reviews", "text-classification")
+    assert [(each["engine"], each["base"]) for each in reviews["engines"]] == [
+        ("litert", "models/reviews/litert-int8/"),
+        ("onnx", "models/reviews/onnx-int8/"),
+    ]
+    assert [Path(file["path"]).name for file in reviews["engines"][0]["files"]] == [
+        "kerasformer.json",
+        "model.tflite",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert reviews["engines"][0]["bytes"] == sum(file["bytes"] for file in reviews["engines"][0]["files"])
+    assert (story["generation"], story["engines"][0]["capacity"]) == ({"do_sample": True}, 256)
+
+
+def test_texts_that_were_given_at_export_are_not_published(site):
+    assert not list(site.rglob("references.npz"))
+
+
+def test_only_the_runtimes_of_the_engines_are_there(tmp_path, packages):
+    site = build([write_bundle(tmp_path / "b", format="onnx")], tmp_path / "site", runtime_files=packages)
+    assert list(check_site(site)["runtimes"]) == ["onnx"]
+    assert not (site / "vendor" / "litert").exists()
+    assert (site / "vendor" / "tokenizers" / "tokenizers.min.mjs").is_file()
+
+
+def test_names_that_are_given_tell_models_apart(tmp_path, packages):
+    first, second = write_bundle(tmp_path / "a"), write_bundle(tmp_path / "b", format="onnx")
+    site = build([f"One={first}", f"Two={second}"], tmp_path / "site", runtime_files=packages)
+    assert [model["title"] for model in check_site(site)["models"]] == ["One", "Two"]
+    site = build([f"One={first}", f"One={second}"], tmp_path / "site", runtime_files=packages, overwrite=True)
+    assert [(model["title"], len(model["engines"])) for model in check_site(site)["models"]] == [("One", 2)]
+
+
+def test_two_bundles_of_one_engine_and_recipe_are_two_models(tmp_path, packages):
+    bundles = [write_bundle(tmp_path / place / "story") for place in "ab"]
+    models = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
+    assert [model["name"] for model in models] == ["story", "story--2"]
+
+
+def test_two_recipes_of_one_engine_are_a_choice(tmp_path, packages):
+    bundles = [write_bundle(tmp_path / name, recipe=name) for name in ("int8", "int4")]
+    (model,) = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
+    assert [engine["recipe"] for engine in model["engines"]] == ["int8", "int4"]
+
+
+def test_the_mask_token_is_known_before_the_model_is_loaded(tmp_path, packages):
+    site = build([write_bundle(tmp_path / "b", "fill-mask")], tmp_path / "site", runtime_files=packages)
+    assert check_site(site)["models"][0]["mask_token"] == "[MASK]"
+
+
+def test_the_title_stands_in_the_page_as_text(site):
+    page = (site / "index.html").read_text()
+    assert "<h1>&quot;Tom&quot; &amp; &lt;Jerry></h1>" in page and "{{" not in page
+    assert json.loads((site / "manifest.webmanifest").read_text())["name"] == '"Tom" & <Jerry>'
+
+
+def test_the_page_names_nothing_outside_its_folder():
+    """It works under any path, without a network, and asks no other server for anything."""
+    for path in [*PAGE.glob("*.*"), *PAGE.glob("icons/*")]:
+        text = path.read_text()
+        assert not re.findall(r"""(?:src|href|from|import|url)\s*[=(:]?\s*["'(]/""", text), path
+        assert set(re.findall(r"https?://[^\s\"'`<)]+", text)) <= {"http://www.w3.org/2000/svg"}, path
+        assert "innerHTML" not in text and "insertAdjacentHTML" not in text, path
+
+
+def test_another_file_is_another_version(site, tmp_path, packages):
+    first = check_site(site)["version"]
+    assert f'const VERSION = "{first}"' in (site / "service-worker.js").read_text()
+    other = write_bundle(tmp_path / "other", recipe="int4")
+    assert check_site(build([other], tmp_path / "site2", runtime_files=packages))["version"] != first
+    again = build([other], tmp_path / "site3", runtime_files=packages)
+    assert check_site(again)["version"] == check_site(tmp_path / "site2")["version"]
+
+
+def test_a_site_is_replaced_on_demand_alone(site, tmp_path, packages):
+    other = write_bundle(tmp_path / "other")
+    with pytest.raises(BundleError, match="a site is there already.*overwrite=True"):
+        build([other], site, runtime_files=packages)
+    build([other], site, runtime_files=packages, overwrite=True)
+    assert [model["title"] for model in check_site(site)["models"]] == ["other"]
+    with pytest.raises(BundleError, match="only a site or an empty folder may be replaced"):
+        build([other], other, runtime_files=packages, overwrite=True)
+    bundle.read(other)
+
+
+def test_a_failed_build_leaves_the_old_site(site, tmp_path):
+    with pytest.raises(SourceError):
+        build([write_bundle(tmp_path / "other")], site, runtime_files=tmp_path, overwrite=True)
+    assert len(check_site(site)["models"]) == 2
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda folder: (folder / "model.tflite").write_bytes(b"x"), "model.tflite must have sha256"),
+        (lambda folder: (folder / "kerasformer.json").unlink(), "A bundle folder was expected"),
+        (lambda folder: edit_manifest(folder, format_version=99), "written by a newer kerasformer"),
+        (lambda folder: edit_manifest(folder, capacity=9), "was changed after its export"),
+    ],
+    ids=["truncated", "no bundle", "newer", "edited"],
+)
+def test_a_damaged_bundle_is_refused(tmp_path, packages, damage, says):
+    folder = write_bundle(tmp_path / "b")
+    damage(folder)
+    with pytest.raises(BundleError, match=says):
+        build([folder], tmp_path / "site", runtime_files=packages)
+    assert not (tmp_path / "site").exists()
+
+
+def test_what_no_browser_runs_is_refused_with_the_reason(tmp_path, packages, monkeypatch):
+    with pytest.raises(BundleError, match="SavedModel needs TensorFlow, which no browser has.*--format tflite"):
+        build([write_bundle(tmp_path / "saved", format="saved-model")], tmp_path / "site", runtime_files=packages)
+    with pytest.raises(BundleError, match="made for another runtime, for forward_16 gives probabilities"):
+        build([write_bundle(tmp_path / "other", output="probabilities")], tmp_path / "site", runtime_files=packages)
+    monkeypatch.setattr("kerasformer.web.site._MOST_BYTES", 1000)
+    with pytest.raises(BundleError, match="file of 2 GiB or more.*model.tflite.*int4"):
+        build([write_bundle(tmp_path / "large")], tmp_path / "site", runtime_files=packages)
+    with pytest.raises(InputError, match="a bundle at least"):
+        build([], tmp_path / "site", runtime_files=packages)
+
+
+def test_the_one_bare_name_becomes_a_path(tmp_path, packages):
+    vendor(tmp_path, ["litert"], packages)
+    assert (tmp_path / "litert" / "index.js").read_text() == 'import x from "./wasm-utils.js";'
+    assert "onnxruntime-web" in (tmp_path / "NOTICE.txt").read_text()
+
+
+def test_other_releases_are_refused(tmp_path):
+    folder = write_runtimes(tmp_path / "packages")
+    about = folder / "node_modules" / "onnxruntime-web" / "package.json"
+    about.write_text(about.read_text().replace("1.30.0", "1.17.0"))
+    with pytest.raises(SourceError, match=r"onnxruntime-web 1.30.0, received 1.17.0.*npm ci --ignore-scripts"):
+        vendor(tmp_path / "vendor", ["onnx"], folder)
+    with pytest.raises(SourceError, match="@litertjs/core 2.5.3, received nothing"):
+        vendor(tmp_path / "vendor", ["onnx"], tmp_path)
+
+
+def fake_npm(folder: Path, script: str) -> str:
+    """A PATH on which npm is a shell script."""
+    folder.mkdir()
+    (folder / "npm").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "npm").chmod((folder / "npm").stat().st_mode | stat.S_IEXEC)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
+def test_npm_runs_once_and_a_tenth_is_kept(tmp_path, packages, monkeypatch):
+    monkeypatch.setenv("KERASFORMER_CACHE", str(tmp_path / "cache"))
+    path = fake_npm(
+        tmp_path / "bin",
+        f'test "$1 $2" = "ci --ignore-scripts" && cp -r {packages}/node_modules . && touch node_modules/large',
+    )
+    monkeypatch.setenv("PATH", path)
+    vendor(tmp_path / "first", ["litert"])
+    kept = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert "litert_wasm_internal.wasm" in kept and "large" not in kept
+    (tmp_path / "bin" / "npm").write_text("#!/bin/sh\nexit 1\n")
+    vendor(tmp_path / "second", ["onnx"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
+def test_without_npm_or_network_it_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERASFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", fake_npm(tmp_path / "bin", "echo 'getaddrinfo ENOTFOUND registry' >&2; exit 1"))
+    with pytest.raises(SourceError, match="ENOTFOUND registry.*network once.*--runtime-files"):
+        vendor(tmp_path / "vendor", ["litert"])
+    monkeypatch.setattr(runtimes.shutil, "which", lambda name: None)
+    with pytest.raises(MissingExtraError, match="npm.*not installed.*--runtime-files"):
+        vendor(tmp_path / "vendor", ["litert"])
+    assert not list((tmp_path / "cache").rglob("package.json"))
+
+
+def test_served_with_the_headers_and_types_that_browsers_ask_for(site):
+    with served(site) as url:
+        for path, kind in {
+            "": "text/html",
+            "app.js": "text/javascript",
+            "vendor/onnxruntime/ort.wasm.min.mjs": "text/javascript",
+            "vendor/litert/wasm/litert_wasm_internal.wasm": "application/wasm",
+            "site.json": "application/json",
+            "manifest.webmanifest": "application/manifest+json",
+            "icons/icon.svg": "image/svg+xml",
+        }.items():
+            with urllib.request.urlopen(url + path) as response:
+                assert response.headers["Content-Type"] == kind, path
+                assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+                assert response.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+                assert response.headers["Cache-Control"] == "no-cache"
+        for missing in ("models/", "../pyproject.toml"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(url + missing)
+
+
+def test_only_whole_sites_are_served(site, tmp_path):
+    with pytest.raises(BundleError, match="kerasformer web wrote was expected"):
+        server(tmp_path)
+    with pytest.raises(BundleError, match="It is a bundle: write a site of it with kerasformer web"):
+        server(tmp_path / "story")
+    (site / "app.js").write_text("")
+    with pytest.raises(BundleError, match="missing or truncated: app.js"):
+        server(site)
+    (site / "site.json").write_text("{}")
+    with pytest.raises(SourceError, match="not as kerasformer web writes it"):
+        server(site)
+
+
+def test_a_port_that_is_taken_is_said(site):
+    with server(site, port=0) as running, pytest.raises(InputError, match="No server could be started.*--port"):
+        server(site, port=running.server_address[1])
+
+
+def test_the_commands(tmp_path, packages, monkeypatch, capsys):
+    folder = write_bundle(tmp_path / "reviews")
+    arguments = ["kerasformer", "web", str(folder), str(tmp_path / "site"), "--runtime-files", str(packages)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert "kerasformer serve" in capsys.readouterr().out
+    assert len(check_site(tmp_path / "site")["models"]) == 1
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1 and "a site is there already" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_serve_tells_its_address_and_what_a_phone_needs(site):
+    command = [sys.executable, "-m", "kerasformer.cli", "serve", str(site), "--port", "0", "--host", "0.0.0.0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as process:
+        said = process.stdout.readline()
+        advice = process.stdout.readline()
+        url = re.search(r"http://localhost:\d+/", said).group()
+        with urllib.request.urlopen(url) as response:
+            assert b"Run" in response.read()
+        process.send_signal(2)
+        assert process.wait(20) == 0
+    assert "https" in advice and f"adb reverse tcp:{url[17:-1]}" in advice
