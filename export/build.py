@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
 from kerasformer.export.card import write_card
 from kerasformer.export.child import export_in_child
+from kerasformer.export.companions import write_config, write_tokenizer
 from kerasformer.export.format import Format
 from kerasformer.export.formats import FORMATS, find_format
 from kerasformer.export.recipes import Recipe
@@ -29,7 +29,7 @@ from kerasformer.export.search import Budget
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.to_saved_model.convert import check_in_graph
 from kerasformer.export.verify import keras_quality, record
-from kerasformer.export.wish import IN_GRAPH, Job, Wish, check_lengths, settle
+from kerasformer.export.wish import IN_GRAPH, Wish, check_lengths, settle
 from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
@@ -131,7 +131,7 @@ def export(
         quality = keras_quality(job.model, job.info, given_texts)
     with bundle.staging(destination) as folder:
         artifact = Artifact(job, runtime, name, folder, tell)
-        _write_companions(job, folder)
+        write_tokenizer(job, folder)
         tell("answer with Keras", 0, 0)
         answers = record(job.model, artifact.manifest(), given_texts, artifact.functions[0])
         bundle.write_references(folder, answers | quality)
@@ -144,6 +144,7 @@ def export(
             tell("tokenizer", 0, 0)
             signatures = {**signatures, **kind.add_tokenizer(job, folder)}
         manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
+        write_config(job, folder, kind.found_by(manifest, folder))
         runtime.finish(job, manifest, folder)
         write_card(folder, manifest, runtime)
         bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
@@ -226,15 +227,3 @@ def _check_model(model: Any) -> None:
 
 def _silent(stage: str, done: int, total: int) -> None:
     """Tells nobody."""
-
-
-def _write_companions(job: Job, folder: Path) -> None:
-    """Configuration, generation settings and tokenizer, as Hugging Face names them."""
-    config = {"architectures": [job.model.architecture], **job.model.config.to_hf()}
-    files = {"config.json": config}
-    if job.model.generates:
-        files["generation_config.json"] = job.info.generation
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    if job.model.tokenizer is not None:
-        job.model.tokenizer.save(folder)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Signature
+from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import ExportError, InputError, require
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
@@ -88,6 +88,10 @@ class Format:
             converted: What earlier calls for the same files left for the next one, which need not do it again.
         """
         raise NotImplementedError
+
+    def found_by(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+        """Keys of `config.json` by which runtimes find the model files of a folder, once these are written."""
+        return {}
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
         """What a matrix becomes in these files; for formats that store weights by a recipe."""

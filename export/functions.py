@@ -28,6 +28,7 @@ class Function:
         incremental: It reads a few tokens at a time, with those before them in a cache: its time goes into reading
             weights, not into arithmetic.
         defaults: Values of inputs that a caller may leave out.
+        alone: Its file reads no other file's weights (ONNX); a table that several files need is then in each.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Function:
     call: Callable[..., dict[str, Any]]
     incremental: bool = False
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
+    alone: bool = False
 
 
 def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:

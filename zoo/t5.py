@@ -74,6 +74,10 @@ class T5Config(Config):
                 f"Received: {self.feed_forward!r}"
             )
 
+    def to_hf(self) -> dict[str, Any]:
+        """See `Config.to_hf`; with the decoder's layers, which transformers.js does not count by itself."""
+        return {**super().to_hf(), "num_decoder_layers": self.num_decoder_layers}
+
     @property
     def num_decoder_layers(self) -> int:
         """As many as the encoder has, if not given."""

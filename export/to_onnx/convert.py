@@ -139,7 +139,7 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
     read = {name for node in graph.node for name in node.input}
     weights = {name: weight for name, weight in store.stored.items() if name in read}
     onnx_graph.check(model, weights.values())
-    return ModelFile(model, weights)
+    return ModelFile(model, weights, skeleton.function.alone)
 
 
 def _convert(

@@ -37,17 +37,19 @@ class ModelFile:
     Attributes:
         model: Without initializers for the weights.
         weights: Its weights by their names.
+        alone: It reads no other file's data.
     """
 
     model: onnx.ModelProto
     weights: Mapping[str, StoredWeight]
+    alone: bool = False
 
 
 def write_models(files: Mapping[Path, ModelFile], progress: Progress | None = None) -> None:
     """Writes models together with their weights.
 
     Weights of more than 2 GB in all go to `<path>_data` beside the file. A weight that several files read is stored
-    once, in the data file of the last of them.
+    once, in the data file of the last of them, unless one of these files is to stand alone.
 
     Args:
         files: In one folder.
@@ -55,14 +57,16 @@ def write_models(files: Mapping[Path, ModelFile], progress: Progress | None = No
     """
     readers = Counter(name for file in files.values() for name in file.weights)
     weights = {name: weight for file in files.values() for name, weight in file.weights.items()}
-    shared = {name for name, count in readers.items() if count > 1 and weights[name].num_bytes > SHARED_LIMIT}
+    alone = {name for file in files.values() if file.alone for name in file.weights}
+    large = {name for name, weight in weights.items() if weight.num_bytes > SHARED_LIMIT}
+    shared = {name for name in large - alone if readers[name] > 1}
     track = _Tracker(
         sum(weights[name].num_bytes * (1 if name in shared else readers[name]) for name in weights), progress
     )
     places: dict[str, TensorProto] = {}
     for path, file in reversed(list(files.items())):
-        large = sum(weight.num_bytes for weight in file.weights.values()) > INLINE_LIMIT
-        outside = [w for name, w in file.weights.items() if large or name in shared]
+        too_large = sum(weight.num_bytes for weight in file.weights.values()) > INLINE_LIMIT
+        outside = [w for name, w in file.weights.items() if too_large or name in shared]
         new = [weight for weight in outside if weight.name not in places]
         found = {**places, **_write_data(new, path.with_name(f"{path.name}_data"), track)}
         places |= {name: tensor for name, tensor in found.items() if name in shared}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerasformer.bundle import Manifest
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.format import Format, Progress
 from kerasformer.export.functions import Function
@@ -15,7 +16,8 @@ from kerasformer.export.to_onnx.signatures import onnx_functions
 from kerasformer.export.wish import Job
 
 # File names say the recipe, as runtimes that choose among files in one folder expect.
-_SUFFIX = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
+SUFFIXES = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
+_DTYPES = {"": "fp32", "_fp16": "fp16", "_quantized": "q8", "_q4": "q4"}  # names of transformers.js
 
 
 class OnnxFormat(Format):
@@ -33,7 +35,7 @@ class OnnxFormat(Format):
 
     def file(self, function: Function, recipe: str) -> str:
         """See `Format.file`."""
-        return f"{self.places[0]}/{function.name}{_SUFFIX.get(recipe, f'_{recipe}')}.onnx"
+        return f"{self.places[0]}/{function.name}{SUFFIXES.get(recipe, f'_{recipe}')}.onnx"
 
     def write(
         self,
@@ -59,6 +61,16 @@ class OnnxFormat(Format):
             progress=progress,
             converted=converted,
         )
+
+    def found_by(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+        """What transformers.js looks for: which of the files that a folder may have are there, and which have data."""
+        function, signature = next(iter(manifest.signatures.items()))
+        suffix = Path(signature.file).stem.removeprefix(function)
+        settings: dict[str, Any] = {"dtype": _DTYPES[suffix]} if suffix in _DTYPES else {}
+        data = sorted((folder / self.places[0]).glob("*.onnx_data"))
+        if data:
+            settings["use_external_data_format"] = {path.name.removesuffix("_data"): 1 for path in data}
+        return {"transformers.js_config": settings} if settings else {}
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
         """See `Format.layout`."""
