@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -24,7 +25,8 @@ class Verification:
     Attributes:
         fidelity: Of the bundle as it runs by itself.
         steps: Of each signature for a step, by its name: which one is run depends on the length and number of the
-            texts, and those of a check are short.
+            texts, and those of a check are short. Also of a signature that generates by itself, which the engine does
+            not use.
     """
 
     fidelity: Fidelity
@@ -53,7 +55,7 @@ def verify(engine: Forward | Step, manifest: Manifest, references: dict[str, np.
         name: compare(limited, few, rows, free=False, count=max(limited.step_lengths))
         for name, limited in _step_by_step(engine, manifest)
     }
-    return Verification(fidelity, steps)
+    return Verification(fidelity, steps | _written_alone(engine, manifest, references))
 
 
 def _step_by_step(engine: Forward | Step, manifest: Manifest) -> Iterator[tuple[str, Step]]:
@@ -67,6 +69,33 @@ def _step_by_step(engine: Forward | Step, manifest: Manifest) -> Iterator[tuple[
         others = set(manifest.signatures) - set(steps)
         for name in steps:
             yield name, engine.limited_to({*others, name})
+
+
+def _written_alone(
+    engine: Forward | Step, manifest: Manifest, references: dict[str, np.ndarray]
+) -> dict[str, Fidelity]:
+    """What a graph that generates by itself writes, beside the recorded tokens up to the first end token."""
+    if "generate" not in manifest.signatures:
+        return {}
+    from kerasformer.runtime.saved_model import SavedModelStep
+
+    if not isinstance(engine, SavedModelStep):
+        return {}
+    tokens, ends = references["tokens"], manifest.info.eos_token_id
+    prompts = references["input.input_ids"], references["input.attention_mask"]
+    same = [
+        own == expected
+        for row, written in zip(tokens.tolist(), engine.generate(*prompts, tokens.shape[1]), strict=True)
+        for own, expected in zip_longest(written, _until(row, ends))
+    ]
+    share = float(np.mean(same))
+    return {"generate": Fidelity(0.0, 0.0, share, len(same), generated=share)}
+
+
+def _until(row: list[int], ends: tuple[int, ...]) -> list[int]:
+    """The tokens up to the first end, which is part of them."""
+    stops = [place for place, token in enumerate(row) if token in ends]
+    return row[: stops[0] + 1] if stops else row
 
 
 def _few(references: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
