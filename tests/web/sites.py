@@ -7,6 +7,8 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +97,24 @@ def replace_file(folder: Path, path: str, content: bytes) -> None:
     (folder / "site.json").write_text(json.dumps(listed))
 
 
+def edit_site(folder: Path, **changes: Any) -> None:
+    """Edits the list of a site by hand."""
+    path = folder / "site.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+class Plain(SimpleHTTPRequestHandler):
+    """What many web hosts do."""
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
 @contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[str]:
-    """The URL of a site, as long as it is served."""
-    with server(folder, port=port) as running:
+def served(folder: Path, port: int = 0, plain: bool = False) -> Iterator[str]:
+    """The URL of a site, as long as it is served; `plain` by a server that knows nothing of threads."""
+    handler = partial(Plain, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) if plain else server(folder, port=port) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -114,6 +130,9 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+HIDDEN = "document.getElementById('problem').hidden"
+
+
 class Browser:
     """A Chromium with one page; see tests/foreign/programs/browser.js for what it is told."""
 
@@ -125,6 +144,22 @@ class Browser:
         answer = self._ask({"do": do, **arguments})
         assert "error" not in answer, f"{do} {arguments}: {answer['error']}; the page said: {answer['said']}"
         return answer["value"]
+
+    def ready(self) -> None:
+        """Waits until the page can be used, and until it is kept for offline use."""
+        self("until", script="!document.getElementById('form').hidden && navigator.serviceWorker.controller !== null")
+
+    def answered(self) -> str:
+        """The answer, when it is there; a problem fails."""
+        done = "!document.getElementById('stop').checkVisibility() && !document.getElementById('run').disabled"
+        self("until", script=f"{done} && (!document.getElementById('figures').hidden || !{HIDDEN})")
+        assert not self("visible", at="#problem"), self("text", at="#problem")
+        return str(self("text", at="#result"))
+
+    def problem(self) -> str:
+        """What the page says that it cannot do."""
+        self("until", script=f"!{HIDDEN}")
+        return str(self("text", at="#problem"))
 
     def open(self, url: str, width: int = 390, height: int = 844, **settings: Any) -> None:
         """A page in a fresh profile, a phone's by default."""

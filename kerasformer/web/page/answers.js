@@ -41,7 +41,7 @@ function entities(result, { shown }) {
   let last = 0;
   for (const { entity_group: kind, start, end } of result) {
     parts.push(letters.slice(last, start).join(""), make("mark", { className: `kind-${(kinds.indexOf(kind) % 5) + 1}` },
-      letters.slice(start, end).join(""), make("small", {}, kind)));
+      `${letters.slice(start, end).join("")} `, make("small", {}, kind)));
     last = end;
   }
   const text = make("p", { className: "text" }, ...parts, letters.slice(last).join(""));

@@ -21,8 +21,6 @@ let busy = null; // "load" or "run"
 let lost = ""; // why a file could not be kept for offline use
 let touched = false; // the user has done something here
 
-await start();
-
 async function start() {
   if (location.protocol === "file:") return; // start.js has said it
   const problem = browser.problem();
@@ -70,6 +68,7 @@ function listen() {
     ask();
   });
   find("form").addEventListener("input", () => { touched = true; });
+  find("form").addEventListener("change", () => { find("problem").hidden = true; });
   find("model").addEventListener("change", (event) => showModel(site.models[Number(event.target.value)]));
   find("engine-options").addEventListener("change", (event) => chooseEngine(model.engines[Number(event.target.value)]));
   find("load").addEventListener("click", () => (busy === "load" ? stop() : attempt(load)));
@@ -222,6 +221,7 @@ function ask() {
     const asked = questions.asked(model);
     const told = { ...asked.options, ...(questions.writes(model.task) ? settings.settings() : {}) };
     clearAnswer();
+    find("problem").hidden = true;
     await load();
     setBusy("run");
     showFrom("answer");
@@ -233,7 +233,7 @@ async function answerAtOnce(asked, told) {
   const { result, figures } = await engine.run(asked.inputs, told, null);
   const other = asked.more === null ? null : (await engine.run(asked.more, told, null)).result;
   showAnswer(answer(model, result, { ...asked, other }), figures);
-  find("spoken").textContent = `Answer: ${find("result").textContent}`;
+  find("spoken").textContent = `Answer: ${find("result").innerText.replaceAll(/\n+/g, ", ")}`;
 }
 
 /** Shows a text while it is written. Screen readers are told sentences, for single tokens are noise. */
@@ -295,7 +295,6 @@ function showFrom(id) {
 }
 
 function clearAnswer() {
-  find("problem").hidden = true;
   find("result").replaceChildren(make("p", { className: "muted" }, "It appears here."));
   find("figures").hidden = true;
   find("spoken").textContent = "";
@@ -328,6 +327,7 @@ const TITLES = {
 
 async function fail(error) {
   clearAnswer();
+  find("problem").hidden = true;
   if (error.name === "AbortError") return;
   if (FATAL.has(error.name)) {
     engine.end();
@@ -353,3 +353,5 @@ function setBusy(what) {
   find("progress").hidden = what !== "load";
   if (what === "load") find("progress").value = 0;
 }
+
+start();

@@ -33,6 +33,11 @@ const COMMANDS = {
   choose: ({ at, label }) => page.selectOption(at, { label }).then(() => null),
   press: ({ key }) => page.keyboard.press(key),
   type: ({ text }) => page.keyboard.type(text),
+  /** Room that the page's origin may take, in bytes. */
+  async quota({ bytes }) {
+    const session = await context.newCDPSession(page);
+    await session.send("Storage.overrideQuotaForOrigin", { origin: new URL(page.url()).origin, quotaSize: bytes });
+  },
   text: ({ at }) => page.innerText(at),
   visible: ({ at }) => page.isVisible(at),
   /** Waits until an expression is true; asks from outside, for the page's policy forbids scripts made of text. */

@@ -1,0 +1,379 @@
+"""The page in Chromium, on a phone and on a desk, with a double of the worker: what it shows, says and keeps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.environments import need
+from tests.web.sites import Browser, browser, edit_site, served, write_bundle, write_site
+
+pytestmark = pytest.mark.foreign("web")
+
+PICTURES = os.environ.get("KERASFORMER_PICTURES")
+"""A folder for pictures of the page, to be looked at; none are taken without it."""
+
+REVIEWS, STORIES = "Film reviews", "Stories"
+TASKS = {
+    "token-classification": "Ada Lovelace PER",
+    "question-answering": "lighthouse",
+    "fill-mask": "The capital of France is Paris.",
+    "feature-extraction": "Similarity 0.960",
+    "summarization": "The boat came back",
+    "translation": "The boat came back",
+    "text2text-generation": "The boat came back",
+}
+SCREENS = [(360, 740, "light"), (390, 844, "dark"), (1280, 800, "light"), (1280, 800, "dark")]
+WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    need("chromium")
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("sites")
+    prefixes = {"translation_en_to_de": "translate English to German: ", "translation_en_to_fr": "to French: "}
+    bundles = [f"{REVIEWS}={write_bundle(root / f'reviews-{kind}', format=kind)}" for kind in ("tflite", "onnx")]
+    bundles.append(f"{STORIES}={write_bundle(root / 'story', 'text-generation', model_type='gpt2')}")
+    bundles += [str(write_bundle(root / task, task, task_prefixes=prefixes)) for task in TASKS]
+    return write_site(root / "site", *bundles, title="Small models")
+
+
+@pytest.fixture(scope="module")
+def url(site):
+    with served(site) as address:
+        yield address
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    """A site of one model, to be damaged."""
+    return write_site(tmp_path / "site", write_bundle(tmp_path / "reviews"))
+
+
+def example(page: Browser, model: str | None = None) -> str:
+    """Taps the first example."""
+    if model:
+        page("choose", at="#model", label=model)
+    page("click", at="#examples button")
+    return page.answered()
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: f"{screen[0]}-{screen[2]}")
+def test_every_view_fits_and_is_accessible(chromium, url, screen):
+    width, height, scheme = screen
+    chromium.open(url, width, height, scheme=scheme)
+    chromium.ready()
+    assert_good(chromium, screen, "start")
+    assert example(chromium).split() == ["POSITIVE", "97.3", "%", "NEGATIVE", "2.7", "%"]
+    chromium("click", at="#about summary")
+    assert_good(chromium, screen, "reviews")
+    chromium("choose", at="#model", label=STORIES)
+    chromium("click", at="#settings summary")
+    chromium("click", at="#settings .option:last-child")
+    chromium("fill", at="#set-max_new_tokens", text="25")
+    assert "The old man looked at the sea and" in example(chromium)
+    assert_good(chromium, screen, "stories")
+    for task, expected in TASKS.items():
+        assert expected in example(chromium, task)
+        assert_good(chromium, screen, task)
+    assert chromium("said") == []
+
+
+def assert_good(page: Browser, screen: tuple[int, int, str], name: str) -> None:
+    if PICTURES:
+        page("picture", path=str(Path(PICTURES) / f"{screen[0]}-{screen[2]}-{name}.png"))
+    assert page("axe") == []
+    assert not page("run", script=WIDER), f"{name} is wider than the screen"
+
+
+def test_text_streams_and_stops(chromium, url):
+    chromium.open(url)
+    chromium.ready()
+    chromium("choose", at="#model", label=STORIES)
+    chromium("click", at="#settings summary")
+    chromium("fill", at="#set-max_new_tokens", text="4000")
+    chromium("click", at="#examples button")
+    chromium("until", script="document.querySelector('.writing')?.textContent.length > 100")
+    assert chromium("run", script="document.getElementById('result').getAttribute('aria-busy')") == "true"
+    assert chromium("run", script="document.getElementById('spoken').textContent").endswith(".")  # whole sentences
+    chromium("click", at="#stop")
+    text = chromium.answered()
+    assert text.startswith("The old man looked at the sea and") and text.endswith("Stopped by you.")
+    figures = chromium("text", at="#figures").split("\n")
+    assert figures[:4] == ["Tokens/s", "41.5", "First token", "42 ms"] and "52.0 MB" in figures
+
+
+def test_settings_go_to_the_engine_by_their_names(chromium, url):
+    chromium.open(url, scripts=[SPY])
+    chromium.ready()
+    chromium("choose", at="#model", label=STORIES)
+    assert not chromium("run", script="document.getElementById('set-temperature').matches(':enabled')")
+    example(chromium)
+    greedy = {"return_full_text": False, "do_sample": False, "max_new_tokens": 60, "repetition_penalty": 1}
+    assert sent(chromium, "run")["options"] == greedy | {"no_repeat_ngram_size": 0}
+    chromium("click", at="#settings summary")
+    chromium("click", at="#settings .option:last-child")
+    for name, value in {
+        "temperature": "1.2",
+        "top_k": "7",
+        "seed": "3",
+        "stop": "The end",
+        "max_new_tokens": "5",
+    }.items():
+        chromium("fill", at=f"#set-{name}", text=value)
+    example(chromium)
+    drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.95, "top_k": 7, "seed": 3, "stop": ["The end"]}
+    assert sent(chromium, "run")["options"] == greedy | drawn | {"max_new_tokens": 5, "no_repeat_ngram_size": 0}
+    chromium("fill", at="#set-top_k", text="-1")
+    chromium("click", at="#run")
+    assert "Top-k must be a number from 0 to 1000. Received: -1" in chromium.problem()
+
+
+SPY = """
+globalThis.posted = [];
+const post = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (message) { posted.push(message); return post.call(this, message); };
+"""
+
+
+def sent(page: Browser, kind: str) -> dict:
+    """The last message of a kind to the worker."""
+    return page("run", script=f"posted.findLast(({{type}}) => type === '{kind}')")
+
+
+def test_another_engine_opens_its_own_bundle(chromium, url):
+    chromium.open(url, 1280, 800, scripts=[SPY])
+    chromium.ready()
+    example(chromium)
+    first = sent(chromium, "load")
+    assert (first["engine"], first["base"]) == ("litert", f"{url}models/film-reviews/litert-int8/")
+    assert first["threads"] == min(os.cpu_count() or 1, 4)
+    chromium("click", at="#engine-options .option:last-child")
+    chromium("until", script="document.getElementById('state').textContent.startsWith('Not loaded')")
+    example(chromium)
+    second = sent(chromium, "load")
+    assert (second["engine"], second["base"]) == ("onnx", f"{url}models/film-reviews/onnx-int8/")
+    assert "ONNX Runtime" in chromium("run", script="document.getElementById('facts').textContent")
+
+
+def test_it_works_without_a_network_after_the_first_use(chromium, small):
+    with served(small) as url:
+        chromium.open(url)
+        chromium.ready()
+        assert "Not loaded: 0.1 MB" in chromium("text", at="#state")
+        example(chromium)
+        chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
+    chromium("reload")  # the server is gone
+    chromium.ready()
+    chromium("until", script="document.getElementById('state').textContent === 'On this device · works offline'")
+    assert "POSITIVE" in example(chromium)
+    chromium("click", at="#about summary")
+    chromium("click", at="#forget")
+    chromium("until", script="document.getElementById('forget').hidden")
+    chromium("reload")
+    chromium.ready()
+    chromium("click", at="#examples button")
+    assert chromium.problem().startswith("Something went wrong") and "Failed to fetch" in chromium.problem()
+
+
+def test_a_new_version_of_the_site_is_offered(chromium, tmp_path):
+    first, second = write_bundle(tmp_path / "reviews"), write_bundle(tmp_path / "news")
+    site = write_site(tmp_path / "site", first)
+    with served(site) as url:
+        chromium.open(url)
+        chromium.ready()
+        example(chromium)
+        write_site(site, first, second, overwrite=True)
+        chromium("reload")
+        chromium("until", script="!document.getElementById('update').hidden")
+        assert not chromium("visible", at="#model")  # still the old page, of one model
+        chromium("click", at="#reload")
+        chromium("until", script="document.querySelectorAll('#model option').length === 2", seconds=20)
+        # What did not change was taken over.
+        chromium("until", script="document.getElementById('state')?.textContent === 'On this device · works offline'")
+
+
+FOCUSED = """
+(({id, hash, name, parentElement}) => id || hash?.slice(1) || name || parentElement.id)(document.activeElement)
+"""
+
+
+def test_a_keyboard_is_enough(chromium, url):
+    chromium.open(url, 1280, 800)
+    chromium.ready()
+    order: list[str] = []
+    while "about" not in order:
+        chromium("press", key="Tab")
+        order.append(chromium("run", script=FOCUSED))
+        assert chromium("run", script="getComputedStyle(document.activeElement).outlineStyle") != "none", order
+    assert order[:2] == ["main", "model"]
+    assert order.index("load") < order.index("field-text") < order.index("run") < order.index("about")
+    chromium("run", script="document.getElementById('field-text').focus()")
+    chromium("type", text="A film.")
+    chromium("press", key="Control+Enter")
+    assert "POSITIVE" in chromium.answered()
+    chromium("choose", at="#model", label=STORIES)
+    chromium("fill", at="#field-text", text="Once")
+    chromium("run", script="document.getElementById('settings').open = true")
+    chromium("fill", at="#set-max_new_tokens", text="4000")
+    chromium("press", key="Control+Enter")
+    chromium("until", script="document.querySelector('.writing')?.textContent.length > 10")
+    chromium("press", key="Escape")
+    assert chromium.answered().endswith("Stopped by you.")
+
+
+def test_without_motion_for_those_who_asked_for_none(chromium, url):
+    chromium.open(url, motion="reduce")
+    chromium.ready()
+    assert chromium("run", script="getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("delete globalThis.WebAssembly", "This browser cannot run WebAssembly"),
+        ("WebAssembly.validate = () => false", "WebAssembly has no SIMD"),
+        ("delete globalThis.Worker", "has no web workers"),
+    ],
+    ids=["wasm", "simd", "workers"],
+)
+def test_what_the_browser_lacks_is_said(chromium, url, script, says):
+    chromium.open(url, scripts=[script])
+    assert says in chromium.problem() and "Chrome" in chromium.problem()
+    assert not chromium("visible", at="#form")
+    assert chromium("axe") == []
+
+
+def test_without_storage_it_works_and_says_so(chromium, url):
+    chromium.open(url, scripts=["delete globalThis.caches"])
+    chromium("until", script="!document.getElementById('form').hidden")
+    assert "keeps nothing for offline use" in chromium("text", at="#notes")
+    assert "POSITIVE" in example(chromium)
+
+
+def test_no_room_on_the_device_is_said_and_the_model_runs(chromium, small):
+    with served(small) as url:
+        chromium.open(url)
+        chromium.ready()
+        chromium("quota", bytes=1000)
+        assert "POSITIVE" in example(chromium)
+        chromium("until", script="document.getElementById('state').textContent.includes('no room')")
+
+
+def test_threads_come_back_where_the_server_sends_no_headers(chromium, small):
+    with served(small, plain=True) as url:
+        chromium.open(url)
+        chromium("until", script="globalThis.crossOriginIsolated")  # the service worker adds them, at a second loading
+        chromium.ready()
+        assert chromium("text", at="#notes") == ""
+        chromium.open(url, scripts=["delete Navigator.prototype.serviceWorker"])
+        chromium("until", script="!document.getElementById('form').hidden")
+        assert "One thread only" in chromium("text", at="#notes")
+        assert "POSITIVE" in example(chromium)
+
+
+def test_it_works_under_a_path(chromium, small):
+    with served(small.parent, plain=True) as url:
+        chromium.open(f"{url}site/")
+        chromium("until", script="globalThis.crossOriginIsolated")
+        chromium.ready()
+        assert "POSITIVE" in example(chromium)
+        chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
+
+
+def test_a_truncated_model_is_said_and_not_kept(chromium, small):
+    model = next(small.rglob("model.tflite"))
+    whole = model.read_bytes()
+    with served(small, plain=True) as url:
+        model.write_bytes(whole[:1000])
+        chromium.open(url)
+        chromium("until", script="globalThis.crossOriginIsolated")
+        chromium.ready()
+        chromium("click", at="#examples button")
+        assert "model.tflite must have sha256" in chromium.problem()
+        assert "The model's files are not whole" in chromium.problem()
+        model.write_bytes(whole)
+        chromium("click", at="#again")
+        assert "POSITIVE" in chromium.answered()
+
+
+def test_a_missing_model_is_said(chromium, small):
+    next(small.rglob("model.tflite")).unlink()
+    with served(small, plain=True) as url:
+        chromium.open(url)
+        chromium("until", script="!document.getElementById('form').hidden")
+        chromium("click", at="#load")
+        assert "the bundle is incomplete: model.tflite is missing" in chromium.problem()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda site: (site / "site.json").unlink(), "site.json could not be read: the server answered 404"),
+        (lambda site: (site / "site.json").write_text("{"), "site.json is not as kerasformer web writes it"),
+        (lambda site: edit_site(site, models=[]), "There is no model here"),
+        (lambda site: (site / "app.js").unlink(), "app.js could not be loaded"),
+        (lambda site: (site / "answers.js").unlink(), "could not be loaded"),
+        (lambda site: (site / "style.css").unlink(), "style.css could not be loaded"),
+    ],
+    ids=["no list", "no JSON", "no models", "no script", "no module", "no style"],
+)
+def test_a_page_without_its_files_says_so(chromium, small, damage, says):
+    damage(small)
+    with served(small, plain=True) as url:
+        chromium.open(url)
+        assert says in chromium.problem()
+
+
+def test_a_missing_worker_is_said(chromium, small):
+    (small / "worker.js").unlink()
+    with served(small, plain=True) as url:
+        chromium.open(url)
+        chromium("until", script="!document.getElementById('form').hidden")
+        chromium("click", at="#examples button")
+        assert "a file of the page is missing" in chromium.problem()
+
+
+def test_a_page_that_was_opened_as_a_file_says_so(chromium, small):
+    chromium.open((small / "index.html").as_uri())
+    assert "opened as a file" in chromium.problem() and "kerasformer serve" in chromium.problem()
+
+
+def test_errors_of_the_engine_are_shown(chromium, url):
+    chromium.open(url)
+    chromium.ready()
+    chromium("choose", at="#model", label=STORIES)
+    chromium("fill", at="#field-text", text="an endless prompt")
+    chromium("click", at="#run")
+    assert "The text is too long" in chromium.problem() and "Expected at most 64 tokens" in chromium.problem()
+    assert "Once" in (chromium("fill", at="#field-text", text="Once") or "Once")
+    chromium("click", at="#run")
+    assert "The boat came back" in chromium.answered()
+    chromium("fill", at="#field-text", text="  ")
+    chromium("click", at="#run")
+    assert "there is nothing to read" in chromium.problem()
+    chromium("choose", at="#model", label="fill-mask")
+    chromium("fill", at="#field-text", text="A whole sentence.")
+    chromium("click", at="#run")
+    assert "Put [MASK] where a word is missing" in chromium.problem()
+    chromium("click", at=".gap")
+    chromium("click", at="#run")
+    assert "Paris" in chromium.answered()
+
+
+def test_what_a_model_says_is_text_and_never_markup(chromium, url):
+    chromium.open(url)
+    chromium.ready()
+    chromium("choose", at="#model", label=STORIES)
+    chromium("fill", at="#field-text", text="<img src=x onerror=alert(1)><b>bold</b>")
+    chromium("click", at="#run")
+    assert chromium.answered().startswith("<img src=x onerror=alert(1)><b>bold</b>")
+    assert chromium("run", script="document.querySelectorAll('#result img, #result b').length") == 0
