@@ -1,0 +1,178 @@
+"""Bundles for LiteRT.js, run in Chromium by the code on their cards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.errors import ExportError
+from kerasformer.export.functions import Function
+from kerasformer.export.targets import TARGETS
+from kerasformer.export.texts import READING
+from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.environments import need
+from tests.web.pages import Page, chromium, served
+
+TEXTS = ["A fine film.", READING[0], READING[1]]
+NEW_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    need("chromium")
+    with chromium() as opened:
+        yield opened
+
+
+def card_page(folder: Path) -> Path:
+    """The page that the model card describes, in the bundle's folder."""
+    card = (folder / "README.md").read_text(encoding="utf-8").partition("## LiteRT.js")[2]
+    html, code = (re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)[0] for language in ("html", "javascript"))
+    (folder / "index.html").write_text(f"<!doctype html><title>card</title>{html}", encoding="utf-8")
+    (folder / "model.js").write_text(code, encoding="utf-8")
+    (folder / "node_modules").symlink_to(need("node"))
+    return folder
+
+
+def opened(case: Case, folder: Path) -> tuple[Any, Path]:
+    """The Keras model and its bundle."""
+    model = case.model()
+    return model, case.export(folder, model, target="litert-web")
+
+
+def answers(page: Page, text: str) -> dict[str, list[float]]:
+    """What the card's `run` gives."""
+    code = "async (text) => Object.entries(await (await import('./model.js')).run(text)).map(([k, v]) => [k, [...v]])"
+    return dict(page.call(code, text))
+
+
+def tokens(page: Page, text: str) -> list[int]:
+    """What the card's `generate` gives."""
+    return page.call("async (text, count) => (await import('./model.js')).generate(text, count)", text, NEW_TOKENS)
+
+
+def close(received: Any, expected: np.ndarray) -> None:
+    """Float32 in other kernels: within 1e-5 of the greatest value."""
+    np.testing.assert_allclose(np.reshape(received, expected.shape), expected, atol=1e-5 * np.abs(expected).max())
+
+
+ENCODERS = [
+    tiny("bert", "text-classification"),
+    tiny("bert", "token-classification"),
+    tiny("bert", "question-answering"),
+    tiny("bert", "fill-mask"),
+    tiny("bert", "feature-extraction"),
+    tiny("distilbert", "text-classification"),
+    tiny("albert", "text-classification"),
+]
+GENERATORS = [tiny("gpt2", "text-generation"), tiny("t5", "text2text-generation")]
+
+
+@pytest.mark.foreign("litert-web")
+@cases(*ENCODERS)
+def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
+    model, folder = opened(case, tmp_path / "bundle")
+    with served(card_page(folder)) as url:
+        page.open(url)
+        for text in TEXTS:
+            encoded = model.tokenizer(text)
+            arrays = {"input_ids": encoded.input_ids, "attention_mask": encoded.attention_mask}
+            arrays["token_type_ids"] = encoded.token_type_ids
+            expected = model.named(model({name: arrays[name] for name in model.input_names}))
+            received = answers(page, text)
+            assert set(received) == set(expected)
+            for name, values in expected.items():
+                wanted = keras.ops.convert_to_numpy(values)
+                # Of an output with an entry for each token, those of padding come last.
+                close(received[name][: wanted.size], wanted)
+
+
+@pytest.mark.foreign("litert-web")
+@cases(*GENERATORS)
+def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
+    model, folder = opened(case, tmp_path / "bundle")
+    with served(card_page(folder)) as url:
+        page.open(url)
+        for text in [*TEXTS, "Once upon a time"]:
+            expected = model.generate(model.tokenizer(text).input_ids, max_new_tokens=NEW_TOKENS, do_sample=False)
+            assert tokens(page, text) == np.asarray(expected)[0].tolist(), text
+
+
+@pytest.mark.foreign("litert-web")
+@cases(tiny("bert", "text-classification", "int8"), Case("sentiment-bert", "int8"))
+def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
+    """The same class as LiteRT gives on this machine, and nearly the same scores."""
+    _, folder = opened(case, tmp_path / "bundle")
+    pipe = kf.pipeline(case.task, folder)
+    with served(card_page(folder)) as url:
+        page.open(url)
+        for text in TEXTS:
+            logits = np.array(answers(page, text)["logits"])
+            powers = np.exp(logits - logits.max())
+            scores = dict(zip(pipe.info.labels, powers / powers.sum(), strict=True))
+            (best,) = pipe(text)
+            assert max(scores, key=scores.__getitem__) == best["label"]
+            assert scores[best["label"]] == pytest.approx(best["score"], abs=4e-3)
+
+
+@pytest.mark.foreign("litert-web")
+@cases(
+    tiny("gpt2", "text-generation", "int8"), Case("story-gpt2", "int8"), Case("summarizer-t5", "int8", "summarization")
+)
+def test_int8_tokens(case: Case, page: Page, tmp_path: Path) -> None:
+    """The same greedy tokens as LiteRT gives on this machine."""
+    _, folder = opened(case, tmp_path / "bundle")
+    pipe = kf.pipeline(case.task, folder)
+    greedy = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+    with served(card_page(folder)) as url:
+        page.open(url)
+        for text in TEXTS:
+            outcome = pipe(text, max_new_tokens=NEW_TOKENS, return_dict_in_generate=True, **greedy)
+            assert tokens(page, text) == outcome.sequences[0].tolist(), text
+
+
+def test_signatures_that_a_page_does_not_call(tmp_path: Path) -> None:
+    """They are left out, and the bundle still answers here."""
+    model, folder = opened(tiny("gpt2", "text-generation"), tmp_path / "bundle")
+    names = bundle.read(folder).signatures
+    assert "decode" in names
+    assert not [name for name in names if "rows" in name or "verify" in name]
+    expected = kf.pipeline("text-generation", model)("Once upon a time", max_new_tokens=4)
+    assert kf.pipeline("text-generation", folder)("Once upon a time", max_new_tokens=4) == expected
+
+
+@pytest.mark.parametrize(
+    "info",
+    [TensorInfo((1, 4), "int64"), TensorInfo((1, 4), "bool"), TensorInfo(("batch_size", 4), "int32")],
+    ids=["int64", "bool", "dynamic"],
+)
+@pytest.mark.parametrize("place", ["inputs", "outputs"])
+def test_tensors_that_it_lacks(info: TensorInfo, place: str) -> None:
+    tensors = {"inputs": {}, "outputs": {}, place: {"tokens": info}}
+    function = Function("decode", call=dict, **tensors)
+    with pytest.raises(
+        ExportError, match="LiteRT.js takes float32 and int32 of static shapes. Received: tokens of decode"
+    ):
+        TARGETS["litert-web"].functions(None, [function])
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    manifest = Manifest("tflite", ModelInfo("fill-mask"), {"forward_16": Signature("model.tflite", {}, {})})
+    with (tmp_path / "model.tflite").open("wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(ExportError, match=r"less than 2 GB, .* Received: model.tflite of 2.1 GB"):
+        TARGETS["litert-web"].finish(None, manifest, tmp_path)
+
+
+def test_another_format(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="needs format='tflite'. Received: format='onnx'"):
+        kf.export.export("sentiment-bert", tmp_path / "out", format="onnx", target="litert-web")

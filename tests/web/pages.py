@@ -1,0 +1,57 @@
+"""Folders served as they are, and what a page in them answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from kerasformer.web.serve import Handler
+from tests.foreign.environments import started
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The URL of a folder, with the headers that threads need."""
+    handler = partial(Handler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://localhost:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Page:
+    """A page in Chromium whose scripts are asked; see tests/foreign/programs/browser.js."""
+
+    def __init__(self, ask: Any) -> None:
+        self._ask = ask
+
+    def open(self, url: str) -> None:
+        """In a fresh profile."""
+        self._do("open", width=800, height=600)
+        self._do("go", url=url)
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """What a JavaScript function gives for arguments, both of JSON."""
+        return self._do("run", script=f"({function})(...{json.dumps(arguments)})")
+
+    def _do(self, name: str, **arguments: Any) -> Any:
+        answer = self._ask({"do": name, **arguments})
+        assert "error" not in answer, f"{name}: {answer['error']}; the page said: {answer['said']}"
+        return answer["value"]
+
+
+@contextmanager
+def chromium() -> Iterator[Page]:
+    """A Chromium."""
+    with started("node", "browser.js", timeout=180) as ask:
+        yield Page(ask)
