@@ -18,6 +18,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
+from kerasformer.export.targets.settings import refuse
 from kerasformer.export.targets.target import Target
 from kerasformer.export.wish import Job
 from kerasformer.runtime.onnx_session import OnnxSession
@@ -161,19 +162,13 @@ def _check_generation(info: ModelInfo) -> None:
     """Refuses settings of generation by which it would write other texts than Keras."""
     generation = GenerationConfig.from_dict(info.generation)
     for reason, names in _departures(info, generation):
-        received = ", ".join(f"{name}={getattr(generation, name)!r}" for name in names)
-        defaults = ", ".join(f"{name}=None" for name in names)
-        raise ExportError(
-            f"target='genai' cannot keep model.generation_config: onnxruntime-genai {reason}. Received: {received}. "
-            f"Put the defaults back: model.generation_config = model.generation_config.replace({defaults})"
-        )
+        refuse(Genai.name, f"onnxruntime-genai {reason}", generation, names)
 
 
 def _departures(info: ModelInfo, generation: GenerationConfig) -> Iterator[tuple[str, list[str]]]:
     """Why it would write other texts, and the settings that it does not know or takes otherwise."""
     known = {*_SEARCH, *_SAID_OTHERWISE, *_ABOUT_LENGTH_OR_SPEED}
-    if unknown := [name for name in info.generation if name not in known]:
-        yield "does not know these settings", unknown
+    yield "does not know these settings", [name for name in info.generation if name not in known]
     if generation.num_beams == 1:
         return
     if generation.do_sample:

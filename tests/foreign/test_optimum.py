@@ -1,0 +1,266 @@
+"""optimum answers as Keras does, from the plain ONNX folder; what it would do wrong is refused at export."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.errors import BundleError, ExportError
+from kerasformer.export.texts import PROMPTS
+from tests import tiny_text
+from tests.export.text_models import Row
+from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.environments import started
+
+TEXTS = list(PROMPTS[:5])
+NEW = 12
+SEARCHES = [
+    {"max_new_tokens": NEW, "do_sample": False, "num_beams": 1},
+    {"max_new_tokens": NEW, "do_sample": False, "num_beams": 3},
+]
+# A T5 whose heads add up to its hidden size.
+T5 = Row(
+    "t5",
+    "text2text-generation",
+    {
+        "hidden_dim": 72,
+        "head_dim": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "intermediate_dim": 90,
+        "decoder_start_token_id": 0,
+        "task_specific_params": {
+            "summarization": {"prefix": "the way of "},
+            "translation": {"prefix": "home from "},
+        },
+    },
+    tiny_text.pieces,
+    min_agreement=0.95,
+)
+TASKS = ("text-classification", "token-classification", "question-answering", "fill-mask", "feature-extraction")
+
+Ask = Callable[[Any], Any]
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    """The program: loading it takes longer than all that it does."""
+    with started("optimum", "optimum_answers.py") as answer:
+        yield answer
+
+
+def request(folder: Path) -> dict[str, Any]:
+    """How the card of a bundle opens it."""
+    card = (folder / "README.md").read_text().partition("## optimum")[2]
+    found = re.search(r"(ORTModelFor\w+)\.from_pretrained\(folder(?:, (\w+)=\"(.+)\")?\)", card)
+    assert found is not None, card
+    options = {found[2]: found[3]} if found[2] else {}
+    return {"folder": str(folder), "class": found[1], "options": options}
+
+
+def said(answer: Any) -> Any:
+    """An answer that is no error."""
+    assert "error" not in answer, answer["error"]
+    return answer
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Names and texts are equal, numbers nearly."""
+    if isinstance(expected, dict):
+        assert actual.keys() >= expected.keys()
+        for name, value in expected.items():
+            assert_same(actual[name], value)
+    elif isinstance(expected, list | tuple):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, float | np.ndarray):
+        np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-4, atol=1e-5)
+    else:
+        assert actual == expected
+
+
+def calls(task: str, mask: str) -> list[dict[str, Any]]:
+    """What the pipelines of both are asked."""
+    if task == "question-answering":
+        return [{"given": [], "named": {"question": "Who came home?", "context": text}} for text in TEXTS[:2]]
+    texts = [f"{text} {mask}" for text in TEXTS[:2]] if task == "fill-mask" else TEXTS[:2]
+    return [{"given": [text], "named": {}} for text in texts]
+
+
+def as_theirs(task: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The call by which the pipeline of transformers does what ours does."""
+    options = {"align_to_words": False} if task == "question-answering" else {}
+    return {**asked, "named": {**asked["named"], **options}}
+
+
+def as_ours(task: str, answer: Any, asked: dict[str, Any]) -> Any:
+    """What it gives, but for two things: a dimension more, and words as they stand in the vocabulary, not the text."""
+    if task == "feature-extraction":
+        return answer[0]
+    if task == "token-classification":
+        (text,) = asked["given"]
+        return [{**token, "word": text[token["start"] : token["end"]]} for token in answer]
+    return answer
+
+
+@pytest.mark.foreign("optimum")
+@cases(
+    *(tiny(model_type, task) for model_type in ("bert", "distilbert", "albert") for task in TASKS),
+    tiny("gpt2", "text-classification"),
+    tiny("gpt2", "feature-extraction"),
+    tiny("t5", "feature-extraction"),
+    *(tiny("bert", task, "int8") for task in TASKS),
+    Case("sentiment-bert"),
+    Case("sentiment-bert", "int8"),
+)
+def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Of the model to a padded batch, and of the pipeline; int8 is compared with this package's engine."""
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="optimum")
+    mask = model.tokenizer.id_to_token(model.tokenizer.mask_token_id) if case.task == "fill-mask" else ""
+    asked = calls(case.task, mask)
+    theirs = {"task": case.task, "calls": [as_theirs(case.task, each) for each in asked]}
+    answer = said(ask({**request(folder), **theirs, "texts": TEXTS}))
+    if case.quantize == "none":
+        arrays = {name: np.array(rows, "int32") for name, rows in answer["inputs"].items() if name in model.input_names}
+        outputs = {name: np.asarray(value) for name, value in model.named(model(arrays)).items()}
+        for name, value in outputs.items():
+            difference = np.abs(np.array(answer["outputs"][name]) - value).max()
+            assert difference < 1e-5 * np.abs(value).max(), name
+    pipe = kf.pipeline(case.task, model if case.quantize == "none" else folder)
+    for each, given in zip(answer["pipeline"], asked, strict=True):
+        assert_same(as_ours(case.task, each, given), pipe(*given["given"], **given["named"]))
+
+
+def generated(ask: Ask, folder: Path, model: Any, texts: list[str]) -> list[list[list[int]]]:
+    """For each search the new tokens of each text, all in one batch."""
+    answer = said(ask({**request(folder), "texts": texts, "searches": SEARCHES}))
+    start = 1 if model.is_encoder_decoder else len(answer["inputs"]["input_ids"][0])
+    return [[before(model, row[start:]) for row in rows] for rows in answer["tokens"]]
+
+
+def expected(source: Any, model: Any, texts: list[str]) -> list[list[list[int]]]:
+    """The same of a Keras model, or of a bundle in this package's own engine."""
+    pipe = kf.pipeline(model.task, source)
+    outputs = [pipe(texts, return_dict_in_generate=True, **each) for each in SEARCHES]
+    return [[before(model, output.sequences[0].tolist()) for output in each] for each in outputs]
+
+
+def in_words(case: Case, ask: Ask, folder: Path) -> tuple[Any, Any]:
+    """What the pipelines of transformers and of this package write."""
+    each = [{"given": [text], "named": SEARCHES[0]} for text in TEXTS]
+    answer = said(ask({**request(folder), "texts": TEXTS, "searches": [], "task": case.task, "calls": each}))
+    pipe = kf.pipeline(case.task, folder)
+    return answer["pipeline"], [pipe(text, **SEARCHES[0]) for text in TEXTS]
+
+
+def before(model: Any, row: list[int]) -> list[int]:
+    """Tokens up to the first end, behind which a batch is padded."""
+    ends = model.info().eos_token_id
+    return row[: next((index for index, token in enumerate(row) if token in ends), len(row))]
+
+
+def one_by_one(make: Callable[..., list[list[list[int]]]], *given: Any) -> list[list[list[int]]]:
+    """Texts that do not share a batch, for in int8 its rows share what they are rounded by."""
+    rows = [make(*given, [text]) for text in TEXTS]
+    return [[each[search][0] for each in rows] for search in range(len(SEARCHES))]
+
+
+@pytest.mark.foreign("optimum")
+@cases(
+    tiny("gpt2", "text-generation"),
+    tiny("gpt2", "text-generation", "int8"),
+    Case(T5),
+    Case(T5, "int8"),
+    Case("story-gpt2"),
+    Case("story-gpt2", "int8"),
+    Case("summarizer-t5"),
+    Case("summarizer-t5", "int8"),
+)
+def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Greedy and by beams, with paddings; the pipeline has them in words."""
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="optimum")
+    if case.quantize == "none":
+        assert generated(ask, folder, model, TEXTS) == expected(model, model, TEXTS)
+    else:
+        assert one_by_one(generated, ask, folder, model) == one_by_one(expected, folder, model)
+    assert_same(*in_words(case, ask, folder))
+
+
+@pytest.mark.parametrize("case", [tiny("gpt2", "text-generation"), Case(T5)], ids=str)
+def test_the_portable_profile_too(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Caches grow there as ONNX Runtime's own operators make them grow."""
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="optimum", profile="portable")
+    assert generated(ask, folder, model, TEXTS) == expected(model, model, TEXTS)
+
+
+@pytest.mark.foreign("optimum")
+@cases(Case(T5, as_task="summarization"), Case(T5, as_task="translation"))
+def test_what_is_put_before_a_text(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Pipelines of transformers read it in the configuration."""
+    folder = case.export(tmp_path / "bundle", target="optimum")
+    assert_same(*in_words(case, ask, folder))
+
+
+def test_a_long_text_is_an_error(ask: Ask, tmp_path: Path) -> None:
+    """Positions that the model lacks are not made up."""
+    folder = tiny("bert", "text-classification").export(tmp_path / "bundle", target="optimum")
+    answer = ask({**request(folder), "texts": [" ".join(TEXTS)]})
+    assert "out of data bounds" in answer["error"] or "out of bounds" in answer["error"]
+
+
+def test_it_is_the_plain_bundle(tmp_path: Path) -> None:
+    """But for a section of the card."""
+    case = tiny("bert", "text-classification")
+    model = case.model()
+    plain = bundle.read(case.export(tmp_path / "plain", model, format="onnx")).files
+    files = bundle.read(case.export(tmp_path / "bundle", model, target="optimum")).files
+    assert files.keys() == plain.keys()
+    assert {name for name in plain if plain[name] != files[name]} == {"README.md"}
+
+
+def test_a_folder_for_genai_serves_as_well(ask: Ask, tmp_path: Path) -> None:
+    """One folder for ONNX Runtime, optimum and onnxruntime-genai."""
+    case = tiny("gpt2", "text-generation")
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="genai")
+    opened = {"folder": str(folder), "class": "ORTModelForCausalLM", "texts": TEXTS, "searches": SEARCHES[:1]}
+    answer = said(ask(opened))
+    length = len(answer["inputs"]["input_ids"][0])
+    wanted = expected(folder, model, TEXTS)[0]
+    assert [before(model, row[length:]) for row in answer["tokens"][0]] == wanted
+
+
+def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:
+    """optimum cannot know; this package can."""
+    folder = tiny("gpt2", "text-generation").export(tmp_path / "bundle", target="optimum")
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"n_head": 3', '"n_head": 6'))
+    answer = ask({**request(folder), "texts": TEXTS, "searches": SEARCHES})
+    assert "Got invalid dimensions for input: past_key_values" in answer["error"]
+    with pytest.raises(BundleError, match=r"was changed after its export: config\.json"):
+        kf.pipeline("text-generation", folder)
+
+
+def test_what_it_would_do_wrong_is_refused(tmp_path: Path) -> None:
+    """Before anything is written."""
+    with pytest.raises(ExportError, match=r"heads of hidden_dim // num_heads = 21: .* with heads of 24"):
+        tiny("t5", "text2text-generation").export(tmp_path / "bundle", target="optimum")
+    case = tiny("gpt2", "text-generation")
+    model = case.model()
+    model.generation_config = model.generation_config.replace(frequency_penalty=0.5)
+    with pytest.raises(ExportError, match=r"does not know these settings\. Received: frequency_penalty=0\.5"):
+        case.export(tmp_path / "bundle", model, target="optimum")
+    with pytest.raises(ExportError, match="needs format='onnx'"):
+        case.export(tmp_path / "bundle", target="optimum", format="tflite")
+    assert not (tmp_path / "bundle").exists()
