@@ -268,7 +268,7 @@ function showAnswer(elements, figures) {
 /** Why a text ends where it does, unless the model ended it itself. */
 const ENDS = {
   stop: "Ended at the text to stop at.",
-  length: "Ended at the most tokens of the settings.",
+  length: "Ended at the token limit of the settings.",
   capacity: "Ended because the model can hold no more tokens.",
   time: "Ended because the time was up.",
   cancelled: "Stopped by you.",

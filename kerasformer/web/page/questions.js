@@ -102,7 +102,7 @@ export function show(model, onExample) {
         for (const { name } of task.fields) find(`field-${name}`).value = texts[name] ?? "";
         onExample();
       },
-    }, texts.question ?? texts.text);
+    }, texts.question ?? (texts.other ? `${texts.text} / ${texts.other}` : texts.text));
   }));
 }
 

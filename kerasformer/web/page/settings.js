@@ -80,7 +80,7 @@ function field({ name, label, kind, min, max, step, help }, start) {
   const limits = kind === "number" ? { min, max, step, inputMode: "decimal" } : { autocomplete: "off" };
   const input = make("input", { id: `set-${name}`, type: kind, ...limits, value: start });
   if (help) input.setAttribute("aria-describedby", `help-${name}`);
-  return make("div", { className: kind === "text" ? "field wide" : "field" },
+  return make("div", { className: "field" },
     make("label", { htmlFor: `set-${name}` }, label), input,
     ...(help ? [make("small", { id: `help-${name}` }, help)] : []));
 }
