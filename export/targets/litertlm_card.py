@@ -7,8 +7,8 @@ from typing import Any
 from kerasformer.bundle import Manifest
 from kerasformer.export.targets import litertlm_file
 
-VERSION = "0.18.1"
-"""Of LiteRT-LM, for which the code is written."""
+VERSIONS = {"python": "0.18.1", "android": "0.18.0", "swift": "0.18.1"}
+"""Of LiteRT-LM, for which the code is written: the newest of one minor version that each registry has."""
 
 _CARRIED = {
     *("do_sample", "temperature", "top_k", "top_p", "suppress_tokens"),
@@ -20,7 +20,7 @@ _SECTION = """## LiteRT-LM
 begin and end a text. A prompt has fewer than {capacity} tokens, prompt and answer together at most that many; of a
 longer one LiteRT-LM says `Input token ids are too long`.{left_out}
 
-Python, `pip install litert-lm-api=={version}`:
+Python, `pip install litert-lm-api=={python}`:
 
 ```python
 import litert_lm
@@ -32,7 +32,7 @@ with engine.create_session(apply_prompt_template=False, sampler_config=greedy, m
     print(session.run_decode().texts[0])
 ```
 
-Kotlin, `implementation("com.google.ai.edge.litertlm:litertlm-android:{version}")`:
+Kotlin, `implementation("com.google.ai.edge.litertlm:litertlm-android:{android}")`:
 
 ```kotlin
 import com.google.ai.edge.litertlm.*
@@ -49,7 +49,7 @@ suspend fun write(context: android.content.Context, path: String) {{ // not on t
 }}
 ```
 
-Swift, package `https://github.com/google-ai-edge/LiteRT-LM` from {version}, product `LiteRTLM`:
+Swift, package `https://github.com/google-ai-edge/LiteRT-LM` from {swift}, product `LiteRTLM`:
 
 ```swift
 import LiteRTLM
@@ -91,7 +91,7 @@ def section(manifest: Manifest) -> str:
     """Of the card, in Markdown."""
     left_out = _left_out(manifest.info.generation)
     return _SECTION.format(
-        file=litertlm_file.NAME, capacity=manifest.capacity, version=VERSION, left_out=left_out and f"\n{left_out}"
+        file=litertlm_file.NAME, capacity=manifest.capacity, left_out=left_out and f"\n{left_out}", **VERSIONS
     )
 
 

@@ -2,7 +2,7 @@
 # Installs the runtimes that bundles are tested in, each in an environment of its own, for some contradict each other
 # (optimum-onnx needs transformers < 4.58). Installs what is missing or pinned otherwise by now; again, it does nothing.
 #
-#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | node | chromium …]      all, without a name
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | kotlin | node | web | chromium …]      all, without a name
 #
 # KERASFORMER_FOREIGN names the folder, .foreign in the project by default; PYTHON the interpreter (3.11 or later).
 set -euo pipefail
@@ -16,6 +16,7 @@ pins() { # pins NAME: what pip installs for a runtime
     litert-lm) echo "litert-lm-api==0.18.1 litert-lm-builder==0.18.1" ;;
     optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1" ;;
     genai) echo "onnxruntime-genai==0.18.0 onnxruntime==1.31.1" ;;
+    kotlin) echo "--no-deps kotlin-jupyter-kernel==0.19.0.944" ;; # for its compiler, to be run with Java 11 or later
     *) return 1 ;;
     esac
 }
@@ -31,13 +32,13 @@ python_environment() { # python_environment NAME
     echo "$pinned" >"$home/$1/pinned"
 }
 
-node_packages() {
-    cmp --silent "$here/node/package-lock.json" "$home/node/pinned" && return
-    mkdir -p "$home/node"
-    cp "$here/node/package.json" "$here/node/package-lock.json" "$home/node/"
+node_packages() { # node_packages NAME FOLDER: those that the lock of a folder pins
+    cmp --silent "$2/package-lock.json" "$home/$1/pinned" && return
+    mkdir -p "$home/$1"
+    cp "$2/package.json" "$2/package-lock.json" "$home/$1/"
     # No install scripts: that of onnxruntime-node fetches GPU libraries that nobody needs.
-    (cd "$home/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
-    cp "$here/node/package-lock.json" "$home/node/pinned"
+    (cd "$home/$1" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+    cp "$2/package-lock.json" "$home/$1/pinned"
 }
 
 browser() {
@@ -47,10 +48,11 @@ browser() {
     $root apt-get install --yes --quiet chromium || { $root apt-get update --quiet && $root apt-get install --yes --quiet chromium; }
 }
 
-for name in "${@:-mediapipe litert-lm optimum genai node chromium}"; do
+for name in "${@:-mediapipe litert-lm optimum genai kotlin node web chromium}"; do
     for each in $name; do
         case $each in
-        node) node_packages ;;
+        node) node_packages node "$here/node" ;;
+        web) node_packages web "$here/../../kerasformer/web" ;; # the runtimes of the page
         chromium) browser ;;
         *) python_environment "$each" ;;
         esac

@@ -1,0 +1,15 @@
+// What the guide and the model cards name of Android's own classes, for a compiler that has no Android.
+package android.content
+
+import java.io.File
+import java.io.InputStream
+
+abstract class AssetManager {
+    abstract fun open(fileName: String): InputStream
+}
+
+abstract class Context {
+    abstract val assets: AssetManager
+    abstract val cacheDir: File
+    abstract val filesDir: File
+}

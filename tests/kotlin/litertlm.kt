@@ -1,0 +1,41 @@
+// What the guide and the model cards call of LiteRT-LM's Kotlin interface, as its sources declare it
+// (kotlin/java/com/google/ai/edge/litertlm). It compiles; nothing of it runs here.
+package com.google.ai.edge.litertlm
+
+import kotlinx.coroutines.flow.Flow
+
+sealed class Backend(val name: String) {
+    data class CPU(val threadCount: Int? = null) : Backend("CPU")
+
+    class GPU : Backend("GPU")
+}
+
+data class EngineConfig(
+    val modelPath: String,
+    val backend: Backend = Backend.CPU(),
+    val visionBackend: Backend? = null,
+    val audioBackend: Backend? = null,
+    val maxNumTokens: Int? = null,
+    val maxNumImages: Int? = null,
+    val cacheDir: String? = null,
+)
+
+data class SamplerConfig(val topK: Int, val topP: Double, val temperature: Double, val seed: Int = 0)
+
+data class ConversationConfig(val samplerConfig: SamplerConfig? = null, val maxOutputToken: Int? = null)
+
+class Message
+
+class Conversation : AutoCloseable {
+    fun sendMessageAsync(text: String, extraContext: Map<String, Any> = emptyMap()): Flow<Message> = TODO()
+
+    override fun close() {}
+}
+
+class Engine(val engineConfig: EngineConfig) : AutoCloseable {
+    fun initialize() {}
+
+    fun createConversation(conversationConfig: ConversationConfig = ConversationConfig()): Conversation = TODO()
+
+    override fun close() {}
+}

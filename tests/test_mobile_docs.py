@@ -1,0 +1,233 @@
+"""The guides for Android and iOS name what is there: commands, files, signatures, tensors, numbers, versions."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.export.targets import litertlm_card
+from tests.code_blocks import blocks
+from tests.foreign.environments import HERE, HOME, need
+
+DOCS = Path(__file__).parents[1] / "docs"
+ANDROID, IOS = DOCS / "android.md", DOCS / "ios.md"
+DECLARED = Path(__file__).parent / "kotlin"
+LANGUAGE = {ANDROID: "kotlin", IOS: "swift"}
+PAGES = pytest.mark.parametrize("page", [ANDROID, IOS], ids=["android", "ios"])
+
+pytestmark = pytest.mark.slow
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The exports of a page."""
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("kerasformer ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the commands of the pages were run."""
+    place = tmp_path_factory.mktemp("mobile")
+    for command in commands(ANDROID):
+        done = subprocess.run(
+            [sys.executable, "-m", "kerasformer.cli", *command], cwd=place, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    return place
+
+
+def code(page: Path, part: str) -> str:
+    """The block of a page's language that has this word."""
+    (found,) = [block for block in blocks(page, LANGUAGE[page]) if part in block]
+    return found
+
+
+def constants(text: str) -> dict[str, int]:
+    """Numbers that the code gives names, as Kotlin spells them."""
+    found = re.findall(r"(?:const val|static let) (\w+) = (\d+)", text)
+    return {re.sub(r"([a-z])([A-Z])", r"\1_\2", name).upper(): int(number) for name, number in found}
+
+
+def test_both_pages_have_the_same_exports():
+    assert commands(ANDROID) == commands(IOS) != []
+
+
+@PAGES
+def test_files_that_are_named_are_there(page, folder):
+    named = set(re.findall(r"`((?:story|sentiment)/[\w.]+)`", page.read_text()))
+    assert named == {"sentiment/model.tflite", "story/model.litertlm", "story/model.tflite", "story/tokenizer.json"}
+    assert all((folder / name).is_file() for name in named)
+    loaded = re.findall(r'"(\w+)\.(\w+)"|forResource: "(\w+)", ofType: "(\w+)"', "".join(blocks(page, LANGUAGE[page])))
+    files = {".".join(filter(None, parts)) for parts in loaded}
+    assert files == {"model.tflite", "model.litertlm"} | ({"tokenizer.json"} if page == ANDROID else set())
+    assert all(list(folder.glob(f"*/{name}")) for name in files)
+
+
+@PAGES
+def test_the_table_of_tensors(page, folder):
+    """Every tensor of every signature, once."""
+    manifest = bundle.read(folder / "story")
+    rows = re.findall(r"^\| (`\w+`)? ?\| (.+?) \| (\w+) \| `\[([\d, ]+)\]` \|$", page.read_text(), re.MULTILINE)
+    told: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
+    signature = ""
+    for named, tensors, dtype, shape in rows:
+        signature = named.strip("`") or signature
+        for tensor in re.findall(r"`(\w+)`", tensors):
+            told[signature, tensor] = dtype, tuple(map(int, shape.split(", ")))
+    there = {
+        (name, tensor): (info.dtype, info.shape)
+        for name, each in manifest.signatures.items()
+        for tensor, info in {**each.inputs, **each.outputs}.items()
+    }
+    assert told and told.items() <= there.items()
+    middle = re.compile(r"kv_cache_[kv]_[12]")
+    caches = {(name, tensor) for name, tensor in there if name != "prefill_64" and tensor.startswith("kv_cache")}
+    assert {key for key in there if key not in told and not middle.fullmatch(key[1])} <= caches, "rows are missing"
+    assert all(there[key] == there["prefill_64", key[1]] for key in caches), "said once for all signatures"
+
+
+@PAGES
+def test_the_numbers_of_the_writer(page, folder):
+    manifest = bundle.read(folder / "story")
+    _, heads, capacity, size = manifest.signatures["decode"].inputs["kv_cache_k_0"].shape
+    layers = sum(name.startswith("kv_cache_k_") for name in manifest.signatures["decode"].inputs)
+    expected = {"HEADS": heads, "CAPACITY": capacity, "HEAD_SIZE": size, "END": manifest.info.eos_token_id[0]}
+    assert len(manifest.info.eos_token_id) == 1 and manifest.capacity == capacity
+    expected |= {"LAYERS": layers} if page == ANDROID else {}
+    assert constants(code(page, "class Writer")) == expected
+    assert f"at most {capacity} tokens" in page.read_text()
+
+
+@PAGES
+def test_the_names_in_the_writer(page, folder):
+    manifest = bundle.read(folder / "story")
+    text = code(page, "class Writer")
+    words = set(re.findall(r'"([a-z_]+(?:_\d+|_\$\w+|_\\\(\w+\))?_?)"', text)) - {"."}
+    tensors = {name for each in manifest.signatures.values() for name in {**each.inputs, **each.outputs}}
+    for word in words:
+        pattern = re.escape(re.sub(r"\$\w+|\\\(\w+\)", "#", word)).replace(r"\#", r"\d+")
+        pattern += r"\w+" if word.endswith("_") else ""
+        assert any(re.fullmatch(pattern, name) for name in {*manifest.signatures, *tensors}), word
+    assert {"decode", "prefill_8", "prefill_64", "tokens", "input_pos", "logits"} <= words
+
+
+@PAGES
+def test_labels_and_length_of_the_classifier(page, folder):
+    manifest = bundle.read(folder / "sentiment")
+    labels = " and ".join(f"`{label}`" for label in manifest.info.labels)
+    (length,) = {signature.inputs["input_ids"].shape[1] for signature in manifest.signatures.values()}
+    assert f"The labels are {labels}; a text is cut after {length}\ntokens." in page.read_text()
+
+
+@PAGES
+def test_sampling_is_carried_as_the_page_says(page, folder):
+    settings = json.loads((folder / "story" / "generation_config.json").read_text())
+    assert {"temperature", "top_k", "top_p"} <= settings.keys()
+    assert "temperature, top-k and\ntop-p" in page.read_text()
+
+
+@PAGES
+def test_the_first_test_writes_what_the_bundle_writes(page, folder):
+    """The check that a page offers is one that can be made."""
+    text = page.read_text()
+    assert 'write("Once upon a time", ' in text and "do_sample=False, repetition_penalty=1.0" in text
+    pipe = kf.pipeline("text-generation", folder / "story")
+    (answer,) = pipe("Once upon a time", do_sample=False, repetition_penalty=1.0, max_new_tokens=40)
+    assert len(answer["generated_text"]) > len("Once upon a time") + 40
+
+
+def test_versions():
+    """Of the runtimes that are tested, or as near to them as their registries have it."""
+    gradle = dict(re.findall(r'implementation\("(.+):([\d.]+)"\)', "".join(blocks(ANDROID, "kts"))))
+    assert gradle["com.google.ai.edge.litert:litert"] == version("ai-edge-litert")
+    assert gradle["ai.djl.huggingface:tokenizers"] == gradle["ai.djl.android:tokenizer-native"]
+    pinned = re.search(r"litert-lm-api==([\d.]+)", (HERE / "setup.sh").read_text())
+    assert pinned
+    assert litertlm_card.VERSIONS["python"] == pinned[1]
+    assert gradle["com.google.ai.edge.litertlm:litertlm-android"] == litertlm_card.VERSIONS["android"]
+    assert f'google-ai-edge/LiteRT-LM", from: "{litertlm_card.VERSIONS["swift"]}"' in IOS.read_text()
+    minor = {".".join(each.split(".")[:2]) for each in litertlm_card.VERSIONS.values()}
+    assert len(minor) == 1
+
+
+def heart(text: str, start: str) -> str:
+    """Lines from the one with `start`, without their indentation and names that the reader chooses."""
+    lines = [line.strip() for line in text.splitlines()]
+    first = next(index for index, line in enumerate(lines) if start in line)
+    return "\n".join(lines[first:]).replace('"Once upon a time"', "prompt").replace("file, ", "path, ").strip("}\n ")
+
+
+@PAGES
+def test_the_model_card_says_the_same_of_litert_lm(page, folder):
+    starts = {ANDROID: "engine.initialize()", IOS: "let config"}
+    (card,) = [block for block in blocks(folder / "story" / "README.md", LANGUAGE[page]) if "litertlm" in block.lower()]
+    assert heart(card, starts[page]) == heart(code(page, "litertlm"), starts[page])
+
+
+@PAGES
+def test_links(page):
+    for target in re.findall(r"\]\(([\w/.]+\.md)(?:#[\w-]+)?\)", page.read_text()):
+        assert (DOCS / target).is_file(), target
+    headings = {
+        re.sub(r"[^\w-]", "", h.lower().replace(" ", "-")) for h in re.findall(r"^## (.+)$", page.read_text(), re.M)
+    }
+    assert set(re.findall(r"\]\(#([\w-]+)\)", page.read_text())) <= headings
+
+
+@pytest.fixture(scope="module")
+def compiled(folder, tmp_path_factory) -> list[str]:
+    """The Kotlin of the guide and of the model card, compiled; how Java is called for its classes."""
+    need("kotlin")
+    if shutil.which("java") is None:
+        pytest.skip("Kotlin's compiler needs Java")
+    (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
+    place = tmp_path_factory.mktemp("kotlin")
+    card = blocks(folder / "story" / "README.md", "kotlin")
+    given = [*blocks(ANDROID, "kotlin"), *(block for block in card if "litertlm" in block)]
+    for index, block in enumerate(given):
+        (place / f"block_{index}.kt").write_text(block)
+    sources = [str(path) for path in (*sorted(DECLARED.glob("*.kt")), *sorted(place.glob("*.kt")))]
+    java = ["java", "-cp", f"{place / 'classes'}:{jars}/*"]
+    compiler = ["org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", "-no-stdlib", "-no-reflect", "-Werror"]
+    libraries = ":".join(str(path) for pattern in ("kotlin-stdlib-*", "*-all.jar") for path in jars.glob(pattern))
+    command = [*java, *compiler, "-classpath", libraries, "-d", str(place / "classes"), *sources]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return java
+
+
+def test_the_kotlin_compiles_and_its_loop_is_right(compiled, folder):
+    """Over prompts that need every kind of prefill, and as many tokens as the cache holds."""
+    shape = constants(code(ANDROID, "class Writer"))
+    vocabulary = bundle.read(folder / "story").info.vocab_size
+    sizes = [shape[name] for name in ("LAYERS", "HEADS", "CAPACITY", "HEAD_SIZE")]
+    lengths = (1, 2, 9, 10, 17, 65, 73, 130, 200, 250)
+    prompts = ["".join(chr(33 + (7 * i + n) % 90) for i in range(n)) for n in lengths]
+    most = [min(12, shape["CAPACITY"] - n) for n in lengths]
+    asked = [word for prompt, count in zip(prompts, most, strict=True) for word in (prompt, str(count))]
+    command = [*compiled, "MainKt", ",".join(map(str, [*sizes, vocabulary])), *asked]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    expected = [" ".join(map(str, continued(*each, vocabulary))) for each in zip(prompts, most, strict=True)]
+    assert done.stdout.splitlines() == expected
+
+
+def continued(prompt: str, most: int, vocabulary: int) -> list[int]:
+    """What the model of `tests/kotlin/litert.kt` writes: the sum of all tokens, each times its place."""
+    tokens = [ord(letter) for letter in prompt]
+    for _ in range(most):
+        tokens.append(int(np.dot(tokens, np.arange(1, len(tokens) + 1))) % vocabulary)
+        if tokens[-1] == 0:
+            return tokens[len(prompt) : -1]
+    return tokens[len(prompt) :]
