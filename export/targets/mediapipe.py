@@ -14,7 +14,9 @@ from pathlib import Path
 from kerasformer.bundle import PROBABILITIES, Manifest
 from kerasformer.errors import ExportError
 from kerasformer.export.answers import with_mean, with_probabilities, with_segments
+from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.functions import Function
+from kerasformer.export.targets.mediapipe_card import section
 from kerasformer.export.targets.mediapipe_tokenizer import check, vocabulary
 from kerasformer.export.targets.target import Target
 from kerasformer.export.to_tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
@@ -34,7 +36,7 @@ class MediapipeTokenizerWarning(UserWarning):
 
 
 class Mediapipe(Target):
-    """Classifiers of texts, and encoders for vectors of texts, with a WordPiece tokenizer."""
+    """Classifiers of texts, and encoders for vectors of texts, with the tokenizer of BERT or ALBERT."""
 
     name = "mediapipe"
     summary = "MediaPipe Text Classifier and Text Embedder: Android, iOS, web, Python"
@@ -48,6 +50,12 @@ class Mediapipe(Target):
             ExportError: with the reason.
         """
         info = job.info
+        if quantize == AUTO or job.in_graph:
+            received = "quantize='auto'" if quantize == AUTO else "tokenizer='in-graph'"
+            raise ExportError(
+                "MediaPipe's file has answers and a tokenizer of its own, which the search for a recipe and a tokenizer "
+                f"in the graph do not know. Received: {received}. Name a recipe, and leave the tokenizer out"
+            )
         if info.task not in _TASKS:
             raise ExportError(
                 "MediaPipe's text tasks are text-classification and feature-extraction (one vector of a text). "
@@ -98,5 +106,5 @@ class Mediapipe(Target):
         return (path,)
 
     def card(self, manifest: Manifest) -> str:
-        """Code for all platforms."""
-        return ""
+        """Code for all platforms, and which texts are read otherwise."""
+        return section(manifest)

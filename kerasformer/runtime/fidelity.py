@@ -208,15 +208,31 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
     scores = []
     for name in names:
         recorded = [_row(references, name, row) for row in range(len(answers[name]))]
+        if name == PROBABILITIES:
+            recorded, answers[name] = (
+                [_as_logits(row, distribution) for row in rows] for rows in (recorded, answers[name])
+            )
         scores.append(_score(recorded, answers[name], _kind(name, distribution)))
     return _fidelity(scores)
+
+
+def _as_logits(row: Arrays, distribution: str) -> dict[str, np.ndarray]:
+    """Probabilities as the logits that they came from, but for a constant.
+
+    The least likely count as 1 in 1000: a float32 near 0 or 1 says little of its logarithm, and a rounded 0 nothing.
+    """
+    chances = np.clip(row["values"].astype("float64"), 1e-3, 1 - 1e-3)
+    values = np.log(chances)
+    if distribution == "sigmoid":
+        values -= np.log1p(-chances)
+    return {**row, "values": values, "logsumexp": np.zeros(())}
 
 
 def _kind(name: str, distribution: str) -> str:
     """How an output is compared: the key of `_COMPARED`."""
     if name.endswith("hidden_state") or name == SENTENCE_EMBEDDING:
         return "hidden"
-    return f"{PROBABILITIES}, {distribution}" if name == PROBABILITIES else distribution
+    return distribution
 
 
 def _compare_step(engine: Step, references: Arrays, rows: int, count: int) -> Fidelity:
@@ -422,25 +438,6 @@ def _compared_decisions(expected: Arrays, own: Arrays) -> tuple[np.ndarray, np.n
     return (ours > 0) == (theirs > 0), np.maximum(divergence, 0)
 
 
-def _compared_probabilities(expected: Arrays, own: Arrays) -> tuple[np.ndarray, np.ndarray]:
-    """As classes of which one is right: logarithms of probabilities are logits."""
-    return _compared_classes(
-        *({**row, "values": _log(row["values"]), "logsumexp": np.zeros(1)} for row in (expected, own))
-    )
-
-
-def _compared_chances(expected: Arrays, own: Arrays) -> tuple[np.ndarray, np.ndarray]:
-    """As decisions on each class: logarithms of odds are logits."""
-    return _compared_decisions(
-        *({**row, "values": _log(row["values"]) - _log(1 - row["values"])} for row in (expected, own))
-    )
-
-
-def _log(probabilities: np.ndarray) -> np.ndarray:
-    """float64, and finite where a probability was rounded to 0."""
-    return np.log(np.maximum(probabilities.astype("float64"), 1e-30))
-
-
 def _compared_numbers(expected: Arrays, own: Arrays) -> tuple[np.ndarray, None]:
     """Plain numbers: their order is all that can agree."""
     return own["best"] == expected["indices"][..., 0], None
@@ -457,8 +454,6 @@ _COMPARED: dict[str, Any] = {
     "softmax": _compared_classes,
     "sigmoid": _compared_decisions,
     "none": _compared_numbers,
-    f"{PROBABILITIES}, softmax": _compared_probabilities,
-    f"{PROBABILITIES}, sigmoid": _compared_chances,
     "hidden": _compared_directions,
 }
 

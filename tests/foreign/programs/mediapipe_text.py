@@ -1,6 +1,7 @@
 """MediaPipe's Text Classifier or Text Embedder on a model file.
 
-Request: `model`, a path; `texts`; for an embedder `normalize`. Answer: of each text the scores by class, or the vector.
+Request: `model`, a path; `texts`; for an embedder `normalize`. Answer: of each text the scores by class, or the vector;
+or `{"error": …}`, what MediaPipe says of the file.
 """
 
 import json
@@ -9,20 +10,29 @@ import sys
 from mediapipe.tasks.python import BaseOptions, text
 
 
-def main() -> None:
+def scores(base, texts):
+    with text.TextClassifier.create_from_options(text.TextClassifierOptions(base_options=base)) as classifier:
+        heads = [classifier.classify(each).classifications for each in texts]
+    return [{each.category_name: each.score for each in only.categories} for (only,) in heads]
+
+
+def vectors(base, texts, normalize):
+    options = text.TextEmbedderOptions(base_options=base, l2_normalize=normalize)
+    with text.TextEmbedder.create_from_options(options) as embedder:
+        heads = [embedder.embed(each).embeddings for each in texts]
+    return [[float(value) for value in only.embedding] for (only,) in heads]
+
+
+def main():
     request = json.load(sys.stdin)
     base = BaseOptions(model_asset_path=request["model"])
-    if "normalize" in request:
-        options = text.TextEmbedderOptions(base_options=base, l2_normalize=request["normalize"])
-        with text.TextEmbedder.create_from_options(options) as embedder:
-            results = [embedder.embed(each).embeddings for each in request["texts"]]
-        answers = [[float(value) for value in only.embedding] for (only,) in results]
-    else:
-        options = text.TextClassifierOptions(base_options=base)
-        with text.TextClassifier.create_from_options(options) as classifier:
-            results = [classifier.classify(each).classifications for each in request["texts"]]
-        answers = [{each.category_name: each.score for each in only.categories} for (only,) in results]
-    print(json.dumps(answers))
+    try:
+        if "normalize" in request:
+            print(json.dumps(vectors(base, request["texts"], request["normalize"])))
+        else:
+            print(json.dumps(scores(base, request["texts"])))
+    except (OSError, RuntimeError, ValueError) as error:
+        print(json.dumps({"error": str(error)}))
 
 
 main()

