@@ -1,4 +1,4 @@
-"""The page with its own worker and runtimes: the answers of `kf.pipeline` on both engines, with and without a network."""
+"""The page with its own worker and runtimes: answers of `kf.pipeline` on both engines, with and without a network."""
 
 from __future__ import annotations
 

@@ -17,10 +17,13 @@ let runtime = null;
 
 /** @typedef {{ ort: any, threads: number, memories: WebAssembly.Memory[] }} Runtime */
 
-/** Files that a signature needs: the model, and its weights where they lie beside it. @param {Manifest} manifest @param {string} name */
+/**
+ * Files that a signature needs: the model, and weights that lie beside it, for one file of them may serve several models.
+ * @param {Manifest} manifest
+ * @param {string} name
+ */
 function filesOf(manifest, name) {
-  const { file } = manifest.signatures[name];
-  return [file, `${file}_data`].filter((each) => each in manifest.files);
+  return [manifest.signatures[name].file, ...Object.keys(manifest.files).filter((each) => each.endsWith(".onnx_data"))];
 }
 
 /** @param {Manifest} manifest */
