@@ -227,4 +227,4 @@ def test_a_bundle_for_another_runtime_and_a_damaged_file(tmp_path):
     with pytest.raises(BundleError, match="model.tflite must have sha256"):
         kf.pipeline("text-classification", folder)
     path.write_bytes(path.read_bytes()[:5000])
-    assert "flatbuffer" in asked(folder, ["a"])["error"]
+    assert "not a valid Flatbuffer" in asked(folder, ["a"])["error"]
