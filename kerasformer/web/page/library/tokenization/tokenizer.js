@@ -55,6 +55,8 @@ export class Tokenizer {
     this.parts = partsOf(content.pre_tokenizer);
     this.splitsSpaces = stepOf(content.pre_tokenizer, "WhitespaceSplit");
     this.trims = trimming(content.post_processor);
+    // RoBERTa's two texts are one segment, which the library does not know.
+    this.oneSegment = content.post_processor?.type === "RobertaProcessing";
     this.kind = content.model.type ?? "BPE";
     this.prefix = content.model.continuing_subword_prefix ?? "";
     this.unknown = content.model.unk_token ?? null;
@@ -97,14 +99,13 @@ export class Tokenizer {
     const texts = [text, pair].map((each) => (each === null ? null : this.tokens(each)));
     const marked = texts.map((tokens, sequence) => tokens && tokens.map((_, place) => `${MARK}${sequence}:${place}`));
     const template = this.backend.post_processor;
-    const { tokens, token_type_ids: types } = template
-      ? template(marked[0], marked[1], surrounded)
-      : { tokens: [...(marked[0] ?? []), ...(marked[1] ?? [])], token_type_ids: undefined };
+    const made = template ? template(marked[0], marked[1], surrounded) : { tokens: marked[0], tokens_pair: marked[1] };
+    const tokens = [...made.tokens, ...(made.tokens_pair ?? [])];
+    const types = this.oneSegment ? tokens.map(() => 0) : made.token_type_ids;
     return tokens.map((/** @type {string} */ name, /** @type {number} */ index) => {
-      const type = types?.[index] ?? 0;
-      if (!name.startsWith(MARK)) return { ...NO_TEXT, id: this.tokenToId(name), type };
+      if (!name.startsWith(MARK)) return { ...NO_TEXT, id: this.tokenToId(name), type: types?.[index] ?? 0 };
       const [sequence, place] = name.slice(1).split(":").map(Number);
-      return { .../** @type {any} */ (texts[sequence])[place], type, sequence };
+      return { .../** @type {any} */ (texts[sequence])[place], type: types ? types[index] : sequence, sequence };
     });
   }
 

@@ -1,0 +1,543 @@
+"""The library of the page in Chromium: the same ids, numbers and texts as Python has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+import kerasformer.web
+from kerasformer import bundle
+from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.history import History
+from kerasformer.decoding.rules import apply_rules, rules_of
+from kerasformer.decoding.samplers import sampler_of
+from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.web.vendor import vendor
+from tests import tiny_text
+from tests.export.text_models import ROWS
+from tests.foreign.environments import need
+from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
+from tests.tokenization.samples import CORPUS, TEXTS
+from tests.web.pages import Page, chromium, served
+
+pytestmark = pytest.mark.foreign("web")
+
+PAGE = Path(kerasformer.web.__file__).parent / "page"
+PRESETS = ("sentiment-bert", "story-gpt2", "summarizer-t5")
+TINY = {"tiny-wordpiece": tiny_text.wordpiece, "tiny-bytes": tiny_text.byte_pairs, "tiny-pieces": tiny_text.pieces}
+SAMPLE = [*TEXTS, *CORPUS]
+# A space to JavaScript's patterns and none to Rust's: words begin elsewhere, where ids are the same.
+ODD = "\ufeff"
+
+MODELS = {
+    "classes": ("bert-text-classification", "none", "tflite"),
+    "classes-onnx": ("bert-text-classification", "int8", "onnx"),
+    "entities": ("bert-token-classification", "none", "tflite"),
+    "answers": ("bert-question-answering", "none", "onnx"),
+    "gaps": ("bert-fill-mask", "none", "tflite"),
+    "vectors": ("bert-feature-extraction", "none", "onnx"),
+    "yes-or-no": ("distilbert-text-classification", "none", "tflite"),
+    "story": ("gpt2-text-generation", "none", "tflite"),
+    "story-int8": ("gpt2-text-generation", "int8", "tflite"),
+    "story-onnx": ("gpt2-text-generation", "none", "onnx"),
+    "rewritten": ("t5-text2text-generation", "none", "tflite"),
+    "rewritten-onnx": ("t5-text2text-generation", "none", "onnx"),
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library with its runtimes, and bundles that are made when a test asks for them."""
+    need("chromium")
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(PAGE / "library", folder / "library")
+    shutil.copy(PAGE / "worker.js", folder)
+    vendor(folder / "vendor", ["litert", "onnx"])
+    (folder / "index.html").write_text("<!doctype html><title>library</title>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(site: Path) -> Iterator[Page]:
+    with chromium() as opened, served(site) as url:
+        opened.open(url)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def made(site: Path) -> Any:
+    """A function from the name of a model to its bundle, inside the site."""
+
+    def make(name: str) -> Path:
+        folder = site / "models" / name
+        if not folder.is_dir():
+            row, recipe, format = MODELS[name]
+            kf.export.export(ROWS[row].model(), folder, format, quantize=ROWS[row].recipe(recipe))
+        return folder
+
+    return make
+
+
+def run(page: Page, name: str, calls: list[tuple[Any, dict[str, Any]]], **options: Any) -> list[Any]:
+    """Answers of a bundle to inputs with options: `{result, figures, pieces}`, or `{name, message}` of an error."""
+    return page.call(
+        """async (base, options, calls) => {
+          const { openBundle } = await import("/library/index.js");
+          const bundle = await openBundle(base, options);
+          const answers = [];
+          for (const [inputs, settings] of calls) {
+            const pieces = [];
+            const onToken = (piece) => pieces.push(piece);
+            try {
+              answers.push({ pieces, ...(await bundle.run(inputs, settings, { onToken })) });
+            } catch ({ name, message }) {
+              answers.push({ name, message });
+            }
+          }
+          bundle.close();
+          return answers;
+        }""",
+        f"/models/{name}/",
+        options,
+        calls,
+    )
+
+
+def same(received: Any, expected: Any) -> None:
+    """Equal but for the last bits of numbers."""
+    if isinstance(expected, dict):
+        assert list(received) == list(expected)
+        for key in expected:
+            same(received[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(received) == len(expected)
+        for pair in zip(received, expected, strict=True):
+            same(*pair)
+    elif isinstance(expected, float):
+        assert received == pytest.approx(expected, abs=1e-5)
+    else:
+        assert received == expected
+
+
+@pytest.mark.parametrize("name", [*CASES, *PRESETS, *TINY])
+def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
+    if name in TINY:
+        ours = TINY[name]()
+    else:
+        ours = load_tokenizer(Path("zoo/presets") / name if name in PRESETS else checkpoint(name))
+    ours.save(tmp_path)
+    pairs = [(text, None) for text in SAMPLE] + list(zip(CORPUS, TEXTS[3:], strict=False))
+    received = page.call(
+        """async (content, settings, pairs) => {
+          const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
+          const { TextStream } = await import("/library/tokenization/streaming.js");
+          const tokenizer = new Tokenizer(await import("/vendor/tokenizers/tokenizers.min.mjs"), content, settings);
+          return pairs.map(([text, pair]) => {
+            const tokens = tokenizer.encode(text, pair);
+            const ids = tokens.map(({ id }) => id);
+            const stream = new TextStream(tokenizer);
+            return {
+              ids,
+              types: tokens.map(({ type }) => type),
+              sequences: tokens.map(({ sequence }) => sequence),
+              words: tokens.map(({ word }) => word),
+              offsets: tokens.map(({ offsets }) => offsets),
+              plain: pair === null ? tokenizer.encode(text, null, false).map(({ id }) => id) : [],
+              text: tokenizer.decode(ids),
+              skipped: tokenizer.decode(ids, true),
+              streamed: ids.map((id) => stream.put([id])).join("") + stream.end(),
+            };
+          });
+        }""",
+        json.loads((tmp_path / "tokenizer.json").read_text()),
+        json.loads((tmp_path / "tokenizer_config.json").read_text()),
+        pairs,
+    )
+    for (text, pair), theirs in zip(pairs, received, strict=True):
+        expected = encoded(ours, text, pair)
+        if ODD in text + (pair or ""):
+            for known in ("words", "offsets"):
+                del expected[known], theirs[known]
+        assert theirs == expected, (text, pair)
+
+
+def encoded(tokenizer: Tokenizer, text: str, pair: str | None) -> dict[str, Any]:
+    encoding = tokenizer(text, pair)
+    ids = encoding.input_ids[0]
+    return {
+        "ids": ids.tolist(),
+        "types": encoding.token_type_ids[0].tolist(),
+        "sequences": encoding.sequence_ids[0].tolist(),
+        "words": encoding.word_ids[0].tolist(),
+        "offsets": encoding.offsets[0].tolist(),
+        "plain": tokenizer.encode(text, add_special_tokens=False) if pair is None else [],
+        "text": tokenizer.decode(ids),
+        "skipped": tokenizer.decode(ids, skip_special_tokens=True),
+        "streamed": tokenizer.decode(ids, skip_special_tokens=True),
+    }
+
+
+@pytest.mark.parametrize("strategy", ["only_first", "only_second", "longest_first"])
+@pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
+def test_windows(strategy: Any, page: Page, tmp_path: Path) -> None:
+    ours = tiny_text.wordpiece()
+    ours.save(tmp_path)
+    texts = (CORPUS[0], CORPUS[1][:40]) if strategy == "only_first" else (CORPUS[1][:40], CORPUS[0])
+    for stride in (0, 3):
+        windows = strategy != "longest_first"
+        expected = ours(
+            *texts,
+            truncation=strategy,
+            max_length=60,
+            stride=stride if windows else 0,
+            return_overflowing=windows,
+            padding=True,
+        )
+        received = page.call(
+            """async (content, settings, texts, strategy, stride) => {
+              const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
+              const tokenizer = new Tokenizer(await import("/vendor/tokenizers/tokenizers.min.mjs"), content, settings);
+              const windows = tokenizer.windows(tokenizer.encode(...texts), 60, strategy, stride);
+              return windows.map((row) => row.map(({ id }) => id));
+            }""",
+            json.loads((tmp_path / "tokenizer.json").read_text()),
+            json.loads((tmp_path / "tokenizer_config.json").read_text()),
+            texts,
+            strategy,
+            stride if windows else 0,
+        )
+        rows = zip(expected.input_ids, expected.attention_mask > 0, strict=True)
+        wanted = [row[real].tolist() for row, real in rows]
+        assert (received if windows else received[:1]) == wanted
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42, 2**32 + 5, 2**53 - 1])
+def test_random_numbers(seed: int, page: Page) -> None:
+    received = page.call(
+        """async (seed) => {
+          const { Random } = await import("/library/decoding/random.js");
+          const random = new Random(seed);
+          return Array.from({ length: 100 }, () => random.next());
+        }""",
+        seed,
+    )
+    assert received == np.random.default_rng(seed).random(100).tolist()
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"do_sample": False},
+    {"temperature": 0.6},
+    {"top_k": 7},
+    {"top_p": 0.8},
+    {"top_p": 0.0},
+    {"min_p": 0.2},
+    {"temperature": 1.7, "top_k": 40, "top_p": 0.95, "min_p": 0.01},
+    {"repetition_penalty": 1.4, "do_sample": False},
+    {"encoder_repetition_penalty": 1.4, "do_sample": False},
+    {"frequency_penalty": 0.7, "presence_penalty": 0.3},
+    {"no_repeat_ngram_size": 2},
+    {"encoder_no_repeat_ngram_size": 2},
+    {"bad_words_ids": [[5], [3, 4]]},
+    {"suppress_tokens": [1, 2, 3], "begin_suppress_tokens": [4]},
+    {"min_new_tokens": 9, "eos_token_id": [6, 7]},
+    {"forced_eos_token_id": 8, "max_new_tokens": 4},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_rules_and_draws(settings: dict[str, Any], page: Page) -> None:
+    """Rules, cuts and draws on random logits, some of them equal."""
+    random = np.random.default_rng(5)
+    logits = (random.normal(0, 3, (40, 400)).round(1)).astype(np.float32)
+    uniform = random.random(len(logits))
+    prompt, said = random.integers(0, 12, 9).tolist(), random.integers(0, 12, 3).tolist()
+    config = GenerationConfig.from_dict({}).replace(**settings)
+    ids = np.array([prompt + said], np.int32)
+    prompts = (np.array(prompt, np.int32),)
+    history = History(ids, np.zeros(1, np.int64), len(prompt), prompts, np.zeros(1, np.int64))
+    scores = np.concatenate([apply_rules(rules_of(config), history, row[None]) for row in logits])
+    expected = sampler_of(config)(scores, uniform).tolist()
+    received = page.call(
+        """async (settings, logits, uniform, prompt, said) => {
+          const { settle } = await import("/library/decoding/settings.js");
+          const { applyRules } = await import("/library/decoding/rules.js");
+          const { choose } = await import("/library/decoding/samplers.js");
+          const config = settle({}, settings);
+          const history = { ids: [...prompt, ...said], width: prompt.length, prompt };
+          return logits.map((row, place) => {
+            const scores = applyRules(history, Float32Array.from(row), config);
+            const finite = Array.from(scores, (score) => score === -Infinity ? null : score);
+            return [finite, choose(scores, config, () => uniform[place])];
+          });
+        }""",
+        settings,
+        logits.tolist(),
+        uniform.tolist(),
+        prompt,
+        said,
+    )
+    assert [[-np.inf if score is None else score for score in row] for row, _ in received] == scores.tolist()
+    assert [token for _, token in received] == expected
+
+
+TASKS: list[tuple[str, Any, dict[str, Any]]] = [
+    ("classes", "A fine film.", {}),
+    ("classes", "A fine film.", {"top_k": None}),
+    ("classes", {"text": "A fine film.", "pair": "A bad one."}, {"top_k": 2}),
+    ("classes", "word " * 200, {"truncation": True}),
+    ("yes-or-no", "Nobody came.", {"top_k": None}),
+    ("entities", "Ännchen 🙂 lives in Rome, not in Paris.", {}),
+    *(
+        ("entities", "Anna lives in Rome.", {"aggregation_strategy": each})
+        for each in ("simple", "first", "average", "max")
+    ),
+    ("answers", {"question": "Who?", "context": "Anna 🙂 lives in Rome. Otto lives in Paris."}, {}),
+    ("answers", {"question": "Who?", "context": "Anna lives in Rome. Otto lives in Paris. " * 5}, {"top_k": 4}),
+    ("answers", {"question": "Who?", "context": "Anna."}, {"top_k": 3, "handle_impossible_answer": True}),
+    ("gaps", "A [MASK] film.", {"top_k": 3}),
+    ("gaps", "A [MASK] film [MASK].", {"top_k": 2}),
+    ("vectors", "A fine film.", {"pooling": "mean", "normalize": True}),
+    ("vectors", "A fine film.", {"pooling": "cls"}),
+    ("vectors", "A fine film.", {}),
+]
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in TASKS))
+@pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
+def test_tasks(name: str, page: Page, made: Any) -> None:
+    pipe = kf.pipeline(None, made(name))
+    calls = [(inputs, options) for each, inputs, options in TASKS if each == name]
+    for (inputs, options), answer in zip(calls, run(page, name, calls), strict=True):
+        if not isinstance(inputs, dict):
+            expected = pipe(inputs, **options)
+        elif "text" in inputs:
+            expected = pipe(inputs["text"], pair=inputs["pair"], **options)
+        else:
+            expected = pipe(**inputs, **options)
+        assert "result" in answer, answer
+        same(answer["result"], expected.tolist() if isinstance(expected, np.ndarray) else expected)
+
+
+def test_int8_on_onnx_runtime_web(page: Page, made: Any) -> None:
+    """The fused operators of the profile `ort` run; an activation may be rounded the other way."""
+    (best,) = kf.pipeline(None, made("classes-onnx"))("A fine film.")
+    (answer,) = run(page, "classes-onnx", [("A fine film.", {})])
+    assert answer["result"][0]["label"] == best["label"]
+    assert answer["result"][0]["score"] == pytest.approx(best["score"], abs=0.02)
+
+
+PROMPTS = ["Once upon a time", "The cat", "x"]
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"max_new_tokens": 30, "repetition_penalty": 1.3},
+    {"seed": 1},
+    {"seed": 7, "temperature": 0.7, "top_k": 20, "top_p": 0.9},
+    {"max_new_tokens": 25, "no_repeat_ngram_size": 2},
+    {"max_length": 30, "min_new_tokens": 5},
+    {"seed": 3, "temperature": 3.0, "max_new_tokens": 40, "stop_strings": ["e", "##"]},
+    {"max_new_tokens": 500},
+]
+
+
+@pytest.mark.parametrize("name", ["story", "story-int8", "story-onnx", "rewritten", "rewritten-onnx"])
+@pytest.mark.filterwarnings("ignore:the engine is full")
+def test_texts(name: str, page: Page, made: Any) -> None:
+    """The same texts and reasons to end, also for a seed."""
+    ways = [way for way in WAYS if way.get("max_new_tokens") != 500 or name.startswith("story")]
+    calls = [(prompt, way) for prompt in PROMPTS for way in ways]
+    pipe = kf.pipeline(None, made(name))
+    for (prompt, way), answer in zip(calls, run(page, name, calls), strict=True):
+        assert "result" in answer, answer
+        assert answer["result"] == pipe(prompt, **way)
+        output = pipe(prompt, **way, return_dict_in_generate=True)
+        assert answer["figures"]["finish_reason"] == output.finish_reasons[0]
+        assert answer["figures"]["tokens"] == len(output.sequences[0])
+        before = prompt if name.startswith("story") else ""
+        assert before + "".join(answer["pieces"]) == answer["result"][0]["generated_text"]
+
+
+def test_new_text_alone(page: Page, made: Any) -> None:
+    made("story")
+    (answer,) = run(page, "story", [("The cat", {"return_full_text": False})])
+    assert answer["result"][0]["generated_text"] == "".join(answer["pieces"])
+
+
+def test_threads(page: Page, made: Any) -> None:
+    made("story")
+    answers = page.call(
+        """async () => {
+          const { openBundle } = await import("/library/index.js");
+          const texts = [];
+          for (const threads of [1, 2]) {
+            const bundle = await openBundle("/models/story/", { threads });
+            const { result, figures } = await bundle.run("The cat", { max_new_tokens: 8 });
+            texts.push([bundle.info.threads, result, figures.memory_bytes > 1e6]);
+            bundle.close();
+          }
+          return texts;
+        }"""
+    )
+    assert [threads for threads, _, _ in answers] == [1, 2]
+    assert answers[0][1:] == answers[1][1:] == [answers[0][1], True]
+
+
+BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
+    ("story", "word " * 100, {}, "CapacityError", "leaves no place for a new token. Expected at most 63 tokens"),
+    ("story", "", {}, "InputError", "A prompt needs a token"),
+    ("story", 3, {}, "InputError", "A prompt was expected. Received: 3"),
+    ("story", "x", {"temperature": 0}, "GenerationError", "temperature must be a number of at least 1e-06"),
+    ("story", "x", {"top_q": 1}, "GenerationError", "top_q is not a generation setting"),
+    ("story", "x", {"num_return_sequences": 3}, "GenerationError", "num_return_sequences is not a generation setting"),
+    ("story", "x", {"stop": ["a"], "stop_strings": ["b"]}, "GenerationError", "stop_strings is given twice"),
+    ("story", "x", {"max_length": 1}, "GenerationError", "max_length counts the prompt too"),
+    ("rewritten", "word " * 600, {}, "CapacityError", "at most 512 tokens"),
+    ("rewritten", "", {}, "InputError", "nothing to write from"),
+    ("classes", "word " * 100, {}, "CapacityError", "A text is longer than the model. Expected at most 64 tokens"),
+    ("classes", "x", {"topk": 1}, "InputError", "Unknown options: topk. Expected: top_k, truncation"),
+    ("classes", "x", {"top_k": 0}, "InputError", "top_k must be at least 1"),
+    ("entities", "x", {"aggregation_strategy": "most"}, "InputError", "must be one of none, simple"),
+    ("gaps", "no gap", {}, "InputError", r"The text has no \[MASK\] to fill"),
+    ("vectors", "x", {"pooling": "max"}, "InputError", "pooling must be"),
+    ("answers", {"question": "Who?"}, {}, "InputError", "A context was expected"),
+]
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in BAD))
+def test_bad_input(name: str, page: Page, made: Any) -> None:
+    made(name)
+    rows = [row[1:] for row in BAD if row[0] == name]
+    answers = run(page, name, [(inputs, options) for inputs, options, _, _ in rows])
+    for (_, _, kind, message), answer in zip(rows, answers, strict=True):
+        assert answer.get("name") == kind, answer
+        assert re.search(message, answer["message"])
+
+
+def opening(page: Page, base: str, **options: Any) -> dict[str, str]:
+    """The error of a bundle that cannot be opened."""
+    return page.call(
+        """async (base, options) => {
+          const { openBundle } = await import("/library/index.js");
+          try {
+            await openBundle(base, options);
+          } catch ({ name, message }) {
+            return { name, message };
+          }
+          return { name: "none", message: "it opened" };
+        }""",
+        base,
+        options,
+    )
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.tflite"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def _edit(folder: Path, **changes: Any) -> None:
+    path = folder / bundle.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+DAMAGE: dict[str, tuple[Any, str, str]] = {
+    "cut": (_cut, "BundleError", "model.tflite must have sha256"),
+    "missing": (lambda folder: (folder / "model.tflite").unlink(), "BundleError", "model.tflite is missing"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "BundleError", "tokenizer.json is missing"),
+    "other capacity": (lambda folder: _edit(folder, capacity=100), "BundleError", "was changed after its export"),
+    "newer": (lambda folder: _edit(folder, format_version=2), "BundleError", "written by a newer kerasformer"),
+    "no version": (lambda folder: _edit(folder, format_version="1"), "BundleError", "must be a positive integer"),
+    "no json": (lambda folder: (folder / bundle.MANIFEST).write_text("<!doctype"), "BundleError", "is not a manifest"),
+    "no manifest": (lambda folder: (folder / bundle.MANIFEST).unlink(), "BundleError", "kerasformer.json is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_bundles(damage: str, page: Page, made: Any, site: Path) -> None:
+    change, kind, message = DAMAGE[damage]
+    folder = site / "models" / f"damaged {damage}"
+    shutil.copytree(made("story"), folder)
+    change(folder)
+    error = opening(page, f"/models/{folder.name}/")
+    assert error["name"] == kind, error
+    assert message in error["message"]
+
+
+def test_a_manifest_with_all_kinds_of_numbers_and_letters(page: Page, made: Any, site: Path) -> None:
+    """The checksum of a manifest counts spellings that JavaScript's numbers lose."""
+    folder = site / "models" / "spelled"
+    shutil.copytree(made("story"), folder)
+    (folder / bundle.MANIFEST).unlink()
+    manifest = bundle.read(made("story"))
+    odd = {
+        "small": 1e-07,
+        "whole": 3.0,
+        "text": 'ä "quoted" \\ \u2028 🙂 \x7f',
+        "none": None,
+        "list": [[], {}, [1, {}]],
+    }
+    bundle.write(folder, replace(manifest, fidelity={**manifest.fidelity, **odd}))
+    assert opening(page, "/models/spelled/")["name"] == "none"
+
+
+def test_what_cannot_be_opened(page: Page, made: Any) -> None:
+    made("story")
+    error = opening(page, "/models/story/", engine="onnx")
+    assert error["name"] == "InputError"
+    assert "This bundle runs on litert" in error["message"]
+    error = opening(page, "/models/story/", vendor="/nowhere/")
+    assert error["name"] == "RuntimeError"
+    assert "/nowhere/tokenizers/tokenizers.min.mjs" in error["message"]
+
+
+def test_worker(page: Page, made: Any) -> None:
+    """Progress, answers and errors by message; runs wait for each other, and a cancelled one keeps what it wrote."""
+    made("story")
+    seen = page.call(
+        """async () => {
+          const worker = new Worker("/worker.js");
+          const seen = [];
+          const ended = new Map();
+          worker.onmessage = ({ data }) => {
+            seen.push(data);
+            if (data.type === "token" && data.id === 3) worker.postMessage({ type: "cancel", id: 3 });
+            if (["loaded", "result", "error"].includes(data.type)) ended.get(data.id)(data);
+          };
+          const ask = (message) => new Promise((resolve) => {
+            ended.set(message.id, resolve);
+            worker.postMessage(message);
+          });
+          const early = await ask({ type: "run", id: 0, inputs: "x", options: {} });
+          const loaded = await ask({ type: "load", id: 1, base: "models/story/", engine: "litert", threads: 1 });
+          const both = await Promise.all([
+            ask({ type: "run", id: 2, inputs: "The cat", options: { max_new_tokens: 4 } }),
+            ask({ type: "run", id: 3, inputs: "The cat", options: { max_new_tokens: 50 } }),
+          ]);
+          const wrong = await ask({ type: "run", id: 4, inputs: "The cat", options: { top_p: 2 } });
+          const missing = await ask({ type: "load", id: 5, base: "models/nothing/" });
+          worker.terminate();
+          return { early, loaded, both, wrong, missing, progress: seen.filter(({ type }) => type === "progress") };
+        }"""
+    )
+    assert seen["early"]["type"] == "error"
+    assert seen["loaded"]["info"]["capacity"] == 64
+    assert seen["loaded"]["bytes"] > 100_000
+    first, second = seen["both"]
+    assert first["figures"]["tokens"] == 4
+    assert second["figures"]["finish_reason"] == "cancelled"
+    assert 0 < second["figures"]["tokens"] < 50
+    assert second["result"][0]["generated_text"].startswith("The cat")
+    assert (seen["wrong"]["name"], seen["wrong"]["id"]) == ("GenerationError", 4)
+    assert (seen["missing"]["name"], seen["missing"]["id"]) == ("BundleError", 5)
+    stages = {(each["stage"], each["file"]) for each in seen["progress"]}
+    assert {("download", "kerasformer.json"), ("download", "model.tflite"), ("compile", "model.tflite")} <= stages
+    whole = [each for each in seen["progress"] if each["file"] == "model.tflite" and each["stage"] == "download"][-1]
+    assert whole["loaded"] == whole["total"] > 100_000
