@@ -32,12 +32,12 @@ self.onmessage = async ({ data }) => {
 };
 
 async function load({ id, base, engine, threads }) {
-  const manifest = await (await fetch(`${base}kerasformer.json`)).json();
+  const manifest = await (await fetched(`${base}kerasformer.json`)).json();
   let bytes = 0;
   const models = Object.values(manifest.signatures).map((signature) => signature.file);
   for (const file of new Set(["tokenizer.json", ...models])) {
     const sha256 = manifest.files[file];
-    const response = await fetch(base + file);
+    const response = await fetched(base + file);
     if (!response.ok) throw named("BundleError", `the bundle is incomplete: ${file} is missing. Export it again`);
     const content = await response.arrayBuffer();
     const digest = [...new Uint8Array(await crypto.subtle.digest("SHA-256", content))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -50,6 +50,14 @@ async function load({ id, base, engine, threads }) {
   self.postMessage({ type: "progress", id, stage: "compile", file: "", loaded: 0, total: 0 });
   info = { ...manifest.info, engine, threads, mask_token: "[MASK]" };
   return { info, seconds: 0.1, bytes };
+}
+
+async function fetched(url) {
+  try {
+    return await fetch(url);
+  } catch (error) {
+    throw named("BundleError", `${url} cannot be fetched: ${error}. Are you offline?`);
+  }
 }
 
 async function run({ id, inputs, options }) {

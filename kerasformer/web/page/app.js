@@ -322,7 +322,7 @@ async function attempt(something) {
 
 const TITLES = {
   RangeError: "Something is missing", CapacityError: "The text is too long", GenerationError: "These settings do not work",
-  InputError: "This cannot be read", BundleError: "The model's files are not whole", RuntimeError: "The engine could not do it",
+  InputError: "This cannot be read", BundleError: "The model could not be loaded", RuntimeError: "The engine could not do it",
 };
 
 async function fail(error) {
@@ -333,8 +333,7 @@ async function fail(error) {
     engine.end();
     loaded = info = null;
   }
-  // A damaged file must not be kept: the next attempt asks the server.
-  if (error.name === "BundleError") await offline.forget(chosen);
+  if (error.name === "BundleError") await offline.repair(chosen);
   find("problem-title").textContent = TITLES[error.name] ?? "Something went wrong";
   find("problem-text").textContent = error.message;
   find("again").hidden = !FATAL.has(error.name);

@@ -73,10 +73,19 @@ export async function forget(engine) {
   await Promise.all(engine.files.map((file) => cache.delete(keyOf(file))));
 }
 
-/** Bytes that this site may still keep, or `null` where the browser does not say. */
-export async function room() {
-  const { quota, usage } = (await navigator.storage?.estimate?.()) ?? {};
-  return quota === undefined ? null : Math.max(0, quota - (usage ?? 0));
+/** Removes those files of a model that are damaged, so that the next attempt asks the server. @param {{files: {path: string, sha256: string}[]}} engine */
+export async function repair(engine) {
+  if (!KEPT) return;
+  const cache = await files();
+  for (const file of engine.files) {
+    const response = await cache.match(keyOf(file));
+    if (response && (await digestOf(response)) !== file.sha256) await cache.delete(keyOf(file));
+  }
+}
+
+async function digestOf(response) {
+  const digest = await crypto.subtle.digest("SHA-256", await response.arrayBuffer());
+  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 // As in service-worker.js, which can import nothing: a file is kept under its content, so that a new version of the page
