@@ -49,6 +49,7 @@ export function freshSeed() {
  */
 function seedWords(seed) {
   const pool = mixedPool(seed);
+  /** @type {bigint[]} */
   const words = [];
   let constant = 0x8b51f9ddn;
   for (let place = 0; place < 8; place++) {
@@ -62,6 +63,7 @@ function seedWords(seed) {
 
 /** @param {bigint} seed */
 function mixedPool(seed) {
+  /** @type {bigint[]} */
   const entropy = [];
   for (let rest = seed; rest > 0n || !entropy.length; rest >>= 32n) entropy.push(rest & MASK_32);
   let constant = 0x43b0d7e5n;
