@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ def need(name: str) -> Path:
     path = {
         "node": HOME / "node" / "node_modules",
         "chromium": Path(shutil.which("chromium") or "/nowhere/chromium"),
+        # TensorFlow is here already; the program sees to it that nothing else is imported.
+        "saved-model": Path(sys.executable),
     }.get(name, HOME / name / "bin" / "python")
     if not path.exists():
         reason = f"tests/foreign/setup.sh {name} installs what this test needs"

@@ -1,0 +1,44 @@
+"""SavedModels in TensorFlow alone: a request a line.
+
+The first request says whether operators of TF Text are needed; later ones have a folder, a signature and its inputs, or
+code that sets `answer`. Importing what a server does not have is an error.
+"""
+
+import json
+import sys
+
+with_text = json.loads(sys.stdin.readline())["tensorflow_text"]
+# TensorFlow does without Keras; TF Text has layers for it.
+sys.modules.update(dict.fromkeys(["kerasformer"] if with_text else ["kerasformer", "keras", "tf_keras"]))
+
+import tensorflow as tf  # noqa: E402
+
+if with_text:
+    import tensorflow_text  # noqa: F401
+
+loaded = {}
+
+
+def answered(folder, signature, inputs):
+    if folder not in loaded:
+        loaded[folder] = tf.saved_model.load(folder)
+    run = loaded[folder].signatures[signature]
+    specs = run.structured_input_signature[1]
+    outputs = run(**{name: tf.constant(value, specs[name].dtype) for name, value in inputs.items()})
+    return {name: tensor.numpy().tolist() for name, tensor in outputs.items()}
+
+
+def ran(code):
+    names = {}
+    exec(compile(code, "card", "exec"), names)
+    return names["answer"].numpy().tolist()
+
+
+print(json.dumps("ready"), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    try:
+        reply = ran(**request) if "code" in request else answered(**request)
+    except tf.errors.InvalidArgumentError as error:
+        reply = {"refused": str(error)}
+    print(json.dumps(reply), flush=True)
