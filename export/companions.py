@@ -78,6 +78,11 @@ def _pair_class(tokenizer: Tokenizer) -> dict[str, Any]:
     return {}
 
 
+def tells_pairs_apart(tokenizer: Tokenizer) -> bool:
+    """transformers.js gives the second of two texts other `token_type_ids` than the first."""
+    return bool(_pair_class(tokenizer))
+
+
 def _begins(tokenizer: Tokenizer) -> bool:
     """A text gets the token of the beginning put before it."""
     first = tokenizer.encode("a")[:1]

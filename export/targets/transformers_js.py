@@ -1,13 +1,185 @@
-"""transformers.js: Node and browsers."""
+"""transformers.js 4: pipelines in Node and in browsers, on ONNX Runtime's own kernels or on WebAssembly.
+
+It reads the ONNX folder as it is, both profiles of it, and finds by `config.json` which files are there. This target
+asks for one thing more. In a browser a graph sees its own data file and no other, while ONNX Runtime elsewhere reads
+any file beside the graph; so a table that an encoder and a decoder share lies in both files here. The plain bundle
+stores it once: it runs in Node unchanged, and in a browser with
+`session_options: {externalData: [{path: name, data: "onnx/" + name}]}`, where `name` is that of the `.onnx_data` file;
+Node in turn refuses this option.
+
+Its pipelines answer as ours do, but for this:
+
+- Tokens and entities have no `start` and `end`, and `word` is the token as the vocabulary spells it. Words that the
+  vocabulary lacks are passed over.
+- `question-answering` gives `answer` and `score`, the answer in the vocabulary's spelling. It reads one window of the
+  context, and an answer may have any length.
+- `feature-extraction` gives a tensor; `pooling` and `normalize` are options.
+- Texts that are too long for the tokenizer's `model_max_length` are cut without a word, the last special token too.
+- Generation writes 256 tokens unless `max_new_tokens` says otherwise, and stops at a decoder's last position. Of texts
+  that are written at once, one that has ended goes on until all have.
+- It follows the settings `KNOWN` below, and draws among the 50 likeliest tokens unless `top_k` says otherwise; there
+  are no beams.
+- A `max_length` or `num_beams` that the checkpoint has for a task alone is not read; its prefix is.
+
+Reference: `src/pipelines`, `src/models/modeling_utils.js` and `src/models/registry.js` of huggingface/transformers.js.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from kerasformer.bundle import Manifest
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import ExportError
+from kerasformer.export.companions import tells_pairs_apart
+from kerasformer.export.functions import Function
+from kerasformer.export.targets.settings import refuse
 from kerasformer.export.targets.target import Target
+from kerasformer.export.to_onnx.format import SUFFIXES
+from kerasformer.export.wish import Job
+
+VERSION = "4.3.1"
+
+_LACKS = {
+    "albert": ("token-classification",),
+    "gpt2": ("text-classification",),
+    "t5": ("feature-extraction",),
+}
+"""Heads that have no class there, or one of other files."""
+
+_NO_PIPELINE = ("pretraining",)
+
+KNOWN = (
+    "max_new_tokens",
+    "max_length",
+    "min_new_tokens",
+    "min_length",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "bad_words_ids",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "bos_token_id",
+    "decoder_start_token_id",
+)
+"""Settings of generation that it follows."""
+
+_OF_BEAMS = ("length_penalty", "early_stopping")
+_OF_SPEED = ("prompt_lookup_num_tokens", "max_matching_ngram_size", "num_assistant_tokens", "seed")
 
 
 class TransformersJs(Target):
     """transformers.js: Node and browsers."""
 
     name = "transformers.js"
-    summary = "transformers.js: Node and browsers"
+    summary = "transformers.js: pipelines in Node and in browsers"
     needs = {"format": "onnx"}
+
+    def check(self, job: Job, quantize: str) -> None:
+        """See `Target.check`."""
+        self._check_pipeline(job)
+        self._check_tokenizer(job)
+        if quantize not in SUFFIXES:
+            raise ExportError(
+                f"target={self.name!r} needs a recipe whose files it can name, one of {', '.join(SUFFIXES)}. Received: "
+                f"{quantize!r}. Leave target out: ONNX Runtime itself reads the plain bundle of format='onnx'"
+            )
+        if job.model.generates:
+            generation = GenerationConfig.from_dict(job.info.generation)
+            passed_over = [name for name in job.info.generation if name not in (*KNOWN, *_OF_BEAMS, *_OF_SPEED)]
+            refuse(self.name, "transformers.js passes over these settings", generation, passed_over)
+
+    def _check_pipeline(self, job: Job) -> None:
+        """Refuses models that no pipeline opens."""
+        if job.info.task in (*_NO_PIPELINE, *_LACKS.get(job.info.model_type, ())):
+            raise ExportError(
+                f"target={self.name!r} needs a model that one of its pipelines opens. Received: {job.info.name} for "
+                f"{job.info.task}, for which transformers.js {VERSION} has none. Leave target out: ONNX Runtime Web "
+                "itself runs the plain bundle of format='onnx'"
+            )
+
+    def _check_tokenizer(self, job: Job) -> None:
+        """Refuses models that would read other tokens than here."""
+        tokenizer = job.model.tokenizer
+        if tokenizer is None:
+            raise ExportError(
+                f"target={self.name!r} needs a tokenizer, for its pipelines read texts. Received: a model whose "
+                "tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
+            )
+        pairs = job.info.task == "question-answering" and "token_type_ids" in job.model.input_names
+        if pairs and not tells_pairs_apart(tokenizer):
+            raise ExportError(
+                f"target={self.name!r} needs a tokenizer of BERT's or ALBERT's kind for {job.info.name}: with others, "
+                "transformers.js does not tell a question from its context by token_type_ids. Received: "
+                f"{type(tokenizer.backend.model).__name__}. Leave target out: ONNX Runtime itself, with token_type_ids "
+                "of your own, runs the plain bundle of format='onnx'"
+            )
+
+    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+        """Each in a file that needs no other."""
+        return [replace(function, alone=True) for function in functions]
+
+    def card(self, manifest: Manifest) -> str:
+        """See `Target.card`."""
+        call = _call(manifest)
+        return f"""## transformers.js
+
+`npm install @huggingface/transformers@{VERSION}`. No `dtype` is needed: `config.json` says which files are here.
+
+```javascript
+import path from "node:path";
+import {{ env, pipeline }} from "@huggingface/transformers";
+
+const folder = "path/to/this/folder";
+env.allowRemoteModels = false;
+env.localModelPath = path.dirname(folder);
+const pipe = await pipeline("{manifest.info.task}", path.basename(folder));
+console.log({call});
+```
+
+In a browser, with this folder beside the page under the name `model`:
+
+```html
+<!doctype html>
+<script type="module">
+  import {{ env, pipeline }} from "https://cdn.jsdelivr.net/npm/@huggingface/transformers@{VERSION}";
+
+  env.allowRemoteModels = false;
+  env.allowLocalModels = true;
+  env.localModelPath = "./";
+  const pipe = await pipeline("{manifest.info.task}", "model");
+  document.body.append(JSON.stringify({call}));
+</script>
+```
+{_remarks(manifest)}"""
+
+
+def _call(manifest: Manifest) -> str:
+    """Of the pipeline, with what its answer is read by."""
+    task = manifest.info.task
+    if task == "question-answering":
+        return 'await pipe("Who?", "A text.")'
+    if task == "fill-mask":
+        return "await pipe(`A ${pipe.tokenizer.mask_token} text.`)"
+    if task == "feature-extraction":
+        return '(await pipe("A text.")).tolist()'
+    if manifest.capacity:
+        return 'await pipe("Once upon a time", { max_new_tokens: 40 })'
+    return 'await pipe("A text.")'
+
+
+def _remarks(manifest: Manifest) -> str:
+    """What is otherwise there than in Python."""
+    if not manifest.capacity:
+        return ""
+    info = manifest.info
+    prefixes = [f"`{text}`" for task, text in info.task_prefixes.items() if task.startswith(info.task)]
+    before = f"Put one of these before the text: {', '.join(prefixes)}. " if len(prefixes) > 1 else ""
+    return f"\n{before}There are no beams, and without `max_new_tokens` it writes up to 256 tokens.\n"

@@ -1,0 +1,167 @@
+"""The files beside a model: what JavaScript needs is in them, and Python reads the same from them as before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer
+
+import kerasformer as kf
+from kerasformer import zoo
+from kerasformer.bundle import TensorInfo
+from kerasformer.export.companions import write_config, write_tokenizer
+from kerasformer.export.functions import Function
+from kerasformer.export.to_onnx.format import OnnxFormat
+from kerasformer.export.wish import Wish, settle
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
+
+TEXTS = [
+    ("Hello, World!  it's OK", "THE river"),
+    ("日本語 はい 한국어 สวัสดี", "Привет, мир! Ёлка"),
+    ("naïve Café CAFE\u0301 Å ñ", "``quoted'' 'x' \"y\""),
+    ("😀👩‍👩‍👧 zero\u200bwidth\u00a0nbsp", "tabs\tand\nnew\r\nlines\n\n  x"),
+    ("مرحبا بالعالم नमस्ते", "1234567 3.14 1,000 [MASK] a"),
+]
+
+
+def wordpiece(**options: Any) -> Tokenizer:
+    """BERT's, of other habits."""
+    tokenizer = tiny_text.wordpiece()
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    backend.normalizer = normalizers.BertNormalizer(**options)
+    return Tokenizer(backend, special_tokens=tokenizer.special_tokens, model_inputs=SEGMENTS)
+
+
+def albert(*steps: normalizers.Normalizer) -> Tokenizer:
+    """ALBERT's, with a vocabulary of a few pieces."""
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = json.loads(tiny_text.pieces().backend.to_str())["model"]["vocab"][3:]
+    vocabulary = [*((token, 0.0) for token in special), *map(tuple, pieces)]
+    backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=1))
+    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    backend.normalizer = normalizers.Sequence([*quotes, *steps])
+    metaspace = pre_tokenizers.Metaspace(prepend_scheme="always")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = ("pad", "unk", "cls", "sep", "mask")
+    return Tokenizer(
+        backend,
+        special_tokens={f"{name}_token": token for name, token in zip(names, special, strict=True)},
+        model_inputs=SEGMENTS,
+    )
+
+
+def begun() -> Tokenizer:
+    """Puts its first token before every text."""
+    tokenizer = tiny_text.byte_pairs()
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    end = tokenizer.eos_token
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{end} $A", pair=f"{end} $A {end}:1 $B:1", special_tokens=[(end, tokenizer.eos_token_id)]
+    )
+    return Tokenizer(backend, special_tokens=tokenizer.special_tokens)
+
+
+SEGMENTS = ("input_ids", "token_type_ids", "attention_mask")
+TOKENIZERS = {
+    "lower": ("bert", wordpiece),
+    "cased": ("bert", lambda: wordpiece(lowercase=False)),
+    "accents": ("bert", lambda: wordpiece(lowercase=True, strip_accents=False)),
+    "ideographs": ("bert", lambda: wordpiece(handle_chinese_chars=False)),
+    "albert": ("albert", lambda: albert(normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase())),
+    "albert-cased": ("albert", lambda: albert(normalizers.NFKD(), normalizers.StripAccents())),
+    "albert-accents": ("albert", lambda: albert(normalizers.Lowercase())),
+    "begun": ("gpt2", begun),
+}
+
+
+def written(folder: Path, model: Any, task: str | None = None, found_by: Any = None) -> dict[str, Any]:
+    """The content of the files."""
+    job = settle(model, Wish("onnx", task), ("ort",), static=False)
+    write_tokenizer(job, folder)
+    write_config(job, folder, found_by or {})
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+
+
+def small(model_type: str, **settings: Any) -> Any:
+    return zoo.build(model_type, hidden_dim=8, num_layers=1, num_heads=2, **settings)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokens_are_what_they_were(name: str, tmp_path: Path) -> None:
+    """The class that is named for transformers.js changes none, here or in transformers."""
+    model_type, make = TOKENIZERS[name]
+    tokenizer = make()
+    model = small(model_type, vocab_size=tokenizer.vocab_size)
+    model.tokenizer = tokenizer
+    settings = written(tmp_path, model)["tokenizer_config"]
+    assert settings["tokenizer_class"] == {"albert": "AlbertTokenizer", "bert": "BertTokenizer"}.get(
+        model_type, "PreTrainedTokenizerFast"
+    )
+    assert settings.get("add_bos_token", False) == (name == "begun")
+    ours, theirs = kf.tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    for pair in TEXTS:
+        expected = tokenizer(*pair)
+        assert ours(*pair).input_ids.tolist() == expected.input_ids.tolist()
+        found = theirs(*pair)
+        assert found["input_ids"] == expected.input_ids[0].tolist()
+        if "token_type_ids" in model.input_names:
+            assert found["token_type_ids"] == expected.token_type_ids[0].tolist()
+
+
+def test_what_the_configuration_says(tmp_path: Path) -> None:
+    decoder = written(tmp_path, small("gpt2", max_length=32, vocab_size=20))["config"]
+    assert decoder["max_position_embeddings"] == 32
+    assert decoder["is_encoder_decoder"] is False
+    seq2seq = written(tmp_path, small("t5", vocab_size=20))["config"]
+    assert seq2seq["is_encoder_decoder"] is True
+    assert seq2seq["num_decoder_layers"] == 1
+    assert "max_position_embeddings" not in seq2seq
+
+
+@pytest.mark.parametrize(
+    "params, task, prefix",
+    [
+        ({"translation_en_to_de": {"prefix": "to German: "}}, "translation", "to German: "),
+        ({"translation_a": {"prefix": "A: "}, "translation_b": {"prefix": "B: "}}, "translation", None),
+        ({"translation": {"prefix": "T: ", "max_length": 3}}, "translation", "T: "),
+        ({"summarization": {"prefix": "S: "}}, "translation", None),
+    ],
+    ids=["one", "two", "named", "other"],
+)
+def test_the_prefix_of_a_task(params: dict[str, Any], task: str, prefix: str | None, tmp_path: Path) -> None:
+    model = small("t5", vocab_size=20, task_specific_params=params)
+    found = written(tmp_path, model, task)["config"]["task_specific_params"]
+    assert found.get(task, {}).get("prefix") == prefix
+    assert {name: found[name] for name in params} == params
+
+
+@pytest.mark.parametrize(
+    "recipe, dtype", [("none", "fp32"), ("int8", "q8"), ("int4", "q4"), ("fp16", "fp16"), ("auto", "q8")]
+)
+def test_the_files_are_found(recipe: str, dtype: str, tmp_path: Path) -> None:
+    manifest, data = _manifest(recipe), tmp_path / "onnx" / "decoder_model_merged.onnx_data"
+    assert OnnxFormat().found_by(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype}}
+    data.parent.mkdir()
+    data.touch()
+    files = {"use_external_data_format": {"decoder_model_merged.onnx": 1}}
+    assert OnnxFormat().found_by(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype, **files}}
+
+
+def test_files_of_recipes_without_a_name_there(tmp_path: Path) -> None:
+    assert OnnxFormat().found_by(_manifest("int8_static"), tmp_path) == {}
+
+
+def _manifest(recipe: str) -> kf.bundle.Manifest:
+    function = Function("encoder_model", {"input_ids": TensorInfo((1,), "int64")}, {}, dict)
+    file = OnnxFormat().file(function, recipe)
+    signature = kf.bundle.Signature(file, function.inputs, function.outputs)
+    return kf.bundle.Manifest("onnx", kf.bundle.ModelInfo("summarization"), {function.name: signature})
