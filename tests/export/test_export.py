@@ -30,7 +30,7 @@ from kerasformer.export import artifact, child, texts
 from kerasformer.export.to_onnx import rounding as onnx_rounding
 from kerasformer.export.to_tflite import storage as tflite_storage
 from kerasformer.export.wish import cache_capacity
-from kerasformer.runtime import open_engine
+from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.export.text_models import OTHERS, ROWS
@@ -40,6 +40,7 @@ LENGTHS, CAPACITY = (16, 64), 64
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!", "A clumsy, cold film."]
 GENERATING = [name for name, row in ROWS.items() if "generation" in row.task]
 FORMATS = ["tflite", "onnx"]
+IN_FLOAT32 = [*FORMATS, "saved-model"]
 
 # What a task's pipeline is asked; texts of unequal length, more than go through the model at once.
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -107,7 +108,7 @@ def answers(models) -> Callable[[str], Any]:
     return answer
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", IN_FLOAT32)
 @pytest.mark.parametrize("name", ROWS)
 def test_f32_answers_are_those_of_keras(name, format, exported, answers):
     folder = exported(name, format)
@@ -116,7 +117,7 @@ def test_f32_answers_are_those_of_keras(name, format, exported, answers):
     assert figures["agreement"] == 1.0 and figures["answers"] >= 32
     assert figures["generated"] == (1.0 if name in GENERATING else None)
     pipe = kf.pipeline(None, folder)
-    assert (pipe.task, pipe.engine) == (ROWS[name].task, {"tflite": "litert", "onnx": "onnx"}[format])
+    assert (pipe.task, pipe.engine) == (ROWS[name].task, ENGINES[format])
     assert_same(CALLS[pipe.task](pipe), answers(name))
 
 
@@ -156,7 +157,7 @@ def model_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx"))
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", IN_FLOAT32)
 @pytest.mark.parametrize("name", GENERATING)
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"num_beams": 3, "length_penalty": 2.0}], ids=str)
 def test_tokens_are_those_of_keras(name, format, settings, exported, models):
@@ -376,7 +377,7 @@ def test_inputs_and_outputs_of_the_onnx_files(name, quantize, exported):
 # What a bundle holds.
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", IN_FLOAT32)
 def test_a_bundle_is_complete(format, exported, models):
     folder, model = exported("t5-text2text-generation", format), models("t5-text2text-generation")
     manifest = bundle.read(folder)
@@ -394,7 +395,7 @@ def test_a_bundle_is_complete(format, exported, models):
 
 
 @pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", IN_FLOAT32)
 def test_the_card_names_what_is_there(name, format, exported):
     folder = exported(name, format)
     card, manifest = (folder / "README.md").read_text(), bundle.read(folder)
@@ -551,7 +552,7 @@ def test_sources_that_are_no_models(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", IN_FLOAT32)
 def test_a_changed_bundle_is_refused(format, exported, tmp_path):
     folder = shutil.copytree(exported("gpt2-text-generation", format), tmp_path / "changed")
     manifest = bundle.read(folder)

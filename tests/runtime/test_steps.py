@@ -17,8 +17,9 @@ from kerasformer.export import recipes
 from kerasformer.export.to_tflite import signatures as tflite_signatures
 from kerasformer.runtime.litert import LiteRTStep
 from kerasformer.runtime.onnx_runtime import OnnxStep
+from kerasformer.runtime.saved_model import SavedModelStep
 from kerasformer.zoo._engine import KerasStep
-from tests.export import onnx_bundles, tflite_bundles
+from tests.export import onnx_bundles, saved_model_bundles, tflite_bundles
 
 CAPACITY, READ, VOCAB = 40, 48, 61
 WINDOWS = (12, 24)
@@ -58,6 +59,10 @@ def onnx_step(quantize: str, profile: str) -> Callable[[str, Path], Step]:
     return opened
 
 
+def saved_model_step(model_type: str, folder: Path) -> Step:
+    return SavedModelStep(folder, saved_model_bundles.write(folder, model(model_type), CAPACITY, READ))
+
+
 @dataclass(frozen=True)
 class Row:
     """An engine.
@@ -82,6 +87,7 @@ ROWS = {
     "onnx": Row(onnx_step("none", "ort"), lengths=(2, 5)),
     "onnx-portable": Row(onnx_step("none", "portable"), lengths=(2, 5), once=False),
     "onnx-int8": Row(onnx_step("int8", "ort"), lengths=(2, 5)),
+    "saved-model": Row(saved_model_step, lengths=(2, 5), once=False),
 }
 
 

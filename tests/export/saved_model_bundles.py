@@ -1,0 +1,23 @@
+"""Small models of the zoo written as SavedModels, with the manifest that a runtime needs; no tokenizer, no card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import Manifest, Signature
+from kerasformer.export.to_saved_model.convert import write_saved_model
+from kerasformer.export.to_saved_model.signatures import saved_model_functions
+from kerasformer.export.wish import Wish, settle
+
+
+def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:
+    """Writes a model into a folder; `length` is that of the longest text that an encoder-decoder reads."""
+    lengths = None if length is None or model.max_length else [length]
+    job = settle(model, Wish("saved-model", capacity=capacity, lengths=lengths), (), static=False)
+    functions = saved_model_functions(job)
+    write_saved_model(functions, model.variables, folder)
+    signatures = {
+        function.name: Signature("saved_model.pb", function.inputs, function.outputs) for function in functions
+    }
+    return Manifest("saved-model", job.info, signatures, job.capacity, job.encoder_capacity)
