@@ -1,4 +1,4 @@
-"""The model card of a bundle: what it is, how faithful it is, and code that runs it, with its real names and shapes."""
+"""What a card says of its bundle: what it is and how faithful, its files, its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from typing import Any
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.export.auto import COLUMNS
 from kerasformer.export.auto import in_words as in_words_of_auto
-from kerasformer.export.targets import Target
 from kerasformer.runtime.fidelity import in_words
 
-_ENGINES = {
-    "tflite": ("LiteRT", "litert"),
-    "onnx": ("ONNX Runtime", "onnx"),
-    "saved-model": ("TensorFlow", "tensorflow"),
-}
+_ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {
     "tflite": "LiteRT (formerly TensorFlow Lite) 2 and later runs it, on Android, iOS, Linux, macOS, Windows and in "
     "browsers; all operators are its own.",
@@ -42,11 +37,9 @@ _ACTIVATIONS = {
 }
 
 
-def write_card(folder: Path, manifest: Manifest, target: Target) -> None:
-    """Writes `README.md` into the bundle."""
-    parts = [_title(folder, manifest), _fidelity(manifest), _measured(manifest), _python(manifest), _tensors(manifest)]
-    parts += [target.card(manifest), _kotlin(manifest), _swift(manifest), _javascript(manifest)]
-    (folder / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
+def introduction(folder: Path, manifest: Manifest) -> list[str]:
+    """The sections before any program."""
+    return [_title(folder, manifest), _fidelity(manifest), _measured(manifest)]
 
 
 def _title(folder: Path, manifest: Manifest) -> str:
@@ -61,7 +54,7 @@ def _title(folder: Path, manifest: Manifest) -> str:
     table = "\n".join(rows)
     return f"""# {info.model_type} for {info.task}
 
-A bundle for {_ENGINES[manifest.format][0]}, made by kerasformer {manifest.versions.get("kerasformer", "")} with the
+A bundle for {_ENGINES[manifest.format]}, made by kerasformer {manifest.versions.get("kerasformer", "")} with the
 recipe `{manifest.recipe.get("name")}`. {_limits(manifest)}
 {labels}
 {_recipe(manifest)}
@@ -140,26 +133,7 @@ def _product(caches: list[TensorInfo], length: int | None) -> str:
     return f"{len(caches) // 2} layers × 2 (keys, values) × {heads} heads × {length} tokens × {size} × 4 bytes"
 
 
-def _python(manifest: Manifest) -> str:
-    extra = _ENGINES[manifest.format][1]
-    call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
-    if manifest.info.task == "question-answering":
-        call = 'pipe(question="Who?", context="A text.")'
-    absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
-    return f"""## Python
-
-`pip install "kerasformer[{extra}]"`; {absent} not needed.
-
-```python
-import kerasformer as kf
-
-pipe = kf.pipeline("{manifest.info.task}", "path/to/this/folder")
-print({call})
-```
-"""
-
-
-def _tensors(manifest: Manifest) -> str:
+def tensors(manifest: Manifest) -> str:
     """One table for signatures that differ in sizes alone."""
     groups: dict[Any, list[str]] = {}
     for name, signature in manifest.signatures.items():
@@ -254,109 +228,3 @@ def _measured(manifest: Manifest) -> str:
         usual = f"Matrices are stored in {manifest.recipe['weights']}, tables in {manifest.recipe['tables']}"
         parts.append(f"{usual}, but:\n\n| path | storage |\n|---|---|\n{layers}\n" if layers else f"{usual}.\n")
     return "\n".join(parts)
-
-
-def _shortest(manifest: Manifest) -> tuple[str, Signature]:
-    """The signature that the examples show: one step of a decoder, or the shortest text."""
-    name = "decode" if "decode" in manifest.signatures else next(iter(manifest.signatures))
-    return name, manifest.signatures[name]
-
-
-def _kotlin(manifest: Manifest) -> str:
-    if manifest.format != "tflite":
-        return ""
-    name, signature = _shortest(manifest)
-    file = signature.file
-    ids = [key for key, info in signature.inputs.items() if info.dtype == "int32"]
-    inputs = "\n".join(f'    "{key}" to IntBuffer.allocate({_count(signature.inputs[key])}),' for key in ids)
-    caches = (
-        ""
-        if len(ids) == len(signature.inputs)
-        else "\n// Add the caches by their names; give each output buffer back as the input of the next call."
-    )
-    output = "logits" if "logits" in signature.outputs else next(iter(signature.outputs))
-    return f"""## Kotlin (Android)
-
-Gradle: `implementation("com.google.ai.edge.litert:litert:2.+")`.
-
-```kotlin
-val interpreter = Interpreter(FileUtil.loadMappedFile(context, "{file}"))
-val inputs = mapOf<String, Any>(
-{inputs}
-){caches}
-val answer = FloatBuffer.allocate({_count(signature.outputs[output])})
-interpreter.runSignature(inputs, mapOf<String, Any>("{output}" to answer), "{name}")
-```
-"""
-
-
-def _count(info: TensorInfo) -> int:
-    total = 1
-    for dim in info.shape:
-        total *= dim if isinstance(dim, int) else 1
-    return total
-
-
-def _swift(manifest: Manifest) -> str:
-    if manifest.format != "tflite":
-        return ""
-    name, signature = _shortest(manifest)
-    first = next(iter(signature.inputs))
-    output = "logits" if "logits" in signature.outputs else next(iter(signature.outputs))
-    return f"""## Swift (iOS)
-
-CocoaPods: `pod 'TensorFlowLiteSwift'`.
-
-```swift
-let interpreter = try Interpreter(modelPath: Bundle.main.path(forResource: "model", ofType: "tflite")!)
-let runner = try interpreter.signatureRunner(with: "{name}")
-try runner.allocateTensors()
-try runner.copy(ids.withUnsafeBytes {{ Data($0) }}, toInputNamed: "{first}")  // Int32, and so every other input
-try runner.invoke()
-let answer = try runner.output(named: "{output}").data.withUnsafeBytes {{ Array($0.bindMemory(to: Float32.self)) }}
-```
-"""
-
-
-def _javascript(manifest: Manifest) -> str:
-    if manifest.format == "saved-model":
-        return ""
-    name, signature = _shortest(manifest)
-    if manifest.format == "tflite":
-        first, info = next(iter(signature.inputs.items()))
-        shape = ", ".join(map(str, info.shape))
-        return f"""## JavaScript (LiteRT.js)
-
-```javascript
-import {{ loadLiteRt, loadAndCompile, Tensor }} from "@litertjs/core";
-await loadLiteRt("wasm/");
-const model = await loadAndCompile("{signature.file}", {{ accelerator: "wasm" }});
-const answer = await model.run("{name}", {{ {first}: new Tensor(new Int32Array({_count(info)}), [{shape}]), /* … */ }});
-```
-"""
-    options = _options(signature.file, manifest.info.is_encoder_decoder)
-    if options is None:
-        return ""
-    return f"""## JavaScript (transformers.js)
-
-```javascript
-import {{ pipeline, env }} from "@huggingface/transformers";
-env.allowRemoteModels = false;
-env.localModelPath = "models/";
-const pipe = await pipeline("{manifest.info.task}", "this-folder", {{ {options} }});
-console.log(await pipe("A text."));
-```
-"""
-
-
-# What transformers.js calls the endings of file names.
-_DTYPES = {"": "fp32", "_fp16": "fp16", "_int8": "int8", "_quantized": "q8", "_q4": "q4"}
-
-
-def _options(file: str, encoder_decoder: bool) -> str | None:
-    """What transformers.js is told to find a file; `None` where it knows no way to."""
-    name, _, ending = Path(file).stem.partition("model")
-    dtype = _DTYPES.get(ending.removeprefix("_merged"))
-    if dtype is not None:
-        return f'dtype: "{dtype}"'
-    return None if encoder_decoder or name else f'dtype: "fp32", model_file_name: "{Path(file).stem}"'

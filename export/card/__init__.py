@@ -1,0 +1,22 @@
+"""The model card of a bundle: what it is, how faithful it is, and programs that run it, with its names and shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kerasformer.bundle import Manifest
+from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift
+from kerasformer.export.card.about import introduction, tensors
+from kerasformer.export.targets import Target
+
+
+def write_card(folder: Path, manifest: Manifest, target: Target) -> None:
+    """Writes `README.md` into the bundle."""
+    parts = [*introduction(folder, manifest), in_python.with_this_package(manifest)]
+    parts += [target.card(manifest), tensors(manifest), in_python.alone(manifest)]
+    parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target)]
+    parts += [in_cpp.section(manifest)]
+    (folder / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
+
+
+__all__ = ["write_card"]

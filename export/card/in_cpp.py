@@ -1,0 +1,414 @@
+"""The C++ program of a card: LiteRT's compiled model, or ONNX Runtime."""
+
+from __future__ import annotations
+
+from kerasformer.bundle import Manifest
+from kerasformer.export.card.program import Program, inputs, kind, prefills, quoted, takes_segments, values
+
+
+def section(manifest: Manifest) -> str:
+    """Functions that take the ids of a text and give what the model answers, and a `main` that calls them."""
+    shape = kind(manifest)
+    program = _PROGRAMS.get((manifest.format, shape))
+    if program is None:
+        return ""
+    filled = Program(program).substitute(
+        values(manifest),
+        prefills=prefills(manifest, '{{"{name}", {length}}}'),
+        inputs=inputs(manifest, _INPUTS[manifest.format], "  "),
+        segments=", Ids segments = {}" if takes_segments(manifest) else "",
+        kinds=_KINDS.get(shape or "", ""),
+    )
+    return f"""## C++ ({_NAMES[manifest.format]})
+
+{_INSTALL[manifest.format]}
+
+```cpp
+{filled}
+```
+"""
+
+
+_NAMES = {"tflite": "LiteRT", "onnx": "ONNX Runtime"}
+_INSTALL = {
+    "tflite": "LiteRT's C++ library, 2.2 or later; C++ 20. Ids are those of `tokenizer.json`.",
+    "onnx": "ONNX Runtime's headers and library, 1.14 or later; C++ 17. Ids are those of `tokenizer.json`.",
+}
+
+_INPUTS = {
+    "tflite": {
+        "input_ids": 'LITERT_RETURN_IF_ERROR(Give(model, signature, "input_ids", Padded(ids, length, @pad), inputs));',
+        "attention_mask": "LITERT_RETURN_IF_ERROR(\n"
+        '      Give(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));',
+        "token_type_ids": "LITERT_RETURN_IF_ERROR(\n"
+        '      Give(model, signature, "token_type_ids", Padded(segments, length, 0), inputs));',
+    },
+    "onnx": {
+        "input_ids": 'binding.BindInput("input_ids", Tensor(ids));',
+        "attention_mask": 'binding.BindInput("attention_mask", Tensor(mask));',
+        "token_type_ids": 'segments.resize(ids.size());\n  binding.BindInput("token_type_ids", Tensor(segments));',
+    },
+}
+
+_LITERT = """#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "litert/cc/litert_compiled_model.h"
+#include "litert/cc/litert_environment.h"
+#include "litert/cc/litert_macros.h"
+#include "litert/cc/litert_tensor_buffer.h"
+
+using Ids = std::vector<int32_t>;
+using Buffers = litert::FlatHashMap<litert::StringView, litert::TensorBuffer>;
+
+litert::Expected<void> Give(const litert::CompiledModel& model, const std::string& signature, litert::StringView name,
+                            const Ids& values, Buffers& inputs) {
+  LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateInputBuffer(signature, name));
+  LITERT_RETURN_IF_ERROR(buffer.Write<int32_t>(values));
+  inputs.emplace(name, std::move(buffer));
+  return {};
+}
+
+"""
+
+_CACHES = """// Buffers of zeros, by the names prefix_k_0, prefix_v_0, …
+litert::Expected<Buffers> Zeros(const litert::CompiledModel& model, const std::vector<std::string>& names, int count) {
+  Buffers caches;
+  for (const std::string& name : names) {
+    LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateInputBuffer("decode", name));
+    LITERT_RETURN_IF_ERROR(buffer.Write<float>(std::vector<float>(count)));
+    caches.emplace(name, std::move(buffer));
+  }
+  return caches;
+}
+
+// The same buffers among the inputs or outputs of a call: a cache that is both is updated in place.
+litert::Expected<void> Share(const Buffers& buffers, Buffers& among) {
+  for (const auto& [name, buffer] : buffers) {
+    LITERT_ASSIGN_OR_RETURN(auto same, buffer.Duplicate());
+    among.emplace(name, std::move(same));
+  }
+  return {};
+}
+
+std::vector<std::string> Names(const std::string& prefix) {
+  std::vector<std::string> names;
+  for (int i = 0; i < @layers; ++i) {
+    for (const char* kind : {"_k_", "_v_"}) names.push_back(prefix + kind + std::to_string(i));
+  }
+  return names;
+}
+
+litert::Expected<int32_t> Likeliest(litert::TensorBuffer& logits) {
+  std::vector<float> scores(@vocabulary);
+  LITERT_RETURN_IF_ERROR(logits.Read<float>(litert::Span<float>(scores)));
+  return std::max_element(scores.begin(), scores.end()) - scores.begin();
+}
+
+bool Ends(int32_t token) {
+  const Ids ends = {@ends};
+  return std::find(ends.begin(), ends.end(), token) != ends.end();
+}
+
+"""
+
+_PADDED = """Ids Padded(Ids values, size_t length, int32_t pad) {
+  values.resize(length, pad);
+  return values;
+}
+
+"""
+
+_LITERT_MAIN = """
+int main(int count, char** ids) {
+  Ids text;
+  for (int i = 1; i < count; ++i) text.push_back(std::stoi(ids[i]));
+  LITERT_ASSIGN_OR_ABORT(auto environment, litert::Environment::Create(std::vector<litert::Environment::Option>{}));
+  LITERT_ASSIGN_OR_ABORT(auto model,
+                         litert::CompiledModel::Create(environment, "@file", litert::HwAccelerators::kCpu));
+  LITERT_ASSIGN_OR_ABORT(auto answer, Answer(model, text));
+  for (auto value : answer) std::cout << value << " ";
+}"""
+
+_LITERT_ENCODER = (
+    _LITERT
+    + _PADDED
+    + """// The values of @output for a text's ids.
+litert::Expected<std::vector<float>> Answer(litert::CompiledModel& model, const Ids& ids@segments) {
+  const std::vector<size_t> lengths = {@lengths};  // signatures forward_N
+  const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
+  const std::string signature = "forward_" + std::to_string(length);
+  Buffers inputs, outputs;
+  @inputs
+  for (litert::StringView name : {@outputs}) {
+    LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateOutputBuffer(signature, name));
+    outputs.emplace(name, std::move(buffer));
+  }
+  LITERT_RETURN_IF_ERROR(model.Run(signature, inputs, outputs));
+  auto& output = outputs.at("@output");
+  LITERT_ASSIGN_OR_RETURN(size_t bytes, output.PackedSize());
+  std::vector<float> answer(bytes / sizeof(float));
+  LITERT_RETURN_IF_ERROR(output.Read<float>(litert::Span<float>(answer)));
+  return answer;
+}
+"""
+    + _LITERT_MAIN
+)
+
+_LITERT_DECODER = (
+    _LITERT
+    + _CACHES
+    + """// At most 40 ids that follow those of a prompt, the likeliest each.
+litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
+  const std::vector<std::string> names = Names("kv_cache");
+  LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names, @cache));
+  LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
+  auto read = [&](const std::string& signature, const Ids& tokens, int32_t position) -> litert::Expected<void> {
+    Ids places;
+    for (size_t i = 0; i < tokens.size(); ++i) places.push_back(position + i);
+    Buffers inputs, outputs;
+    LITERT_RETURN_IF_ERROR(Give(model, signature, "tokens", tokens, inputs));
+    LITERT_RETURN_IF_ERROR(Give(model, signature, "input_pos", places, inputs));
+    LITERT_RETURN_IF_ERROR(Share(caches, inputs));
+    LITERT_RETURN_IF_ERROR(Share(caches, outputs));
+    if (signature == "decode") {
+      LITERT_ASSIGN_OR_RETURN(auto same, logits.Duplicate());
+      outputs.emplace("logits", std::move(same));
+    }
+    return model.Run(signature, inputs, outputs);
+  };
+  int position = 0;
+  const std::vector<std::pair<std::string, int>> prefills = {@prefills};
+  for (const auto& [signature, length] : prefills) {
+    for (; static_cast<int>(prompt.size()) - 1 - position >= length; position += length) {
+      LITERT_RETURN_IF_ERROR(
+          read(signature, Ids(prompt.begin() + position, prompt.begin() + position + length), position));
+    }
+  }
+  Ids written;
+  int32_t token = prompt.back();
+  while (written.size() < 40 && position < @capacity) {
+    LITERT_RETURN_IF_ERROR(read("decode", {token}, position++));
+    LITERT_ASSIGN_OR_RETURN(token, Likeliest(logits));
+    if (Ends(token)) break;
+    written.push_back(token);
+  }
+  return written;
+}
+"""
+    + _LITERT_MAIN
+)
+
+_LITERT_ENCODER_DECODER = (
+    _LITERT
+    + _PADDED
+    + _CACHES
+    + """// Keys and values of the encoded text, for every step.
+litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, const std::vector<std::string>& names) {
+  const std::vector<size_t> lengths = {@lengths};  // signatures encode_N
+  const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
+  const std::string signature = "encode_" + std::to_string(length);
+  LITERT_ASSIGN_OR_RETURN(Buffers crosses, Zeros(model, names, @cross));
+  Buffers inputs;
+  LITERT_RETURN_IF_ERROR(Give(model, signature, "input_ids", Padded(ids, length, @pad), inputs));
+  LITERT_RETURN_IF_ERROR(Give(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));
+  LITERT_RETURN_IF_ERROR(model.Run(signature, inputs, crosses));
+  return crosses;
+}
+
+// At most 40 ids that answer those of a text, which begins with "@prefix" and ends with the end token.
+litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
+  const std::vector<std::string> names = Names("kv_cache"), cross_names = Names("cross");
+  LITERT_ASSIGN_OR_RETURN(Buffers crosses, Encode(model, ids, cross_names));
+  LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names, @cache));
+  LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
+  const Ids mask = Padded(Ids(ids.size(), 1), @encoder_capacity, 0);
+  Ids written;
+  int32_t token = @start;
+  while (written.size() < std::min<size_t>(40, @capacity)) {
+    Buffers inputs, outputs;
+    LITERT_RETURN_IF_ERROR(Give(model, "decode", "tokens", {token}, inputs));
+    LITERT_RETURN_IF_ERROR(Give(model, "decode", "input_pos", {static_cast<int32_t>(written.size())}, inputs));
+    LITERT_RETURN_IF_ERROR(Give(model, "decode", "encoder_mask", mask, inputs));
+    LITERT_RETURN_IF_ERROR(Share(crosses, inputs));
+    LITERT_RETURN_IF_ERROR(Share(caches, inputs));
+    LITERT_RETURN_IF_ERROR(Share(caches, outputs));
+    LITERT_ASSIGN_OR_RETURN(auto same, logits.Duplicate());
+    outputs.emplace("logits", std::move(same));
+    LITERT_RETURN_IF_ERROR(model.Run("decode", inputs, outputs));
+    LITERT_ASSIGN_OR_RETURN(token, Likeliest(logits));
+    if (Ends(token)) break;
+    written.push_back(token);
+  }
+  return written;
+}
+"""
+    + _LITERT_MAIN
+)
+
+_ONNX = """#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <onnxruntime_cxx_api.h>
+
+using Ids = std::vector<int64_t>;
+
+// A tensor (1, N) over the memory of these ids.
+Ort::Value Tensor(Ids& ids) {
+  const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+  const int64_t shape[] = {1, static_cast<int64_t>(ids.size())};
+  return Ort::Value::CreateTensor<int64_t>(memory, ids.data(), ids.size(), shape, 2);
+}
+
+// What a session gives to what was bound, in the order of the names.
+std::vector<Ort::Value> Run(Ort::Session& session, Ort::IoBinding& binding, const std::vector<std::string>& names) {
+  const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+  for (const std::string& name : names) binding.BindOutput(name.c_str(), memory);
+  session.Run(Ort::RunOptions{nullptr}, binding);
+  return binding.GetOutputValues();
+}
+
+"""
+
+_ONNX_MAIN = """
+int main(int count, char** ids) {
+  Ids text;
+  for (int i = 1; i < count; ++i) text.push_back(std::stoll(ids[i]));
+  Ort::Env environment;
+  for (auto value : Answer(environment, text)) std::cout << value << " ";
+}"""
+
+_ONNX_STEPS = """// Names of the caches of all layers: what earlier steps left, or what one gives.
+std::vector<std::string> Names(const std::string& prefix) {
+  std::vector<std::string> names;
+  for (int i = 0; i < @layers; ++i) {
+    for (const char* kind : {@kinds}) names.push_back(prefix + "." + std::to_string(i) + kind);
+  }
+  return names;
+}
+
+// Caches of length 0, as the first step takes them.
+std::vector<Ort::Value> Empty(size_t count) {
+  Ort::AllocatorWithDefaultOptions allocator;
+  const int64_t shape[] = {1, @heads, 0, @size};
+  std::vector<Ort::Value> caches;
+  while (caches.size() < count) caches.push_back(Ort::Value::CreateTensor<float>(allocator, shape, 4));
+  return caches;
+}
+
+// Of the last place in (1, N, @vocabulary).
+int64_t Likeliest(const Ort::Value& logits) {
+  const size_t count = logits.GetTensorTypeAndShapeInfo().GetElementCount();
+  const float* last = logits.GetTensorData<float>() + count - @vocabulary;
+  return std::max_element(last, last + @vocabulary) - last;
+}
+
+bool Ends(int64_t token) {
+  const Ids ends = {@ends};
+  return std::find(ends.begin(), ends.end(), token) != ends.end();
+}
+
+"""
+
+_ONNX_ENCODER = (
+    _ONNX
+    + """// The values of @output for a text's ids.
+std::vector<float> Answer(Ort::Env& environment, Ids ids@segments) {
+  Ort::Session session(environment, "@file", Ort::SessionOptions{});
+  Ort::IoBinding binding(session);
+  Ids mask(ids.size(), 1);
+  @inputs
+  const auto outputs = Run(session, binding, {@outputs});
+  const float* first = outputs[0].GetTensorData<float>();
+  return {first, first + outputs[0].GetTensorTypeAndShapeInfo().GetElementCount()};
+}
+"""
+    + _ONNX_MAIN
+)
+
+_ONNX_DECODER = (
+    _ONNX
+    + _ONNX_STEPS
+    + """// At most 40 ids that follow those of a prompt, the likeliest each.
+Ids Answer(Ort::Env& environment, Ids tokens) {
+  Ort::Session session(environment, "@file", Ort::SessionOptions{});
+  const auto past = Names("past_key_values");
+  auto names = Names("present");
+  names.push_back("logits");
+  auto caches = Empty(past.size());
+  Ids written, mask, places;
+  while (written.size() < 40 && mask.size() + tokens.size() <= @capacity) {
+    places.clear();
+    for (size_t i = 0; i < tokens.size(); ++i) places.push_back(static_cast<int64_t>(mask.size() + i));
+    mask.resize(mask.size() + tokens.size(), 1);
+    Ort::IoBinding binding(session);
+    binding.BindInput("input_ids", Tensor(tokens));
+    binding.BindInput("attention_mask", Tensor(mask));
+    binding.BindInput("position_ids", Tensor(places));
+    for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
+    caches = Run(session, binding, names);
+    tokens = {Likeliest(caches.back())};
+    if (Ends(tokens[0])) break;
+    written.push_back(tokens[0]);
+  }
+  return written;
+}
+"""
+    + _ONNX_MAIN
+)
+
+_ONNX_ENCODER_DECODER = (
+    _ONNX
+    + _ONNX_STEPS
+    + """// At most 40 ids that answer those of a text, which begins with "@prefix" and ends with the end token.
+Ids Answer(Ort::Env& environment, Ids ids) {
+  Ort::Session encoder(environment, "@encoder_file", Ort::SessionOptions{});
+  Ort::Session decoder(environment, "@file", Ort::SessionOptions{});
+  Ids mask(ids.size(), 1);
+  Ort::IoBinding encoding(encoder);
+  encoding.BindInput("input_ids", Tensor(ids));
+  encoding.BindInput("attention_mask", Tensor(mask));
+  const auto states = Run(encoder, encoding, {"last_hidden_state"});
+  const auto past = Names("past_key_values");
+  auto names = Names("present");
+  names.push_back("logits");
+  auto caches = Empty(past.size());
+  Ids written, token = {@start};
+  while (written.size() < std::min<size_t>(40, @capacity)) {
+    Ort::IoBinding binding(decoder);
+    binding.BindInput("input_ids", Tensor(token));
+    binding.BindInput("encoder_attention_mask", Tensor(mask));
+    binding.BindInput("encoder_hidden_states", states[0]);
+    for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
+    caches = Run(decoder, binding, names);
+    token = {Likeliest(caches.back())};
+    if (Ends(token[0])) break;
+    written.push_back(token[0]);
+  }
+  return written;
+}
+"""
+    + _ONNX_MAIN
+)
+
+_PROGRAMS: dict[tuple[str, str | None], str] = {
+    ("tflite", "encoder"): _LITERT_ENCODER,
+    ("tflite", "decoder"): _LITERT_DECODER,
+    ("tflite", "encoder-decoder"): _LITERT_ENCODER_DECODER,
+    ("onnx", "encoder"): _ONNX_ENCODER,
+    ("onnx", "decoder"): _ONNX_DECODER,
+    ("onnx", "encoder-decoder"): _ONNX_ENCODER_DECODER,
+}
+
+# Of the caches of a layer, in the order in which a decoder names them.
+_KINDS = {
+    "decoder": quoted((".key", ".value")),
+    "encoder-decoder": quoted((".decoder.key", ".decoder.value", ".encoder.key", ".encoder.value")),
+}

@@ -1,0 +1,260 @@
+"""Python programs of a card: with this package, and with LiteRT or ONNX Runtime and nothing of ours."""
+
+from __future__ import annotations
+
+from kerasformer.bundle import Manifest
+from kerasformer.export.card.program import Program, inputs, kind, prefills, values
+
+_EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
+
+
+def with_this_package(manifest: Manifest) -> str:
+    """`kf.pipeline`, and nothing else."""
+    call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
+    if manifest.info.task == "question-answering":
+        call = 'pipe(question="Who?", context="A text.")'
+    absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
+    return f"""## Python
+
+`pip install "kerasformer[{_EXTRA[manifest.format]}]"`; {absent} not needed.
+
+```python
+import kerasformer as kf
+
+pipe = kf.pipeline("{manifest.info.task}", "path/to/this/folder")
+print({call})
+```
+"""
+
+
+def alone(manifest: Manifest) -> str:
+    """The runtime itself, called by the names of the bundle."""
+    program = _PROGRAMS.get((manifest.format, kind(manifest)))
+    if program is None:
+        return ""
+    name, package = ("LiteRT", "ai-edge-litert") if manifest.format == "tflite" else ("ONNX Runtime", "onnxruntime")
+    text, shown = _TEXTS.get(manifest.info.task, 'text = tokenizer.encode("A text.")'), _shown(manifest)
+    filled = Program(program).substitute(
+        values(manifest),
+        json="import json\n\n" if "json." in text + shown else "",
+        prefills=prefills(manifest, '"{name}": {length}'),
+        inputs=inputs(manifest, _INPUTS[manifest.format], "    "),
+        text=text,
+        shown=shown,
+    )
+    return f"""## Python ({name} alone)
+
+`pip install {package} tokenizers`
+
+```python
+{filled}
+```
+"""
+
+
+_INPUTS = {
+    "tflite": {
+        "input_ids": "input_ids=np.array([text.ids + [pad] * room], np.int32),",
+        "attention_mask": "attention_mask=np.array([text.attention_mask + [0] * room], np.int32),",
+        "token_type_ids": "token_type_ids=np.array([text.type_ids + [0] * room], np.int32),",
+    },
+    "onnx": {
+        "input_ids": '"input_ids": np.array([text.ids]),',
+        "attention_mask": '"attention_mask": np.array([text.attention_mask]),',
+        "token_type_ids": '"token_type_ids": np.array([text.type_ids]),',
+    },
+}
+
+_LITERT_ENCODER = """@{json}import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+lengths, pad = [@lengths], @pad  # signatures forward_N
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+tokenizer.enable_truncation(max(lengths))
+interpreter = Interpreter(f"{folder}/@file")
+
+@text
+length = next(n for n in lengths if n >= len(text))
+room = length - len(text)
+answer = interpreter.get_signature_runner(f"forward_{length}")(
+    @inputs
+)
+@shown"""
+
+_ONNX_ENCODER = """@{json}import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+tokenizer.enable_truncation(@longest)
+session = onnxruntime.InferenceSession(f"{folder}/@file")
+
+@text
+names = [@outputs]
+feeds = {
+    @inputs
+}
+answer = dict(zip(names, session.run(names, feeds)))
+@shown"""
+
+_LITERT_DECODER = """import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+interpreter = Interpreter(f"{folder}/@file")
+names = [f"kv_cache_{kind}_{i}" for i in range(@layers) for kind in "kv"]
+caches = {name: np.zeros((1, @heads, @capacity, @size), np.float32) for name in names}
+
+
+def step(signature, tokens, position):
+    \"\"\"Reads tokens from a position on; what a signature gives under a cache's name is its next input.\"\"\"
+    places = np.arange(position, position + len(tokens), dtype=np.int32)
+    given = interpreter.get_signature_runner(signature)(
+        tokens=np.array([tokens], np.int32), input_pos=places, **caches
+    )
+    caches.update({name: given[name] for name in caches})
+    return given.get("logits")
+
+
+prompt = tokenizer.encode("Once upon a time").ids
+position = 0
+for signature, length in {@prefills}.items():
+    while len(prompt) - 1 - position >= length:
+        step(signature, prompt[position : position + length], position)
+        position += length
+tokens = list(prompt)
+while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
+    token = int(step("decode", tokens[-1:], len(tokens) - 1).argmax())
+    if token in [@ends]:
+        break
+    tokens.append(token)
+print(tokenizer.decode(tokens))"""
+
+_ONNX_DECODER = """import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+session = onnxruntime.InferenceSession(f"{folder}/@file")
+layers = [f"{i}.{kind}" for i in range(@layers) for kind in ("key", "value")]
+past = {f"past_key_values.{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
+present = [f"present.{name}" for name in layers]
+
+prompt = tokenizer.encode("Once upon a time").ids
+tokens, new = list(prompt), list(prompt)
+while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
+    feeds = {
+        "input_ids": np.array([new]),
+        "attention_mask": np.ones((1, len(tokens)), np.int64),
+        "position_ids": np.arange(len(tokens) - len(new), len(tokens))[None],
+    }
+    logits, *caches = session.run(["logits", *present], {**feeds, **past})
+    past = dict(zip(past, caches))
+    new = [int(logits[0, -1].argmax())]
+    if new[0] in [@ends]:
+        break
+    tokens += new
+print(tokenizer.decode(tokens))"""
+
+_LITERT_ENCODER_DECODER = """import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+lengths, pad = [@lengths], @pad  # signatures encode_N
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+tokenizer.enable_truncation(max(lengths))
+interpreter = Interpreter(f"{folder}/@file")
+
+text = tokenizer.encode("@{prefix}A text.")
+length = next(n for n in lengths if n >= len(text))
+room = length - len(text)
+crosses = interpreter.get_signature_runner(f"encode_{length}")(
+    input_ids=np.array([text.ids + [pad] * room], np.int32),
+    attention_mask=np.array([text.attention_mask + [0] * room], np.int32),
+)
+mask = np.array([text.attention_mask + [0] * (@encoder_capacity - len(text))], np.int32)
+names = [f"kv_cache_{kind}_{i}" for i in range(@layers) for kind in "kv"]
+caches = {name: np.zeros((1, @heads, @capacity, @size), np.float32) for name in names}
+decode = interpreter.get_signature_runner("decode")
+tokens = [@start]
+while len(tokens) <= min(40, @capacity):
+    place = np.array([len(tokens) - 1], np.int32)
+    given = decode(tokens=np.array([tokens[-1:]], np.int32), input_pos=place, encoder_mask=mask, **caches, **crosses)
+    caches = {name: given[name] for name in caches}
+    token = int(given["logits"].argmax())
+    if token in [@ends]:
+        break
+    tokens.append(token)
+print(tokenizer.decode(tokens))"""
+
+_ONNX_ENCODER_DECODER = """import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = "path/to/this/folder"
+tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+tokenizer.enable_truncation(@longest)
+encoder = onnxruntime.InferenceSession(f"{folder}/@encoder_file")
+decoder = onnxruntime.InferenceSession(f"{folder}/@file")
+layers = [f"{i}.{part}.{kind}" for i in range(@layers) for part in ("decoder", "encoder") for kind in ("key", "value")]
+past = {f"past_key_values.{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
+present = [f"present.{name}" for name in layers]
+
+text = tokenizer.encode("@{prefix}A text.")
+ids, mask = np.array([text.ids]), np.array([text.attention_mask])
+(states,) = encoder.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask})
+tokens = [@start]
+while len(tokens) <= min(40, @capacity):
+    feeds = {"input_ids": np.array([tokens[-1:]]), "encoder_attention_mask": mask, "encoder_hidden_states": states}
+    logits, *caches = decoder.run(["logits", *present], {**feeds, **past})
+    past = dict(zip(past, caches))
+    token = int(logits[0, -1].argmax())
+    if token in [@ends]:
+        break
+    tokens.append(token)
+print(tokenizer.decode(tokens))"""
+
+_PROGRAMS: dict[tuple[str, str | None], str] = {
+    ("tflite", "encoder"): _LITERT_ENCODER,
+    ("tflite", "decoder"): _LITERT_DECODER,
+    ("tflite", "encoder-decoder"): _LITERT_ENCODER_DECODER,
+    ("onnx", "encoder"): _ONNX_ENCODER,
+    ("onnx", "decoder"): _ONNX_DECODER,
+    ("onnx", "encoder-decoder"): _ONNX_ENCODER_DECODER,
+}
+
+_TEXTS = {
+    "question-answering": 'question, context = "Who?", "A text."\ntext = tokenizer.encode(question, context)',
+    "fill-mask": 'mask = json.load(open(f"{folder}/tokenizer_config.json"))["mask_token"]\n'
+    'text = tokenizer.encode(f"A {mask} text.")',
+}
+
+_LABELS = 'labels = json.load(open(f"{folder}/config.json"))["id2label"]\n'
+_SHOWN = {
+    "text-classification": _LABELS + 'print(labels[str(answer["logits"][0].argmax())])',
+    "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["logits"][0]):\n'
+    "    print(token, labels[str(scores.argmax())])",
+    "fill-mask": 'place = text.tokens.index(mask)\nprint(tokenizer.id_to_token(answer["logits"][0, place].argmax()))',
+    "feature-extraction": 'print(answer["last_hidden_state"][0, : len(text)].mean(axis=0))',
+    "question-answering": """inside = np.array([part == 1 for part in text.sequence_ids])
+starts, ends = (np.where(inside, answer[name][0, : len(text)], -np.inf) for name in ("start_logits", "end_logits"))
+pairs = np.where(np.tri(len(text), dtype=bool).T, starts[:, None] + ends, -np.inf)  # no end before its start
+first, last = np.unravel_index(pairs.argmax(), pairs.shape)
+print(context[text.offsets[first][0] : text.offsets[last][1]])""",
+}
+
+
+def _shown(manifest: Manifest) -> str:
+    """What an encoder's arrays say."""
+    if manifest.info.problem_type == "multi_label_classification":
+        return _LABELS + 'print([labels[str(i)] for i, score in enumerate(answer["logits"][0]) if score > 0])'
+    if manifest.info.problem_type == "regression":
+        return 'print(answer["logits"][0])'
+    return _SHOWN.get(manifest.info.task, "print(answer)")

@@ -1,0 +1,73 @@
+"""Runs the Python programs of a card as a user does who copies them: without this package and without Keras."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_RUNNER = """
+import contextlib, io, json, sys
+request = json.load(sys.stdin)
+for name in ("kerasformer", "keras", "tensorflow", "torch", "transformers"):
+    sys.modules[name] = None  # an import of it fails
+results = []
+for source in request:
+    scope, printed = {}, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(source, scope)
+    arrays = {name: value.tolist() for name, value in scope.get("answer", {}).items()}
+    results.append({"printed": printed.getvalue().strip(), "arrays": arrays, "tokens": scope.get("tokens")})
+print(json.dumps(results))
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program printed, and the arrays or tokens that it held at its end."""
+
+    printed: str
+    arrays: dict[str, np.ndarray]
+    tokens: list[int] | None
+
+
+def block(folder: Path, heading: str) -> str:
+    """The program under a heading of the card, which is a beginning such as `"Python (LiteRT"`."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^## {re.escape(heading)}[^\n]*\n.*?```\w+\n(.*?)```", card, re.MULTILINE | re.DOTALL)
+    return found
+
+
+def run_python(folder: Path, heading: str, texts: Sequence[Mapping[str, str]]) -> list[Result]:
+    """Runs the program once for each mapping from a text on the card to the one that replaces it."""
+    source = block(folder, heading).replace("path/to/this/folder", folder.as_posix())
+    programs = [_replaced(source, each) for each in texts]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _RUNNER], input=json.dumps(programs), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{source}\n{done.stderr[-4000:]}"
+    return [
+        Result(row["printed"], {name: np.asarray(value) for name, value in row["arrays"].items()}, row["tokens"])
+        for row in json.loads(done.stdout.splitlines()[-1])
+    ]
+
+
+def _replaced(source: str, texts: Mapping[str, str]) -> str:
+    for old, new in texts.items():
+        assert f'{old}"' in source, f"the program has no text {old!r}:\n{source}"
+        source = source.replace(f'{old}"', f'{new}"')
+    return source
+
+
+def keras_arrays(model: Any, *texts: str) -> dict[str, np.ndarray]:
+    """The outputs of the Keras model for a text, or for a question and its context."""
+    encoded = model.tokenizer(*([text] for text in texts))
+    given = {name: getattr(encoded, name) for name in model.input_names}
+    return {name: np.asarray(value) for name, value in model.named(model(given)).items()}

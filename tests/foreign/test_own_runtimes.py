@@ -1,0 +1,97 @@
+"""LiteRT and ONNX Runtime as a user has them who copies the programs of the card: no package of ours, no Keras."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer.bundle import read
+from tests.foreign.cards import keras_arrays, run_python
+from tests.foreign.cases import cases, tiny
+
+SENTENCES = ("The old man went out to look for the boat.", "A letter!", "Nobody knew why.")
+QUESTIONS = (("Who went out?", "The old man went out to look for the boat."), ("What?", "A letter came, and no more."))
+
+CASES = cases(
+    tiny("bert", "text-classification"),
+    tiny("bert", "text-classification", "int8"),
+    tiny("bert", "token-classification"),
+    tiny("bert", "question-answering"),
+    tiny("bert", "fill-mask"),
+    tiny("bert", "feature-extraction"),
+    tiny("distilbert", "text-classification"),
+    tiny("albert", "fill-mask"),
+    tiny("gpt2", "text-generation"),
+    tiny("gpt2", "text-generation", "int8"),
+    tiny("gpt2", "text-classification"),
+    tiny("t5", "text2text-generation"),
+    tiny("t5", "text2text-generation", as_task="summarization"),
+)
+
+
+@pytest.mark.foreign("litert")
+@CASES
+def test_litert(case, tmp_path):
+    check(case, tmp_path, "tflite", "Python (LiteRT alone)")
+
+
+@pytest.mark.foreign("onnxruntime")
+@CASES
+def test_onnxruntime(case, tmp_path):
+    check(case, tmp_path, "onnx", "Python (ONNX Runtime alone)")
+
+
+def check(case, folder, format, heading):
+    """The program of the card answers as the Keras model does; in int8, as the bundle was found to answer."""
+    model = case.model()
+    bundle = case.export(folder / "bundle", model, format=format)
+    (check_tokens if model.generates else check_arrays)(case, model, bundle, heading)
+
+
+def check_tokens(case, model, bundle, heading):
+    old = "A text." if model.is_encoder_decoder else "Once upon a time"
+    results = run_python(bundle, heading, [{old: text} for text in SENTENCES])
+    expected = kf.pipeline(case.task, model if case.quantize == "none" else bundle)
+    for text, result in zip(SENTENCES, results, strict=True):
+        (answer,) = expected(text, max_new_tokens=40, num_beams=1)
+        assert result.printed == answer[next(key for key in answer if key.endswith("_text"))].strip(), text
+    assert len({tuple(result.tokens) for result in results}) == len(SENTENCES)
+
+
+def check_arrays(case, model, bundle, heading):
+    texts = QUESTIONS if case.task == "question-answering" else [(text,) for text in SENTENCES]
+    if case.task == "fill-mask":
+        texts = [(f"A {model.tokenizer.mask_token} {text}",) for (text,) in texts]
+    results = run_python(bundle, heading, [renamed(case.task, *text) for text in texts])
+    tolerance, _ = read(bundle).promise
+    pipe = kf.pipeline(case.task, model if case.quantize == "none" else bundle)
+    for text, result in zip(texts, results, strict=True):
+        for name, expected in keras_arrays(model, *text).items():
+            received = result.arrays[name][:, : expected.shape[1]]
+            assert np.abs(received - expected).max() <= max(tolerance, 1e-5) * np.abs(expected).max(), (text, name)
+        if case.task in SAYS:
+            assert result.printed == SAYS[case.task](pipe, model, *text), text
+
+
+def renamed(task, text, *context):
+    """The texts on the card, and those in their place."""
+    if context:
+        return {"Who?": text, "A text.": context[0]}
+    return {"A {mask} text.": text} if task == "fill-mask" else {"A text.": text}
+
+
+def classes(pipe, model, text):
+    found = pipe(text, top_k=None)
+    if model.config.problem_type == "multi_label_classification":
+        ranks = {label: place for place, label in enumerate(model.info().labels)}
+        return str(sorted((row["label"] for row in found if row["score"] > 0.5), key=ranks.get))
+    return found[0]["label"]
+
+
+SAYS = {
+    "text-classification": classes,
+    "question-answering": lambda pipe, model, *texts: pipe(question=texts[0], context=texts[1])["answer"],
+    "fill-mask": lambda pipe, model, text: pipe(text)[0]["token_str"],
+}
+"""What a pipeline of ours says where the program prints an answer."""

@@ -1,0 +1,102 @@
+"""What a runtime cannot run is said at once, with the reason and what to do: each target by each small model."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import kerasformer as kf
+from kerasformer import tested
+from kerasformer.errors import ExportError
+from kerasformer.export.formats import FORMATS, find_format
+from kerasformer.export.targets import TARGETS
+from kerasformer.export.wish import Wish, settle
+from tests.export.text_models import OTHERS, ROWS
+from tests.test_cli import main
+
+ALL = {**ROWS, **OTHERS}
+ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
+DECODERS = {"gpt2-text-generation"}
+ENCODER_DECODERS = {"t5-text2text-generation"}
+BERTS = {name for name in ENCODERS if name.split("-")[0] in ("bert", "distilbert", "albert")}
+PIPED = {name for name in ALL if not name.endswith("pretraining")}
+
+RUNS = {
+    "mediapipe": {name for name in BERTS if name.endswith(("text-classification", "feature-extraction"))},
+    "litert-lm": DECODERS,
+    "litert-web": set(ALL),
+    # Heads for which it has no class, or one of other files.
+    "transformers.js": PIPED - {"albert-token-classification", "gpt2-text-classification", "t5-feature-extraction"},
+    "optimum": PIPED - ENCODER_DECODERS,  # whose heads do not add up to the hidden size
+    "genai": DECODERS,
+    "saved-model": set(ALL),
+}
+"""The small models that a target takes; all others it refuses."""
+
+SAYS_WHAT_TO_DO = ("Take ", "Set ", "Leave ", "Export ", "Expected")
+
+
+@cache
+def model(name):
+    return ALL[name].model()
+
+
+def try_to_export(target, name):
+    """All that happens before a file is written."""
+    runtime = TARGETS[target]
+    wish = runtime.settle(Wish())
+    kind = find_format(wish.format or FORMATS[0])
+    kind.check(wish, "none")
+    job = settle(model(name), wish, kind.profiles, kind.static, runtime.lengths)
+    runtime.check(job, "none")
+    assert runtime.functions(job, kind.functions(job))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ALL)
+def test_a_model_runs_there_or_is_refused_with_the_reason(target, name):
+    if name in RUNS[target]:
+        try_to_export(target, name)
+        return
+    with pytest.raises(ExportError) as refused:
+        try_to_export(target, name)
+    message = str(refused.value)
+    spoken = target.replace("-", "").lower()
+    assert spoken in message.replace("-", "").lower(), "which runtime"
+    assert any(words in message for words in ("Received: ", "this one")), "what was received"
+    assert any(words in message for words in SAYS_WHAT_TO_DO), "what to do"
+
+
+def test_what_is_ticked_is_not_refused():
+    for target, runtime in tested.runtimes().items():
+        for task, models in runtime.bundles.items() if target in TARGETS else ():
+            for model_type in models:
+                same = {name for name in RUNS[target] if ALL[name].model_type == model_type}
+                assert same, f"{target} refuses every {model_type}, and a test claims {task}"
+
+
+def test_an_unknown_target(tmp_path):
+    with pytest.raises(ExportError, match="Unknown target. Expected one of mediapipe, .*Received: 'coreml'"):
+        kf.export.export("sentiment-bert", tmp_path / "out", target="coreml")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "format"),
+    [(name, format) for name, target in TARGETS.items() for format in FORMATS if format != target.needs["format"]],
+)
+def test_a_target_and_another_format_contradict_each_other(target, format, tmp_path):
+    expected = f"target='{target}' needs format='{TARGETS[target].needs['format']}'. Received: format='{format}'"
+    with pytest.raises(ExportError, match=expected):
+        kf.export.export("sentiment-bert", tmp_path / "out", format, target=target)
+
+
+def test_on_the_command_line_it_is_one_line_too(tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert main("export", "summarizer-t5", out, "--target", "litert-lm") == 1
+    refused = capsys.readouterr().err
+    assert refused.startswith("Error: LiteRT-LM has no encoder") and "Traceback" not in refused
+    assert main("export", "sentiment-bert", out, "--target", "mediapipe", "--format", "onnx") == 1
+    assert "needs format='tflite'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
