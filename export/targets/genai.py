@@ -81,6 +81,13 @@ class Genai(Target):
                 "target='genai' needs a tokenizer, for onnxruntime-genai reads texts with the bundle's tokenizer.json. "
                 "Received: a model whose tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
             )
+        kind = type(job.model.tokenizer.backend.model).__name__
+        if kind != "BPE":
+            raise ExportError(
+                "target='genai' needs a tokenizer of the kind BPE, for onnxruntime-genai opens no tokenizer.json of "
+                f"others. Received: {kind}. Leave target out: ONNX Runtime itself, optimum and transformers.js run the "
+                "plain bundle of format='onnx'"
+            )
         _check_generation(job.info)
 
     def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
@@ -187,13 +194,15 @@ def _departures(info: ModelInfo, generation: GenerationConfig) -> Iterator[tuple
 _CARD = """## onnxruntime-genai
 
 `pip install onnxruntime-genai`; the NuGet package is `Microsoft.ML.OnnxRuntimeGenAI`. `genai_config.json` is for it.
-Prompt and answer together have {capacity} tokens at most; a `max_length` or a prompt beyond is refused there.
+Prompt and answer together have {capacity} tokens at most; a `max_length` or a prompt beyond is refused there. Unless it
+is told to, its tokenizer leaves out tokens that stand before every text, such as `<s>`.
 
 ```python
 import onnxruntime_genai as og
 
 model = og.Model("path/to/this/folder")
 tokenizer = og.Tokenizer(model)
+tokenizer.update_options(add_special_tokens="true")
 prompt = tokenizer.encode("Once upon a time")
 params = og.GeneratorParams(model)
 params.set_search_options(max_length=min(len(prompt) + 40, {capacity}), do_sample=False)
@@ -212,6 +221,9 @@ while not generator.is_done():
 int main() {{
   auto model = OgaModel::Create("path/to/this/folder");
   auto tokenizer = OgaTokenizer::Create(*model);
+  const char* option[] = {{"add_special_tokens"}};
+  const char* value[] = {{"true"}};
+  tokenizer->UpdateOptions(option, value, 1);
   auto prompt = OgaSequences::Create();
   tokenizer->Encode("Once upon a time", *prompt);
   auto params = OgaGeneratorParams::Create(*model);
@@ -232,6 +244,7 @@ using Microsoft.ML.OnnxRuntimeGenAI;
 
 using var model = new Model("path/to/this/folder");
 using var tokenizer = new Tokenizer(model);
+tokenizer.UpdateOptions(new() {{ ["add_special_tokens"] = "true" }});
 using var parameters = new GeneratorParams(model);
 parameters.SetSearchOption("max_length", {capacity});
 parameters.SetSearchOption("do_sample", false);

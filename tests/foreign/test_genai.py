@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.texts import PROMPTS
+from kerasformer.tokenization import Tokenizer
+from tests import tiny_text
 from tests.foreign.cases import Case, cases, tiny
 from tests.foreign.environments import run
+from tests.foreign.test_litert_lm import llama_like
 
 TEXTS = list(PROMPTS[:10])
 MANY_TONGUES = [
@@ -116,17 +120,27 @@ def test_ends_are_those_of_keras(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
-def test_ids_and_draws(case: Case, tmp_path: Path) -> None:
-    """It reads texts as this package does; it draws by the seed; a generation_config.json is its default."""
+def test_draws(case: Case, tmp_path: Path) -> None:
+    """By the seed; a generation_config.json is its default."""
     model = case.model()
     model.generation_config = model.generation_config.replace(do_sample=True, temperature=1.5, top_k=50, seed=3)
+    folder = case.export(tmp_path / "bundle", model, target="genai")
+    text = {"texts": TEXTS[:1], "new_tokens": NEW}
+    runs = [text, text, {**text, "random_seed": 4}, {**text, "top_k": 1}, {**text, **GREEDY}]
+    drawn, again, other, best, greedy = [answer["new"] for answer in answers(folder, *runs)]
+    assert drawn == again != other
+    assert best == greedy != drawn
+
+
+@pytest.mark.foreign("genai")
+@pytest.mark.parametrize("tokenizer", [tiny_text.byte_pairs, llama_like])
+@cases(tiny("gpt2", "text-generation"))
+def test_ids_of_many_tongues(case: Case, tokenizer: Callable[[], Tokenizer], tmp_path: Path) -> None:
+    """It reads and writes texts as this package does, with a token before every text where there is one."""
+    row = replace(case.source, tokenizer=tokenizer)
+    model = row.model()
     folder = case.export(tmp_path / "bundle", model, target="genai", capacity=96)
-    texts = {"texts": MANY_TONGUES[:1], "new_tokens": NEW}
-    others = [{"texts": [text], "new_tokens": 1} for text in MANY_TONGUES]
-    runs = [texts, texts, {**texts, "random_seed": 4}, {**texts, "top_k": 1}, {**texts, **GREEDY}, *others]
-    drawn, again, other, best, greedy, *read = answers(folder, *runs)
-    assert drawn["new"] == again["new"] != other["new"]
-    assert best["new"] == greedy["new"] != drawn["new"]
+    read = answers(folder, *({"texts": [text], "new_tokens": 1} for text in MANY_TONGUES))
     assert [each["prompts"][0] for each in read] == [
         model.tokenizer(text).input_ids[0].tolist() for text in MANY_TONGUES
     ]
@@ -214,12 +228,13 @@ def test_what_it_cannot_do_is_refused(what: str, tmp_path: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
-def test_no_tokenizer_and_another_format_are_refused(tmp_path: Path) -> None:
+def test_other_tokenizers_and_formats_are_refused(tmp_path: Path) -> None:
     """Likewise."""
     case = tiny("gpt2", "text-generation")
     model = case.model()
     with pytest.raises(ExportError, match="needs format='onnx'"):
         case.export(tmp_path / "bundle", model, target="genai", format="tflite")
-    model.tokenizer = None
-    with pytest.raises(ExportError, match="needs a tokenizer"):
-        case.export(tmp_path / "bundle", model, target="genai")
+    for tokenizer, message in ((tiny_text.pieces(), "the kind BPE.* Received: Unigram"), (None, "needs a tokenizer")):
+        model.tokenizer = tokenizer
+        with pytest.raises(ExportError, match=message):
+            case.export(tmp_path / "bundle", model, target="genai")

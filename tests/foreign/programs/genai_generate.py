@@ -9,6 +9,7 @@ import onnxruntime_genai as og
 def answers(request):
     model = og.Model(request["folder"])
     tokenizer = og.Tokenizer(model)
+    tokenizer.update_options(add_special_tokens="true")
     return [generate(model, tokenizer, **each) for each in request["runs"]]
 
 
