@@ -345,6 +345,9 @@ WAYS: list[dict[str, Any]] = [
     {"max_length": 30, "min_new_tokens": 5},
     {"seed": 3, "temperature": 3.0, "max_new_tokens": 40, "stop_strings": ["e", "##"]},
     {"max_new_tokens": 500},
+    {"num_beams": 3, "max_new_tokens": 10},
+    {"num_beams": 4, "early_stopping": True, "no_repeat_ngram_size": 2, "stop_strings": ["e"], "length_penalty": 0.3},
+    {"num_beams": 2, "early_stopping": "never", "seed": 1, "length_penalty": 2.0, "repetition_penalty": 1.2},
 ]
 
 
@@ -397,6 +400,7 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "x", {"temperature": 0}, "GenerationError", "temperature must be a number of at least 1e-06"),
     ("story", "x", {"top_q": 1}, "GenerationError", "top_q is not a generation setting"),
     ("story", "x", {"num_return_sequences": 3}, "GenerationError", "num_return_sequences is not a generation setting"),
+    ("story", "x", {"num_beams": 2, "top_p": 0.5}, "GenerationError", "beams that draw their continuations"),
     ("story", "x", {"stop": ["a"], "stop_strings": ["b"]}, "GenerationError", "stop_strings is given twice"),
     ("story", "x", {"max_length": 1}, "GenerationError", "max_length counts the prompt too"),
     ("rewritten", "word " * 600, {}, "CapacityError", "at most 512 tokens"),
@@ -521,10 +525,15 @@ def test_worker(page: Page, made: Any) -> None:
             ask({ type: "run", id: 2, inputs: "The cat", options: { max_new_tokens: 4 } }),
             ask({ type: "run", id: 3, inputs: "The cat", options: { max_new_tokens: 50 } }),
           ]);
+          const beams = { num_beams: 4, max_new_tokens: 50 };
+          const searched = ask({ type: "run", id: 6, inputs: "The cat", options: beams });
+          setTimeout(() => worker.postMessage({ type: "cancel", id: 6 }), 20);
+          await searched;
           const wrong = await ask({ type: "run", id: 4, inputs: "The cat", options: { top_p: 2 } });
           const missing = await ask({ type: "load", id: 5, base: "models/nothing/" });
           worker.terminate();
-          return { early, loaded, both, wrong, missing, progress: seen.filter(({ type }) => type === "progress") };
+          const progress = seen.filter(({ type }) => type === "progress");
+          return { early, loaded, both, searched: await searched, wrong, missing, progress };
         }"""
     )
     assert seen["early"]["type"] == "error"
@@ -535,6 +544,7 @@ def test_worker(page: Page, made: Any) -> None:
     assert second["figures"]["finish_reason"] == "cancelled"
     assert 0 < second["figures"]["tokens"] < 50
     assert second["result"][0]["generated_text"].startswith("The cat")
+    assert seen["searched"]["figures"]["finish_reason"] == "cancelled"
     assert (seen["wrong"]["name"], seen["wrong"]["id"]) == ("GenerationError", 4)
     assert (seen["missing"]["name"], seen["missing"]["id"]) == ("BundleError", 5)
     stages = {(each["stage"], each["file"]) for each in seen["progress"]}

@@ -1,6 +1,7 @@
 /**
  * Greedy search and sampling, a token at a time.
  */
+import { pause } from "./pause.js";
 import { Random, freshSeed } from "./random.js";
 import { applyRules } from "./rules.js";
 import { choose } from "./samplers.js";
@@ -23,6 +24,7 @@ export async function* generate({ step, prompt, begin, config, last, endOf }) {
       const token = choose(applyRules(history, read.logits, config), config, () => random.next());
       history.ids.push(token);
       yield token;
+      await pause();
       const reason = endOf(history);
       if (reason !== null) return reason;
     }

@@ -24,6 +24,8 @@ const POSITIVE = ["a number above 0", (value) => isNumber(value) && value > 0];
 /** @type {Check} */
 const TEMPERATURE = ["a number of at least 1e-06", (value) => isNumber(value) && value >= 1e-6];
 /** @type {Check} */
+const EARLY = ['true, false or "never"', (value) => typeof value === "boolean" || value === "never"];
+/** @type {Check} */
 const FLAG = ["true or false", (value) => typeof value === "boolean"];
 const TOKEN = whole(0);
 /** @type {Check} */
@@ -46,6 +48,9 @@ const SETTINGS = {
   min_new_tokens: { default: null, check: whole(0) },
   min_length: { default: 0, check: whole(0) },
   do_sample: { default: null, check: FLAG },
+  num_beams: { default: 1, check: whole(1) },
+  length_penalty: { default: 1, check: NUMBER },
+  early_stopping: { default: false, check: EARLY },
   temperature: { default: 1, check: TEMPERATURE, samples: true },
   top_k: { default: 0, check: whole(0), samples: true },
   top_p: { default: 1, check: between(0, 1), samples: true },
@@ -73,13 +78,9 @@ const SETTINGS = {
 /** Other names, with exactly the meaning of one that is used here. @type {Record<string, string>} */
 const ALIASES = { stop: "stop_strings", max_tokens: "max_new_tokens", min_tokens: "min_new_tokens" };
 
-/** Means nothing without beams. */
-const OF_BEAMS = new Set(["early_stopping", "length_penalty"]);
-
 /** Settings of a bundle that act in Python and not here. @param {Record<string, any>} stored */
 export function ignoredSettings(stored) {
-  const other = Object.entries(stored).filter(([name]) => !(name in SETTINGS) && !OF_BEAMS.has(name));
-  return Object.fromEntries(other);
+  return Object.fromEntries(Object.entries(stored).filter(([name]) => !(name in SETTINGS)));
 }
 
 /**
@@ -98,13 +99,23 @@ export function settle(stored, given) {
   for (const [name, value] of Object.entries(stored)) if (name in SETTINGS) settings[name] = value ?? settings[name];
   if (changes.max_length != null && !("max_new_tokens" in changes)) changes.max_new_tokens = null;
   if (changes.min_length != null && !("min_new_tokens" in changes)) changes.min_new_tokens = null;
-  const asksToSample = Object.entries(changes).some(([name, value]) => SETTINGS[name].samples && value != null);
+  const beams = changes.num_beams ?? settings.num_beams ?? 1;
+  const asksToSample = Object.entries(changes).some(([name, value]) => {
+    // A seed alone does not turn beams into samples.
+    return SETTINGS[name].samples && value != null && !(name === "seed" && beams > 1);
+  });
   if (asksToSample && !("do_sample" in changes)) changes.do_sample = true;
   Object.assign(settings, changes);
   const config = Object.fromEntries(Object.keys(SETTINGS).map((name) => [name, checked(name, settings[name])]));
   config.do_sample ??= Object.entries(SETTINGS).some(([name, { samples, default: usual }]) => {
     return samples && config[name] !== usual;
   });
+  if (config.do_sample && config.num_beams > 1) {
+    throw new GenerationError(
+      `beams that draw their continuations are not done in a browser. Received: num_beams=${config.num_beams} with ` +
+        "sampling. Set num_beams: 1, or do_sample: false.",
+    );
+  }
   return Object.freeze(config);
 }
 

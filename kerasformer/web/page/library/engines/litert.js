@@ -50,6 +50,8 @@ async function loadRuntime(threads, vendor) {
       Module: {
         locateFile: (/** @type {string} */ file) => new URL(file, wasm).href,
         mainScriptUrlOrBlob: new URL("litert_wasm_threaded_internal.js", wasm).href,
+        // Its log goes to the error output, of which little is one.
+        printErr: (/** @type {string} */ line) => (line.startsWith("ERROR") ? console.error : console.debug)(line),
       },
     });
     const loaded = await module.loadLiteRt(wasm.href, { threads: threads > 1 });

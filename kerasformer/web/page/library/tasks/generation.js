@@ -1,5 +1,6 @@
 /** Texts that are continued, and texts that are rewritten into others. */
 import { InputError, throwIfAborted } from "../errors.js";
+import { beamSearch } from "../decoding/beams.js";
 import { generate } from "../decoding/loop.js";
 import { plan } from "../decoding/plan.js";
 import { settle } from "../decoding/settings.js";
@@ -60,25 +61,32 @@ async function write(bundle, prompt, settings, { onToken = () => {}, signal }) {
   const started = performance.now();
   let first = started;
   let tokens = 0;
-  const written = generate(run);
+  const written = config.num_beams > 1 ? searched(run) : generate(run);
   let next = await written.next();
   for (; !next.done; next = await written.next()) {
     if (tokens++ === 0) first = performance.now();
     pieces.put(next.value);
-    await macrotask();
   }
   const text = pieces.end();
-  const later = (performance.now() - first) / 1000;
+  const streamed = config.num_beams === 1 && tokens > 1;
+  const later = (performance.now() - (streamed ? first : started)) / 1000;
   return {
     text,
     figures: {
       prompt_tokens: prompt.length,
       tokens,
       first_token_seconds: (first - started) / 1000,
-      tokens_per_second: tokens > 1 && later > 0 ? (tokens - 1) / later : null,
+      tokens_per_second: later > 0 ? (tokens - Number(streamed)) / later : null,
       finish_reason: next.value,
     },
   };
+}
+
+/** Beam search knows its tokens only at the end. @param {import("../decoding/plan.js").Plan} run @returns {AsyncGenerator<number, string>} */
+async function* searched(run) {
+  const { tokens, reason } = await beamSearch(run);
+  yield* tokens;
+  return reason;
 }
 
 /** The new text piece by piece, as it reads after the prompt: a token may begin with a space or within a word. */
@@ -111,16 +119,4 @@ class Pieces {
     this.text += shown;
     this.onToken(shown);
   }
-}
-
-/** Lets messages in, such as one that cancels: an engine that answers at once would keep them out. @returns {Promise<void>} */
-function macrotask() {
-  return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
-    port2.postMessage(null);
-  });
 }
