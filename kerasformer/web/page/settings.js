@@ -17,6 +17,7 @@ const MODES = [
   { value: "greedy", label: "Greedy" },
   { value: "sample", label: "Sample" },
 ];
+let beams = 1; // of the model's own settings
 
 /**
  * Fills the settings with the controls, at the bundle's own values.
@@ -24,10 +25,13 @@ const MODES = [
  */
 export function show(generation) {
   const start = (control) => generation[control.name] ?? control.start;
+  beams = generation.num_beams ?? 1;
+  const searched = beams > 1 ? [{ value: "beams", label: `${beams} beams, shown at the end` }] : [];
+  const usual = generation.do_sample ? "sample" : searched.length ? "beams" : "greedy";
   find("settings-fields").replaceChildren(
     make("fieldset", { className: "wide plain" },
       make("legend", {}, "Next token"),
-      make("div", { className: "options" }, ...options("mode", MODES, generation.do_sample ? "sample" : "greedy"))),
+      make("div", { className: "options" }, ...options("mode", [...MODES, ...searched], usual))),
     ...CONTROLS.map((control) => (control.kind === "range" ? slider : field)(control, start(control))));
   find("settings-fields").oninput = refresh;
   refresh();
@@ -40,6 +44,7 @@ export function show(generation) {
  */
 export function settings() {
   const said = { do_sample: mode() === "sample" };
+  if (beams > 1) said.num_beams = mode() === "beams" ? beams : 1;
   for (const control of CONTROLS) {
     const input = find(`set-${control.name}`);
     if (control.sampling && !said.do_sample) continue;
@@ -62,7 +67,7 @@ function refresh() {
     const shown = find(`shown-${control.name}`);
     if (shown) shown.textContent = Number(input.value).toFixed(2);
   }
-  const how = sampled ? `sample, temperature ${Number(find("set-temperature").value)}` : "greedy";
+  const how = sampled ? `sample, temperature ${Number(find("set-temperature").value)}` : mode();
   find("settings-line").textContent = `${how}, up to ${find("set-max_new_tokens").value} tokens`;
 }
 
