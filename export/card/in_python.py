@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Manifest
 from kerasformer.export.card.program import Program, inputs, kind, prefills, values
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
@@ -238,7 +238,7 @@ _TEXTS = {
 
 _LABELS = 'labels = json.load(open(f"{folder}/config.json"))["id2label"]\n'
 _SHOWN = {
-    "text-classification": _LABELS + 'print(labels[str(answer["logits"][0].argmax())])',
+    "text-classification": _LABELS + 'print(labels[str(answer["@output"][0].argmax())])',
     "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["logits"][0]):\n'
     "    print(token, labels[str(scores.argmax())])",
     "fill-mask": 'place = text.tokens.index(mask)\nprint(tokenizer.id_to_token(answer["logits"][0, place].argmax()))',
@@ -253,8 +253,12 @@ print(context[text.offsets[first][0] : text.offsets[last][1]])""",
 
 def _shown(manifest: Manifest) -> str:
     """What an encoder's arrays say."""
+    output, task = values(manifest)["output"], manifest.info.task
     if manifest.info.problem_type == "multi_label_classification":
-        return _LABELS + 'print([labels[str(i)] for i, score in enumerate(answer["logits"][0]) if score > 0])'
-    if manifest.info.problem_type == "regression":
-        return 'print(answer["logits"][0])'
-    return _SHOWN.get(manifest.info.task, "print(answer)")
+        least = 0.5 if output == PROBABILITIES else 0
+        shown = _LABELS + f'print([labels[str(i)] for i, score in enumerate(answer["@output"][0]) if score > {least}])'
+    elif manifest.info.problem_type == "regression" or output == SENTENCE_EMBEDDING:
+        shown = 'print(answer["@output"][0])'
+    else:
+        shown = _SHOWN.get(task, "print(answer)")
+    return Program(shown).substitute(output=output)

@@ -42,6 +42,23 @@ def test_onnxruntime(case, tmp_path):
     check(case, tmp_path, "onnx", "Python (ONNX Runtime alone)")
 
 
+@pytest.mark.parametrize(
+    "case", [tiny("distilbert", "text-classification"), tiny("bert", "feature-extraction")], ids=str
+)
+@pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning")
+def test_the_program_of_a_bundle_that_is_for_another_runtime(case, tmp_path):
+    """Whose outputs are probabilities, or one vector of a text."""
+    model = case.model()
+    bundle = case.export(tmp_path / "bundle", model, target="mediapipe")
+    (result,) = run_python(bundle, "Python (LiteRT alone)", [{"A text.": SENTENCES[0]}])
+    pipe = kf.pipeline(case.task, model)
+    if case.task == "text-classification":
+        assert result.printed == classes(pipe, model, SENTENCES[0])
+    else:
+        expected = pipe(SENTENCES[0], pooling="mean")
+        assert np.allclose(result.arrays["sentence_embedding"], expected, atol=1e-5)
+
+
 def check(case, folder, format, heading):
     """The program of the card answers as the Keras model does; in int8, as the bundle was found to answer."""
     model = case.model()
