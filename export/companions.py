@@ -45,7 +45,6 @@ def write_config(job: Job, folder: Path, found_by: Mapping[str, Any]) -> None:
         "architectures": [model.architecture],
         "is_encoder_decoder": model.is_encoder_decoder,
         **model.config.to_hf(),
-        **_last_position(job),
         **found_by,
     }
     if prefix := _prefix(job):
@@ -87,13 +86,6 @@ def _begins(tokenizer: Tokenizer) -> bool:
     """A text gets the token of the beginning put before it."""
     first = tokenizer.encode("a")[:1]
     return bool(first) and first[0] == tokenizer.bos_token_id
-
-
-def _last_position(job: Job) -> dict[str, Any]:
-    """The name by which all models say where their positions end, for transformers.js to stop there."""
-    if job.model.max_length is None or job.model.is_encoder_decoder:
-        return {}
-    return {"max_position_embeddings": job.model.max_length}
 
 
 def _prefix(job: Job) -> str:

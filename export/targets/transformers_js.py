@@ -15,8 +15,11 @@ Its pipelines answer as ours do, but for this:
   context, and an answer may have any length.
 - `feature-extraction` gives a tensor; `pooling` and `normalize` are options.
 - Texts that are too long for the tokenizer's `model_max_length` are cut without a word, the last special token too.
-- Generation writes 256 tokens unless `max_new_tokens` says otherwise, and stops at a decoder's last position. Of texts
-  that are written at once, one that has ended goes on until all have.
+- Generation writes 256 tokens unless `max_new_tokens` says otherwise. A decoder that would write beyond its last
+  position fails: `indices element out of data bounds`; the page then needs to be loaded again. Of texts that are
+  written at once, one that has ended goes on until all have.
+- In browsers, products of the profile `"ort"` with matrices of integers do not round what is multiplied: closer to Keras
+  than ONNX Runtime on other machines, and not bit for bit equal to it.
 - It follows the settings `KNOWN` below, and draws among the 50 likeliest tokens unless `top_k` says otherwise; there
   are no beams.
 - A `max_length` or `num_beams` that the checkpoint has for a task alone is not read; its prefix is.
@@ -26,14 +29,13 @@ Reference: `src/pipelines`, `src/models/modeling_utils.js` and `src/models/regis
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
-from kerasformer.bundle import Manifest
-from kerasformer.decoding import GenerationConfig
+from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.companions import tells_pairs_apart
 from kerasformer.export.functions import Function
-from kerasformer.export.targets.settings import refuse
 from kerasformer.export.targets.target import Target
 from kerasformer.export.to_onnx.format import SUFFIXES
 from kerasformer.export.wish import Job
@@ -91,10 +93,14 @@ class TransformersJs(Target):
                 f"target={self.name!r} needs a recipe whose files it can name, one of {', '.join(SUFFIXES)}. Received: "
                 f"{quantize!r}. Leave target out: ONNX Runtime itself reads the plain bundle of format='onnx'"
             )
-        if job.model.generates:
-            generation = GenerationConfig.from_dict(job.info.generation)
-            passed_over = [name for name in job.info.generation if name not in (*KNOWN, *_OF_BEAMS, *_OF_SPEED)]
-            refuse(self.name, "transformers.js passes over these settings", generation, passed_over)
+        if passed_over := _passed_over(job.info):
+            received = ", ".join(f"{name}={job.info.generation[name]!r}" for name in passed_over)
+            warnings.warn(
+                f"transformers.js passes over these settings of model.generation_config: {received}. It will write as if "
+                "they had not been set",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _check_pipeline(self, job: Job) -> None:
         """Refuses models that no pipeline opens."""
@@ -161,6 +167,11 @@ In a browser, with this folder beside the page under the name `model`:
 {_remarks(manifest)}"""
 
 
+def _passed_over(info: ModelInfo) -> list[str]:
+    """Names of settings that it does not follow, and that would choose other tokens."""
+    return [name for name in info.generation if name not in (*KNOWN, *_OF_BEAMS, *_OF_SPEED)]
+
+
 def _call(manifest: Manifest) -> str:
     """Of the pipeline, with what its answer is read by."""
     task = manifest.info.task
@@ -182,4 +193,7 @@ def _remarks(manifest: Manifest) -> str:
     info = manifest.info
     prefixes = [f"`{text}`" for task, text in info.task_prefixes.items() if task.startswith(info.task)]
     before = f"Put one of these before the text: {', '.join(prefixes)}. " if len(prefixes) > 1 else ""
-    return f"\n{before}There are no beams, and without `max_new_tokens` it writes up to 256 tokens.\n"
+    before += "" if info.is_encoder_decoder else f"Prompt and answer together have {info.max_length} tokens at most. "
+    names = ", ".join(f"`{name}`" for name in _passed_over(info))
+    ignored = f" It passes over {names} of `generation_config.json`." if names else ""
+    return f"\n{before}There are no beams, and without `max_new_tokens` it writes up to 256 tokens.{ignored}\n"

@@ -118,13 +118,11 @@ def test_tokens_are_what_they_were(name: str, tmp_path: Path) -> None:
 
 
 def test_what_the_configuration_says(tmp_path: Path) -> None:
-    decoder = written(tmp_path, small("gpt2", max_length=32, vocab_size=20))["config"]
-    assert decoder["max_position_embeddings"] == 32
+    decoder = written(tmp_path, small("gpt2", vocab_size=20))["config"]
     assert decoder["is_encoder_decoder"] is False
     seq2seq = written(tmp_path, small("t5", vocab_size=20))["config"]
     assert seq2seq["is_encoder_decoder"] is True
     assert seq2seq["num_decoder_layers"] == 1
-    assert "max_position_embeddings" not in seq2seq
 
 
 @pytest.mark.parametrize(
