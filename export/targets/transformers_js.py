@@ -18,8 +18,8 @@ Its pipelines answer as ours do, but for this:
 - Generation writes 256 tokens unless `max_new_tokens` says otherwise. A decoder that would write beyond its last
   position fails: `indices element out of data bounds`; the page then needs to be loaded again. Of texts that are
   written at once, one that has ended goes on until all have.
-- In browsers, products of the profile `"ort"` with matrices of integers do not round what is multiplied: closer to Keras
-  than ONNX Runtime on other machines, and not bit for bit equal to it.
+- In browsers, the profile `"ort"` does not round what it multiplies with matrices of integers: its answers are a little
+  closer to Keras than those of ONNX Runtime elsewhere, and not equal to them bit by bit.
 - It follows the settings `KNOWN` below, and draws among the 50 likeliest tokens unless `top_k` says otherwise; there
   are no beams.
 - A `max_length` or `num_beams` that the checkpoint has for a task alone is not read; its prefix is.
@@ -96,8 +96,8 @@ class TransformersJs(Target):
         if passed_over := _passed_over(job.info):
             received = ", ".join(f"{name}={job.info.generation[name]!r}" for name in passed_over)
             warnings.warn(
-                f"transformers.js passes over these settings of model.generation_config: {received}. It will write as if "
-                "they had not been set",
+                f"transformers.js passes over these settings of model.generation_config: {received}. It will write as "
+                "if they had not been set",
                 UserWarning,
                 stacklevel=3,
             )
