@@ -115,11 +115,21 @@ def test_settings_go_to_the_engine_by_their_names(chromium, url):
     chromium.open(url, scripts=[SPY])
     chromium.ready()
     chromium("choose", at="#model", label=STORIES)
-    assert not chromium("run", script="document.getElementById('set-temperature').matches(':enabled')")
-    example(chromium)
-    greedy = {"return_full_text": False, "do_sample": False, "max_new_tokens": 60, "repetition_penalty": 1}
-    assert sent(chromium, "run")["options"] == greedy | {"no_repeat_ngram_size": 0}
     chromium("click", at="#settings summary")
+    assert not chromium("visible", at="#set-temperature") and not chromium("visible", at="#set-num_beams")
+    example(chromium)
+    greedy = {
+        "return_full_text": False,
+        "do_sample": False,
+        "num_beams": 1,
+        "max_new_tokens": 60,
+        "repetition_penalty": 1,
+    }
+    assert sent(chromium, "run")["options"] == greedy | {"no_repeat_ngram_size": 0}
+    chromium("click", at="#settings .option:nth-child(2)")
+    chromium("fill", at="#set-num_beams", text="3")
+    example(chromium)
+    assert sent(chromium, "run")["options"] == greedy | {"num_beams": 3, "no_repeat_ngram_size": 0}
     chromium("click", at="#settings .option:last-child")
     for name, value in {
         "temperature": "1.2",

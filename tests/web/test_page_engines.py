@@ -58,7 +58,7 @@ def answer_of(page, sampled: bool = False) -> str:
     """What the page answers to the text, greedily or by chance."""
     if page("visible", at="#settings"):
         page("run", script="document.getElementById('settings').open = true")
-        page("click", at=f"#settings .option:nth-child({1 + sampled})")
+        page("click", at=f"#settings .option:{'last' if sampled else 'first'}-child")
         page("fill", at="#set-max_new_tokens", text=str(NEW_TOKENS))
         for name, value in DRAWN.items() if sampled else ():
             page("fill", at=f"#set-{name}", text=str(value))
@@ -73,7 +73,7 @@ def expected(task: str, bundle: Path, do_sample: bool = False, **settings: float
     pipe = kf.pipeline(task, bundle)
     if task == "text-classification":
         return "\n".join(f"{each['label']}\n{100 * each['score']:.1f} %" for each in pipe(TEXT, top_k=None))
-    (written,) = pipe(TEXT, max_new_tokens=NEW_TOKENS, do_sample=do_sample, **settings)
+    (written,) = pipe(TEXT, max_new_tokens=NEW_TOKENS, do_sample=do_sample, num_beams=1, **settings)
     return next(iter(written.values()))
 
 

@@ -2,12 +2,13 @@
 
 import { find, make, options } from "./elements.js";
 
-/** Controls in their order; `sampling` ones count while texts are drawn by chance. */
+/** Controls in their order; those with `only` count in that mode. */
 const CONTROLS = [
-  { name: "temperature", label: "Temperature", kind: "range", min: 0.1, max: 2, step: 0.05, start: 0.8, sampling: true },
-  { name: "top_p", label: "Top-p", kind: "range", min: 0.05, max: 1, step: 0.05, start: 0.95, sampling: true },
-  { name: "top_k", label: "Top-k", kind: "number", min: 0, max: 1000, step: 1, start: 50, sampling: true, help: "0: all tokens" },
-  { name: "seed", label: "Seed", kind: "number", min: 0, max: 4294967295, step: 1, start: "", sampling: true, help: "Empty: another text each time" },
+  { name: "num_beams", label: "Beams", kind: "number", min: 2, max: 16, step: 1, start: 4, only: "beams", help: "Texts side by side; shown at the end" },
+  { name: "temperature", label: "Temperature", kind: "range", min: 0.1, max: 2, step: 0.05, start: 0.8, only: "sample" },
+  { name: "top_p", label: "Top-p", kind: "range", min: 0.05, max: 1, step: 0.05, start: 0.95, only: "sample" },
+  { name: "top_k", label: "Top-k", kind: "number", min: 0, max: 1000, step: 1, start: 50, only: "sample", help: "0: all tokens" },
+  { name: "seed", label: "Seed", kind: "number", min: 0, max: 4294967295, step: 1, start: "", only: "sample", help: "Empty: another text each time" },
   { name: "max_new_tokens", label: "Most tokens", kind: "number", min: 1, max: 4096, step: 1, start: 60 },
   { name: "repetition_penalty", label: "Repetition penalty", kind: "number", min: 0.5, max: 3, step: 0.01, start: 1, help: "1: none" },
   { name: "no_repeat_ngram_size", label: "Never repeat runs of", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "So many tokens; 0: allowed" },
@@ -15,24 +16,23 @@ const CONTROLS = [
 ];
 const MODES = [
   { value: "greedy", label: "Greedy" },
+  { value: "beams", label: "Beams" },
   { value: "sample", label: "Sample" },
 ];
-let beams = 1; // of the model's own settings
 
 /**
  * Fills the settings with the controls, at the bundle's own values.
  * @param {Object<string, any>} generation Of the model, as in generation_config.json.
  */
 export function show(generation) {
-  const start = (control) => generation[control.name] ?? control.start;
-  beams = generation.num_beams ?? 1;
-  const searched = beams > 1 ? [{ value: "beams", label: `${beams} beams, shown at the end` }] : [];
-  const usual = generation.do_sample ? "sample" : searched.length ? "beams" : "greedy";
+  const searches = generation.num_beams > 1;
+  const own = { ...generation, num_beams: searches ? generation.num_beams : null };
+  const usual = generation.do_sample ? "sample" : searches ? "beams" : "greedy";
   find("settings-fields").replaceChildren(
     make("fieldset", { className: "wide plain" },
       make("legend", {}, "Next token"),
-      make("div", { className: "options" }, ...options("mode", [...MODES, ...searched], usual))),
-    ...CONTROLS.map((control) => (control.kind === "range" ? slider : field)(control, start(control))));
+      make("div", { className: "options" }, ...options("mode", MODES, usual))),
+    ...CONTROLS.map((control) => (control.kind === "range" ? slider : field)(control, own[control.name] ?? control.start)));
   find("settings-fields").oninput = refresh;
   refresh();
 }
@@ -43,11 +43,9 @@ export function show(generation) {
  * @throws {RangeError} A number is not one that the control takes.
  */
 export function settings() {
-  const said = { do_sample: mode() === "sample" };
-  if (beams > 1) said.num_beams = mode() === "beams" ? beams : 1;
-  for (const control of CONTROLS) {
+  const said = { do_sample: mode() === "sample", num_beams: 1 };
+  for (const control of CONTROLS.filter(counts)) {
     const input = find(`set-${control.name}`);
-    if (control.sampling && !said.do_sample) continue;
     if (!input.checkValidity()) {
       throw new RangeError(`${control.label} must be a number from ${control.min} to ${control.max}. Received: ${input.value || "no number"}.`);
     }
@@ -58,17 +56,24 @@ export function settings() {
   return said;
 }
 
-/** Greys out what does not count, and sums the choice up in the closed settings. */
+/** Hides what does not count, and sums the choice up in the closed settings. */
 function refresh() {
-  const sampled = mode() === "sample";
   for (const control of CONTROLS) {
     const input = find(`set-${control.name}`);
-    input.disabled = Boolean(control.sampling) && !sampled;
+    input.closest(".field").hidden = !counts(control);
     const shown = find(`shown-${control.name}`);
     if (shown) shown.textContent = Number(input.value).toFixed(2);
   }
-  const how = sampled ? `sample, temperature ${Number(find("set-temperature").value)}` : mode();
-  find("settings-line").textContent = `${how}, up to ${find("set-max_new_tokens").value} tokens`;
+  const how = {
+    greedy: "greedy",
+    beams: `${find("set-num_beams").value} beams`,
+    sample: `sample, temperature ${Number(find("set-temperature").value)}`,
+  };
+  find("settings-line").textContent = `${how[mode()]}, up to ${find("set-max_new_tokens").value} tokens`;
+}
+
+function counts({ only }) {
+  return !only || only === mode();
 }
 
 function mode() {
