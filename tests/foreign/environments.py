@@ -32,6 +32,7 @@ def need(name: str) -> Path:
     """
     path = {
         "node": HOME / "node" / "node_modules",
+        "web": HOME / "web" / "node_modules",
         "chromium": Path(shutil.which("chromium") or "/nowhere/chromium"),
         # TensorFlow is here already; the program sees to it that nothing else is imported.
         "saved-model": Path(sys.executable),
