@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from kerasformer.errors import BundleError, ExportError, ExportMismatchError, In
 from kerasformer.export.to_saved_model import loops, tf_text
 from kerasformer.runtime import open_engine, verification
 from kerasformer.runtime.saved_model import SavedModelStep
+from tests.code_blocks import blocks
 from tests.export import onnx_bundles, saved_model_bundles
 from tests.export.text_models import ROWS
 
@@ -162,10 +164,11 @@ def test_a_bundle_with_its_tokenizer_in_the_graph_is_a_bundle(tmp_path):
 def test_requests_on_the_card_are_json(tmp_path):
     folder = kf.export.export(ROWS["t5-text2text-generation"].model(), tmp_path / "out", "saved-model", capacity=32)
     card, signature = (folder / "README.md").read_text(), bundle.read(folder).signatures["generate"]
-    (body,) = [line.split("-d '")[1].rstrip("'") for line in card.splitlines() if line.startswith("curl")]
+    (body,) = [line.split("-d '")[1].rstrip("'") for line in card.splitlines() if "-d '" in line]
     request = json.loads(body)
     assert request["signature_name"] == "generate" and set(request["inputs"]) == set(signature.inputs)
-    assert f"json={body}" in card
+    (code,) = [code for code in blocks(folder / "README.md", "python") if "requests" in code]
+    assert ast.literal_eval(code.split("body = ")[1].split("answer")[0]) == request
 
 
 def test_a_damaged_graph(tmp_path):
