@@ -184,12 +184,12 @@ def _compare(folder: Path, manifest: Any, engine: Any, as_json: bool) -> None:
     else:
         name = manifest.recipe.get("name", "")
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], in_words(figures.to_dict()))
-        console.print(_verdict(failed, promise, len(found.steps)))
+        console.print(_verdict(failed, promise, list(found.steps)))
     if failed:
         raise typer.Exit(1)
 
 
-def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: int) -> str:
+def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: list[str]) -> str:
     expected = f"errors of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
     if failed:
         worst = "; ".join(
@@ -197,7 +197,8 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: int) -
             for name, figures in failed.items()
         )
         return f"NOT faithful. Expected of its recipe: {expected}. Received: {worst}"
-    also = f", by each of {steps} kinds of steps" if steps else ""
+    kinds = f"each of {len(steps)} kinds of steps" if len(steps) > 1 else f"the signature {''.join(steps)}"
+    also = f", by {kinds} too" if steps else ""
     return f"faithful{also}: {expected}"
 
 

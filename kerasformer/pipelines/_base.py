@@ -20,7 +20,7 @@ class Pipeline:
 
     Attributes:
         task: Hugging Face's name of the task.
-        engine: `"keras"`, `"litert"` or `"onnx"`.
+        engine: `"keras"`, `"litert"`, `"onnx"` or `"tensorflow"`.
         tokenizer: Of the source.
         info: What is known of the model.
     """
