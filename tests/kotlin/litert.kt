@@ -3,6 +3,8 @@
 // sees. A position that was never written, or a token out of place, changes all that follows.
 package com.google.ai.edge.litert
 
+import android.content.AssetManager
+
 enum class Accelerator { NONE, CPU, GPU, NPU }
 
 class TensorBuffer internal constructor(val name: String, size: Int) : AutoCloseable {
@@ -75,6 +77,7 @@ class CompiledModel private constructor(private val shape: Shape) : AutoCloseabl
     companion object {
         lateinit var shape: Shape
 
-        fun create(filePath: String, options: Options = Options(Accelerator.CPU)) = CompiledModel(shape)
+        fun create(assetManager: AssetManager, assetName: String, options: Options = Options(Accelerator.CPU)) =
+            CompiledModel(shape)
     }
 }

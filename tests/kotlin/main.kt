@@ -1,13 +1,22 @@
-// Runs the guide's `Writer` over the model that is made up: a prompt as letters and a most a pair of arguments, a line of
-// ids each. The first argument has the model's shape: layers, heads, capacity, head size, vocabulary.
+// Runs the guide's `continued` over the model that is made up: pairs of a prompt, whose letters are tokens, and a count; a
+// line of ids for each. The first argument has the model's shape: layers, capacity, floats of a cache, vocabulary.
+import android.content.AssetManager
+import android.content.Context
 import com.google.ai.edge.litert.CompiledModel
 import java.io.File
+import java.io.InputStream
+
+class Desktop(override val filesDir: File) : Context() {
+    override val cacheDir = filesDir
+    override val assets = object : AssetManager() {
+        override fun open(fileName: String): InputStream = "{}".byteInputStream()
+    }
+}
 
 fun main(arguments: Array<String>) {
-    val (layers, heads, capacity, size, vocabulary) = arguments[0].split(",").map { it.toInt() }
+    val (layers, capacity, floats, vocabulary) = arguments[0].split(",").map { it.toInt() }
     val caches = (0 until layers).flatMap { listOf("kv_cache_k_$it", "kv_cache_v_$it") }.toSet()
-    CompiledModel.shape = CompiledModel.Shape(caches, capacity, heads * size, vocabulary, setOf(8, 64))
-    Writer(File(".")).use { writer ->
-        arguments.drop(1).chunked(2).forEach { (prompt, most) -> println(writer.write(prompt, most.toInt())) }
-    }
+    CompiledModel.shape = CompiledModel.Shape(caches, capacity, floats / capacity, vocabulary, setOf(8, 64))
+    val context = Desktop(File(System.getProperty("user.dir")))
+    arguments.drop(1).chunked(2).forEach { (prompt, count) -> println(continued(context, prompt, count.toInt())) }
 }
