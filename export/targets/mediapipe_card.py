@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kerasformer.bundle import PROBABILITIES, Manifest
 
-SEE = "https://ai.google.dev/edge/mediapipe/solutions/text"
+_SEE = "https://ai.google.dev/edge/mediapipe/solutions/text"
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,12 @@ def _about(words: _Words, file: str, length: int | str) -> str:
     )
     return f"""## MediaPipe {words.name}
 
-`{file}` is all that an app needs: tokenizer and names are inside. {answer} A text is cut at {length} tokens, of which
-two stand around it. A BERT vocabulary (`vocab.txt` in the file) is read as MediaPipe reads it: A to Z become small and
-no other capital does, accents stay, only the spaces of ASCII part words, and a word of more than 100 bytes is unknown.
-So a text of ASCII alone has the tokens of `tokenizer.json`, and another one may have `[UNK]` in the place of words.
-Of a SentencePiece vocabulary (`spiece.model`) all texts have the same tokens. Guides: {SEE}.
+`{file}` is all that an app needs: tokenizer and names are inside. {answer}
+A text is cut at {length} tokens, of which two stand around it. A BERT vocabulary (`vocab.txt` in the file) is read as
+MediaPipe reads it: A to Z become small and no other capital does, accents stay, only the spaces of ASCII part words,
+and a word of more than 100 bytes is unknown. So a text of ASCII alone has the tokens of `tokenizer.json`, and another
+one may have `[UNK]` in the place of words. A SentencePiece vocabulary (`spiece.model`) has them for other texts too.
+Special tokens that a text spells out are plain words. Guides: {_SEE}.
 """
 
 

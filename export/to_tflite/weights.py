@@ -36,6 +36,7 @@ _QUANTIZE = 1
 _DEQUANTIZE_HALF = 3
 _DEQUANTIZE_LEVELS = 2
 _RELU = 1
+_KEEPS_TIES = ("RESHAPE", "SOFTMAX", "LOGISTIC")
 
 
 @dataclass(frozen=True)
@@ -310,12 +311,12 @@ class _Writer:
 
 
 def _answers(skeleton: Skeleton, graph: Any, made: Mapping[int, Any]) -> set[int]:
-    """The results of a graph, and what becomes one by a mere change of shape."""
+    """The results of a graph, and what becomes one by a change of shape or as probabilities: ties would stay ties."""
     found = {int(i) for i in graph.outputs}
     waiting = list(found)
     while waiting:
         op = made.get(waiting.pop())
-        if op is not None and skeleton.kind(op) == "RESHAPE" and int(op.inputs[0]) not in found:
+        if op is not None and skeleton.kind(op) in _KEEPS_TIES and int(op.inputs[0]) not in found:
             found.add(int(op.inputs[0]))
             waiting.append(int(op.inputs[0]))
     return found

@@ -100,6 +100,18 @@ def test_a_second_softmax_is_found(name, tmp_path):
     assert not compare(Twice(), references).within(exact.tolerance, 0)
 
 
+@quiet
+def test_probabilities_of_integers_are_no_ties(tmp_path):
+    row = ROWS["bert-text-classification"]
+    # So many classes that the head's matrix is stored in integers.
+    model = replace(row, settings={**row.settings, "num_labels": 64}).model()
+    loose = replace(recipe("int8_static"), tolerance=1.0, min_agreement=0.0)
+    folder = kf.export.export(model, tmp_path / "out", target="mediapipe", quantize=loose, lengths=[32])
+    pipe = kf.pipeline("text-classification", folder)
+    for classes in pipe(TEXTS, top_k=None):
+        assert len({each["score"] for each in classes}) > 60
+
+
 def test_what_is_read_otherwise_is_said(tmp_path):
     with pytest.warns(MediapipeTokenizerWarning, match="keeps accents"):
         exported(ROWS["bert-feature-extraction"], tmp_path / "out", lengths=[8])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from kerasformer.export.to_tflite.metadata import Tensor, attach, input_order, m
 from kerasformer.pipelines._base import sigmoid, softmax
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.export.text_models import Row
+from tests.export.text_models import ROWS, Row
 from tests.foreign import mediapipe_tokens
 from tests.foreign.cases import PRESETS, Case, cases, tiny
 from tests.foreign.environments import need, run
@@ -159,6 +160,17 @@ def test_vectors(case, tmp_path):
     normal = np.array(asked(folder, TEXTS[:3], normalize=True))
     np.testing.assert_allclose(np.linalg.norm(normal, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(cosines(normal, received[:3]), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert-text-classification", "bert-feature-extraction"])
+def test_the_code_on_the_card(name, tmp_path):
+    python = need(TARGET)
+    folder = kf.export.export(ROWS[name].model(), tmp_path / "out", target=TARGET, lengths=[LENGTH])
+    section = (folder / "README.md").read_text(encoding="utf-8").partition("### Python")[2]
+    code = section.partition("```python")[2].partition("```")[0]
+    done = subprocess.run([python, "-I", "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("LABEL_" if name == "bert-text-classification" else "[")
 
 
 def cosines(some: np.ndarray, others: np.ndarray) -> np.ndarray:
