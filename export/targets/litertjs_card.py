@@ -71,6 +71,8 @@ _INPUTS = {
     "token_type_ids": "integers(types, length)",
 }
 
+_ZEROS = "integers([], length)"
+
 _GENERATOR = """
 const zeros = (names, shape) => {{
   const size = shape.reduce((product, axis) => product * axis);
@@ -128,15 +130,20 @@ _ENCODED = """\
 
 
 def section(manifest: Manifest) -> str:
-    """The section of a TFLite bundle's card."""
-    file = next(iter(manifest.signatures.values())).file
-    code = _generator(manifest) if "decode" in manifest.signatures else _encoder(manifest)
-    return _SECTION.format(version=VERSION, file=file, code=code)
+    """The section of a TFLite bundle's card; `""` for a file with other signatures than ours."""
+    main = next(
+        iter([*_named(manifest, "forward_"), *(name for name in manifest.signatures if name == "decode")]), None
+    )
+    if main is None:
+        return ""
+    code = _generator(manifest) if main == "decode" else _encoder(manifest)
+    return _SECTION.format(version=VERSION, file=manifest.signatures[main].file, code=code)
 
 
 def _encoder(manifest: Manifest) -> str:
     lengths, shortest = _lengths(manifest, "forward_"), _named(manifest, "forward_")[0]
-    inputs = [f"    {name}: {_INPUTS[name]}," for name in manifest.signatures[shortest].inputs]
+    # An input that the model ignores takes zeros.
+    inputs = [f"    {name}: {_INPUTS.get(name, _ZEROS)}," for name in manifest.signatures[shortest].inputs]
     return _ENCODER.format(
         outputs=" and ".join(f"`{name}`" for name in manifest.signatures[shortest].outputs),
         lengths=json.dumps(lengths),

@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(PAGE / "library", folder / "library")
     shutil.copy(PAGE / "worker.js", folder)
-    vendor(folder / "vendor", ["litert", "onnx"])
+    vendor(folder / "vendor", ["litert", "onnx"], need("web").parent)
     (folder / "index.html").write_text("<!doctype html><title>library</title>")
     return folder
 
@@ -191,28 +191,30 @@ def encoded(tokenizer: Tokenizer, text: str, pair: str | None) -> dict[str, Any]
 def test_windows(strategy: Any, page: Page, tmp_path: Path) -> None:
     ours = tiny_text.wordpiece()
     ours.save(tmp_path)
-    texts = (CORPUS[0], CORPUS[1][:40]) if strategy == "only_first" else (CORPUS[1][:40], CORPUS[0])
-    for stride in (0, 3):
+    short, long = CORPUS[1][:40], CORPUS[0]
+    texts = {"only_first": (long, short), "only_second": (short, long), "longest_first": CORPUS[:2]}[strategy]
+    for stride, limit in ((0, 60), (3, 61), (1, 62)):
         windows = strategy != "longest_first"
         expected = ours(
             *texts,
             truncation=strategy,
-            max_length=60,
+            max_length=limit,
             stride=stride if windows else 0,
             return_overflowing=windows,
             padding=True,
         )
         received = page.call(
-            """async (content, settings, texts, strategy, stride) => {
+            """async (content, settings, texts, strategy, limit, stride) => {
               const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
               const tokenizer = new Tokenizer(await import("/vendor/tokenizers/tokenizers.min.mjs"), content, settings);
-              const windows = tokenizer.windows(tokenizer.encode(...texts), 60, strategy, stride);
+              const windows = tokenizer.windows(tokenizer.encode(...texts), limit, strategy, stride);
               return windows.map((row) => row.map(({ id }) => id));
             }""",
             json.loads((tmp_path / "tokenizer.json").read_text()),
             json.loads((tmp_path / "tokenizer_config.json").read_text()),
             texts,
             strategy,
+            limit,
             stride if windows else 0,
         )
         rows = zip(expected.input_ids, expected.attention_mask > 0, strict=True)
