@@ -108,4 +108,6 @@ def _call(manifest: Manifest) -> str:
         return 'pipe(question="Who?", context="A text.")'
     if manifest.info.task == "fill-mask":
         return 'pipe(f"A {tokenizer.mask_token} text.")'
+    if manifest.info.task == "text-generation":  # where the pipeline draws by chance unless it is told not to
+        return 'pipe("Once upon a time", max_new_tokens=40, do_sample=False)'
     return 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,10 @@ from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.texts import PROMPTS
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
+from tests.export.text_models import ROWS
+from tests.foreign.cards import block
 from tests.foreign.cases import Case, cases, tiny
-from tests.foreign.environments import run
+from tests.foreign.environments import need, run
 from tests.foreign.test_litert_lm import llama_like
 
 TEXTS = list(PROMPTS[:10])
@@ -30,6 +33,8 @@ MANY_TONGUES = [
     "tabs\tand\nnew\r\nlines\n\n  x 1234567 3.14 1,000  ",
 ]
 NEW = 16
+# Of random weights four bits keep little: what counts is that both runtimes read the same file.
+INT4 = Case(replace(ROWS["gpt2-text-generation"], min_agreement=0.4), "int4")
 # Told in both, for a preset has settings of its own.
 GREEDY = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 BEAMS = {**GREEDY, "num_beams": 3}
@@ -78,25 +83,48 @@ def before(ends: Collection[int], searches: list[Any]) -> list[Any]:
     return [[cut(row) for row in rows] for rows in searches]
 
 
-@pytest.mark.foreign("genai")
-@pytest.mark.parametrize("profile", ["ort", "portable"])
-@cases(
-    tiny("gpt2", "text-generation"),
-    tiny("gpt2", "text-generation", "int8"),
-    Case("story-gpt2"),
-    Case("story-gpt2", "int8"),
-)
-def test_tokens_are_those_of_keras(case: Case, profile: str, tmp_path: Path) -> None:
-    """Alone and in batches, in every search whose rules are the same."""
+def compare(case: Case, folder: Path, profile: str) -> None:
+    """Tokens of every search whose rules are the same; alone, and in a batch."""
     model = case.model()
-    folder = case.export(tmp_path / "bundle", model, target="genai", profile=profile)
+    case.export(folder, model, target="genai", profile=profile)
     ends = model.info().eos_token_id
-    # What int8 rounds is another matter, so its answers are compared with those of the same files.
+    # What a recipe rounds is another matter, so its answers are compared with those of the same files.
     source = model if case.quantize == "none" else folder
     wanted = before(ends, expected(source, TEXTS, *SEARCHES.values()))
     assert before(ends, generated(folder, TEXTS, *SEARCHES.values())) == wanted
     if case.quantize == "none":
         assert before(ends, generated(folder, TEXTS, GREEDY, together=True)) == wanted[:1]
+
+
+@pytest.mark.foreign("genai")
+@cases(
+    *(tiny("gpt2", "text-generation", quantize) for quantize in ("none", "fp16", "int8")),
+    INT4,
+    *(Case("story-gpt2", quantize) for quantize in ("none", "fp16", "int8", "int4")),
+)
+def test_tokens_are_those_of_keras(case: Case, tmp_path: Path) -> None:
+    """With a cache that is written in place."""
+    compare(case, tmp_path / "bundle", "ort")
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_the_portable_profile_too(quantize: str, tmp_path: Path) -> None:
+    """With a cache that grows."""
+    compare(tiny("gpt2", "text-generation", quantize), tmp_path / "bundle", "portable")
+
+
+@pytest.mark.foreign("genai")
+@cases(tiny("gpt2", "text-generation"))
+def test_the_python_of_the_card(case: Case, tmp_path: Path) -> None:
+    """As it stands there, but for the folder and a prompt after which this model writes whole letters."""
+    folder = case.export(tmp_path / "bundle", target="genai")
+    program = block(folder, "onnxruntime-genai").replace("path/to/this/folder", str(folder))
+    command = [str(need("genai")), "-I", "-c", program.replace("Once upon a time", "a")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    pipe = kf.pipeline("text-generation", folder)
+    (written,) = pipe("a", max_new_tokens=40, return_full_text=False, **GREEDY)
+    assert done.stdout == written["generated_text"]
 
 
 @pytest.mark.foreign("genai")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,8 @@ from kerasformer import bundle
 from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.texts import PROMPTS
 from tests import tiny_text
-from tests.export.text_models import Row
+from tests.export.text_models import ROWS, Row
+from tests.foreign.cards import block
 from tests.foreign.cases import Case, cases, tiny
 from tests.foreign.environments import started
 
@@ -45,6 +49,12 @@ T5 = Row(
     min_agreement=0.95,
 )
 TASKS = ("text-classification", "token-classification", "question-answering", "fill-mask", "feature-extraction")
+
+
+def int4(row: Row) -> Case:
+    """Of random weights four bits keep little: what counts is that both runtimes read the same file."""
+    return Case(dataclasses.replace(row, min_agreement=0.4), "int4")
+
 
 Ask = Callable[[Any], Any]
 
@@ -118,6 +128,10 @@ def as_ours(task: str, answer: Any, asked: dict[str, Any]) -> Any:
     tiny("gpt2", "feature-extraction"),
     tiny("t5", "feature-extraction"),
     *(tiny("bert", task, "int8") for task in TASKS),
+    tiny("distilbert", "text-classification", "int8"),
+    tiny("albert", "text-classification", "int8"),
+    tiny("bert", "text-classification", "fp16"),
+    int4(ROWS["bert-text-classification"]),
     Case("sentiment-bert"),
     Case("sentiment-bert", "int8"),
 )
@@ -178,8 +192,11 @@ def one_by_one(make: Callable[..., list[list[list[int]]]], *given: Any) -> list[
 @cases(
     tiny("gpt2", "text-generation"),
     tiny("gpt2", "text-generation", "int8"),
+    tiny("gpt2", "text-generation", "fp16"),
+    int4(ROWS["gpt2-text-generation"]),
     Case(T5),
     Case(T5, "int8"),
+    int4(T5),
     Case("story-gpt2"),
     Case("story-gpt2", "int8"),
     Case("summarizer-t5"),
@@ -210,6 +227,32 @@ def test_what_is_put_before_a_text(case: Case, ask: Ask, tmp_path: Path) -> None
     """Pipelines of transformers read it in the configuration."""
     folder = case.export(tmp_path / "bundle", target="optimum")
     assert_same(*in_words(case, ask, folder))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        tiny("bert", "question-answering"),
+        tiny("bert", "fill-mask", "int8"),
+        tiny("gpt2", "text-generation", "int8"),
+        Case(T5, "int8", as_task="translation"),
+    ],
+    ids=str,
+)
+def test_the_python_of_the_card(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """As it stands there, but for the folder."""
+    folder = case.export(tmp_path / "bundle", target="optimum")
+    program = block(folder, "optimum").replace("path/to/this/folder", str(folder))
+    printed = said(ask({"program": program}))["printed"]
+    call = re.search(r"print\((pipe.*)\)$", program, re.MULTILINE)
+    assert call is not None
+    pipe = kf.pipeline(case.task, folder)
+    # The names that stand in the call; the question's span is cut at words there.
+    ours = eval(call[1], {"pipe": pipe, "tokenizer": SimpleNamespace(mask_token="[MASK]")})
+    if case.task == "question-answering":
+        assert ast.literal_eval(printed)["answer"] == "text"
+    else:
+        assert_same(ast.literal_eval(printed), ours)
 
 
 def test_a_long_text_is_an_error(ask: Ask, tmp_path: Path) -> None:

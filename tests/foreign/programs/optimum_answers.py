@@ -1,9 +1,12 @@
 """Models of optimum, with the tokenizers and pipelines of transformers: a request a line, an answer a line.
 
 A request has `folder`, `class`, maybe `options` of `from_pretrained`, and `texts` that go through the model at once, or
-with `searches`, settings of `generate`; maybe `task` and `calls`, arguments of its pipeline.
+with `searches`, settings of `generate`; maybe `task` and `calls`, arguments of its pipeline. Or it is a `program`, of
+which the answer is what it prints.
 """
 
+import contextlib
+import io
 import json
 import sys
 
@@ -33,9 +36,16 @@ def answer(request):
     return result
 
 
+def printed(program):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(program, {})
+    return output.getvalue()
+
+
 for line in sys.stdin:
+    request = json.loads(line)
     try:
-        reply = answer(json.loads(line))
+        reply = {"printed": printed(request["program"])} if "program" in request else answer(request)
     except Exception as error:  # whatever a user would see
         reply = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(reply, default=float), flush=True)
