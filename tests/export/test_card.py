@@ -12,7 +12,7 @@ import pytest
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.export.card import about, write_card
 from kerasformer.export.recipes import RECIPES
-from kerasformer.export.targets import Target
+from kerasformer.export.targets import TARGETS, Target
 from kerasformer.runtime.fidelity import Fidelity
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
@@ -58,11 +58,11 @@ def decoder(**changes: Any) -> Manifest:
     return Manifest("tflite", info, signatures, **{**known, **changes})
 
 
-def written(folder: Path, manifest: Manifest) -> str:
+def written(folder: Path, manifest: Manifest, target: Target | None = None) -> str:
     for signature in manifest.signatures.values():
         (folder / signature.file).parent.mkdir(exist_ok=True)
         (folder / signature.file).write_bytes(b"x" * 2_500_000)
-    write_card(folder, manifest, Target())
+    write_card(folder, manifest, target or Target())
     return (folder / "README.md").read_text(encoding="utf-8")
 
 
@@ -262,6 +262,26 @@ def test_programs_have_the_numbers_of_the_bundle(language, tmp_path):
     program = block(tmp_path, written(tmp_path, decoder()), language)
     assert re.search(rf"\b{shape}\b", program)
     assert all(f'"prefill_{n}"' in program for n in (8, 64))
+
+
+@pytest.mark.parametrize(("format", "name"), [("tflite", "litert-web"), ("onnx", "transformers.js")])
+def test_a_browser_takes_the_plain_bundle_of_a_model_that_was_tested_there(format, name, tmp_path):
+    heading = {"litert-web": "## LiteRT.js\n", "transformers.js": "## transformers.js\n"}[name]
+    manifest = encoder()
+    if format == "onnx":
+        signatures = {"model": replace(manifest.signatures["forward_16"], file="onnx/model.onnx")}
+        manifest = replace(manifest, format=format, profile="ort", signatures=signatures)
+    manifest = replace(manifest, recipe=RECIPES["none"].to_dict())
+    assert written(tmp_path, manifest).count(heading) == 1
+    assert written(tmp_path, manifest, TARGETS[name]).count(heading) == 1
+    strange = replace(manifest, info=replace(manifest.info, model_type="unheard-of"))
+    assert heading not in written(tmp_path, strange)
+    if format == "onnx":
+        assert heading not in written(tmp_path, replace(manifest, recipe={"name": "mine"}))
+        shared = replace(
+            manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
+        )
+        assert "```javascript" not in written(tmp_path, shared).split(heading)[1].split("\n## ")[0]
 
 
 def test_no_program_for_another_format(tmp_path):
