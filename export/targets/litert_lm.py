@@ -118,5 +118,6 @@ def _check_capacity(job: Job) -> None:
     if capacity < step or capacity % step:
         raise ExportError(
             f"LiteRT-LM reads prompts in pieces of {step} and more tokens, and refuses those whose last piece does not "
-            f"fit. Expected: a capacity that is a multiple of {step}. Received: capacity={job.capacity}"
+            f"fit. Expected: a capacity that is a multiple of {step}, such as {max(step, capacity // step * step)}. "
+            f"Received: capacity={job.capacity}"
         )

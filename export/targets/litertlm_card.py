@@ -18,7 +18,7 @@ _SECTION = """## LiteRT-LM
 
 `{file}` is all that a device needs: the graphs of `model.tflite`, byte for byte, the tokenizer, and the tokens that
 begin and end a text. A prompt has fewer than {capacity} tokens, prompt and answer together at most that many; of a
-longer one LiteRT-LM says `Input token ids are too long`.{left_out}
+longer one LiteRT-LM says `Input token ids are too long`. Special tokens that end nothing are written out.{left_out}
 
 Python, `pip install litert-lm-api=={python}`:
 
