@@ -214,7 +214,7 @@ def test_one_file_is_added(tmp_path: Path) -> None:
     templates = [name for names in (decoder["inputs"], decoder["outputs"]) for name in names.values()]
     assert {name.replace("%d", "1") for name in templates} <= set(signature.inputs) | set(signature.outputs)
     assert config["search"]["max_length"] == 64
-    assert config["search"]["past_present_share_buffer"]
+    assert config["search"]["past_present_share_buffer"] and not config["search"]["early_stopping"]
 
     (folder / "genai_config.json").write_text("{}")
     with pytest.raises(BundleError, match=r"was changed after its export: genai_config\.json"):
