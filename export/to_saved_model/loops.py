@@ -63,9 +63,13 @@ class Loop:
         tf = require("tensorflow", "export")
 
         def perturbed(scores: Any, place: Any) -> Any:
-            # The largest sum of a logit and Gumbel noise is a draw from the softmax.
             size = scores.shape[-1]
-            least = tf.math.top_k(scores, tf.where(top_k > 0, tf.minimum(top_k, size), size)).values[:, -1:]
+            least = tf.cond(
+                top_k > 0,
+                lambda: tf.math.top_k(scores, tf.clip_by_value(top_k, 1, size)).values[:, -1:],
+                lambda: tf.fill([tf.shape(scores)[0], 1], scores.dtype.min),
+            )
+            # The largest sum of a logit and Gumbel noise is a draw from the softmax.
             uniform = tf.random.stateless_uniform(tf.shape(scores), tf.stack([seed, place]), minval=1e-20)
             noisy = scores / temperature - tf.math.log(-tf.math.log(uniform))
             return tf.where(scores < least, scores.dtype.min, noisy)
