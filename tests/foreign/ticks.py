@@ -33,7 +33,7 @@ _PACKAGES = {
     "genai": ["onnxruntime-genai"],
     "saved-model": ["tensorflow"],
 }
-_CI_TAKES = ("skip", "skipif", "xfail")
+_NOT_RUN = ("skip", "skipif", "xfail")
 
 
 def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
@@ -41,7 +41,7 @@ def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
     shared = _marks(module)
     for test in [each for name, each in vars(module).items() if name.startswith("test_")]:
         marks = [*_marks(test), *shared]
-        if any(mark.name in _CI_TAKES for mark in marks):
+        if any(mark.name in _NOT_RUN for mark in marks):
             continue
         for runtime in [mark.args[0] for mark in marks if mark.name == "foreign"]:
             for mark in marks:
