@@ -70,6 +70,6 @@ def server(folder: str | Path, host: str = "127.0.0.1", port: int = 8000) -> Thr
 
 def address(running: ThreadingHTTPServer) -> str:
     """URL of a server, as a browser on this machine knows it."""
-    host, port = running.server_address[:2]
+    host, port = str(running.server_address[0]), running.server_address[1]
     local = host in ("127.0.0.1", "0.0.0.0", "")
     return f"http://{'localhost' if local else host}:{port}/"
