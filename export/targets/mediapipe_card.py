@@ -76,7 +76,7 @@ Special tokens that a text spells out are plain words. Guides: {_SEE}.
 def _kotlin(words: _Words, file: str) -> str:
     return f"""### Kotlin
 
-Gradle: `implementation("com.google.mediapipe:tasks-text:latest.release")`; `{file}` in `src/main/assets`.
+Gradle: `implementation("com.google.mediapipe:tasks-text:1.0.0")`; `{file}` in `src/main/assets`.
 
 ```kotlin
 val {words.variable} = {words.name}.createFromFile(context, "{file}")
@@ -89,7 +89,7 @@ val answer = {words.variable}.{words.verb}("A text.")
 def _swift(words: _Words) -> str:
     return f"""### Swift
 
-CocoaPods: `pod 'MediaPipeTasksText'`.
+CocoaPods: `pod 'MediaPipeTasksText', '1.0.0'`.
 
 ```swift
 let options = {words.name}Options()
