@@ -53,8 +53,8 @@ class Mediapipe(Target):
         if quantize == AUTO or job.in_graph:
             received = "quantize='auto'" if quantize == AUTO else "tokenizer='in-graph'"
             raise ExportError(
-                "MediaPipe's file has answers and a tokenizer of its own, which the search for a recipe and a tokenizer "
-                f"in the graph do not know. Received: {received}. Name a recipe, and leave the tokenizer out"
+                "MediaPipe's file has answers and a tokenizer of its own, which the search for a recipe and a "
+                f"tokenizer in the graph do not know. Received: {received}. Name a recipe, and leave the tokenizer out"
             )
         if info.task not in _TASKS:
             raise ExportError(
