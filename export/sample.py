@@ -130,8 +130,7 @@ def _ids(model: Any, texts: Sequence[str]) -> list[list[int]]:
 def _continuations(model: Any, rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """The model's own greedy tokens after each row; of an encoder-decoder what its decoder reads meanwhile."""
     info = model.info()
-    start = info.decoder_start_token_id
-    start = start if start is not None else info.pad_token_id or 0
+    start = info.start_token_id
     # Rows do not end, for each new number of rows would be compiled.
     config = GenerationConfig(max_new_tokens=_CONTINUATION, decoder_start_token_id=start)
     width = max(map(len, rows))

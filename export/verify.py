@@ -61,8 +61,7 @@ def record(
         prefix = next(iter(model.task_prefixes.values()), "")
         asked = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
         rows = _rows(model, manifest, asked, "encode_", manifest.encoder_capacity)
-        start = manifest.info.decoder_start_token_id
-        start = start if start is not None else manifest.info.pad_token_id or 0
+        start = manifest.info.start_token_id
     else:
         prompts = (texts or examples(PROMPTS))[:_PROMPTS]
         rows = [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]

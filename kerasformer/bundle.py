@@ -100,6 +100,15 @@ class ModelInfo:
     input_names: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def start_token_id(self) -> int:
+        """First token that the decoder of an encoder-decoder reads, as generation chooses it.
+
+        A model that names none, and that cannot generate before it does, starts with padding wherever one is needed.
+        """
+        known = (self.decoder_start_token_id, self.bos_token_id, self.pad_token_id, 0)
+        return next(token for token in known if token is not None)
+
 
 @dataclass(frozen=True)
 class Manifest:

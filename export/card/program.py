@@ -38,7 +38,7 @@ def values(manifest: Manifest) -> dict[str, str]:
         "task": info.task,
         "pad": str(info.pad_token_id or 0),
         "ends": numbers(info.eos_token_id),
-        "start": str(info.decoder_start_token_id or 0),
+        "start": str(info.start_token_id),
         "prefix": info.task_prefixes.get(info.task, ""),
         "lengths": numbers(lengths),
         "longest": str(max(lengths, default=info.max_length or 512)),

@@ -162,7 +162,7 @@ def _generator(manifest: Manifest) -> str:
         lengths = _lengths(manifest, "encode_")
         memory = prod(int(size) for size in decode.inputs["encoder_mask"].shape)
         begin = _ENCODED.format(lengths=json.dumps(lengths), longest=lengths[-1], pad=_pad(manifest), memory=memory)
-        prompt = f"  let [position, token] = [0, {_start(manifest.info)}];\n"
+        prompt = f"  let [position, token] = [0, {manifest.info.start_token_id}];\n"
         end = "  free(encoded);\n"
     else:
         name, size = _prefill(manifest, int(shape[2]))
@@ -181,11 +181,6 @@ def _generator(manifest: Manifest) -> str:
         ends=json.dumps(list(manifest.info.eos_token_id)),
         end=end,
     )
-
-
-def _start(info: ModelInfo) -> int | None:
-    """The first token that the decoder of an encoder-decoder reads."""
-    return info.bos_token_id if info.decoder_start_token_id is None else info.decoder_start_token_id
 
 
 def _prefixed(info: ModelInfo) -> str:

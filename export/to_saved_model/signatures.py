@@ -161,8 +161,7 @@ def _begun(job: Job, prefill: Function, inputs: dict[str, Any]) -> Begun:
 def _begun_with_memory(job: Job, encode: Function, inputs: dict[str, Any]) -> Begun:
     """The texts are encoded; the decoder has read nothing."""
     memory = {"encoder_mask": inputs["attention_mask"], **encode.call(**inputs)}
-    start, pad = job.info.decoder_start_token_id, job.info.pad_token_id
-    first = ops.full_like(inputs["input_ids"][:, :1], next(x for x in (start, pad, 0) if x is not None))
+    first = ops.full_like(inputs["input_ids"][:, :1], job.info.start_token_id)
     return Begun(first, _empty(job, first), lambda count: memory)
 
 

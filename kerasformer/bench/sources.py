@@ -75,10 +75,8 @@ class Source:
             return Tokens(read, 0)
         from kerasformer.decoding import GenerationConfig, stream
 
-        info = self._info
-        start = info.decoder_start_token_id if info.decoder_start_token_id is not None else info.bos_token_id
         # No end token: every answer has exactly the wanted length.
-        config = GenerationConfig(max_new_tokens=question.write, decoder_start_token_id=start or 0)
+        config = GenerationConfig(max_new_tokens=question.write, decoder_start_token_id=self._info.start_token_id)
         written = 0
         for tokens in stream(self._engine, inputs["input_ids"], mask, config):
             told()

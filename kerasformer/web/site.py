@@ -105,6 +105,11 @@ def _opened(given: str | Path) -> _Named:
             f"a browser runs {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow, which no browser has. "
             f"Received: {folder}, which is {manifest.format}. Export the model with --format tflite or onnx"
         )
+    if "tokenizer.json" not in manifest.files:
+        raise BundleError(
+            f"the page reads texts, and needs a tokenizer. Received: {folder} without tokenizer.json. Set "
+            "model.tokenizer = kerasformer.tokenizer(folder) and export again"
+        )
     large = [path for path in manifest.files if (folder / path).stat().st_size >= _MOST_BYTES]
     if large:
         raise BundleError(

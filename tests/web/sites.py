@@ -40,6 +40,7 @@ def write_bundle(
     format: str = "tflite",
     recipe: str = "int8",
     output: str = "logits",
+    tokenizer: bool = True,
     **info: Any,
 ) -> Path:
     """A bundle whose model is no model."""
@@ -47,7 +48,8 @@ def write_bundle(
     model = {"tflite": "model.tflite", "onnx": "onnx/model_quantized.onnx", "saved-model": "saved_model.pb"}[format]
     (folder / model).parent.mkdir(exist_ok=True)
     (folder / model).write_bytes(b"model " * 20_000)
-    (folder / "tokenizer.json").write_text(tokenizer_json())
+    if tokenizer:
+        (folder / "tokenizer.json").write_text(tokenizer_json())
     (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]", "unk_token": "[UNK]"}))
     (folder / "README.md").write_text("a card")
     bundle.write_references(folder, {})

@@ -166,6 +166,8 @@ def test_what_no_browser_runs_is_refused_with_the_reason(tmp_path, packages, mon
         build([write_bundle(tmp_path / "saved", format="saved-model")], tmp_path / "site", runtime_files=packages)
     with pytest.raises(BundleError, match="made for another runtime, for forward_16 gives probabilities"):
         build([write_bundle(tmp_path / "other", output="probabilities")], tmp_path / "site", runtime_files=packages)
+    with pytest.raises(BundleError, match="needs a tokenizer.*without tokenizer.json"):
+        build([write_bundle(tmp_path / "wordless", tokenizer=False)], tmp_path / "site", runtime_files=packages)
     monkeypatch.setattr("kerasformer.web.site._MOST_BYTES", 1000)
     with pytest.raises(BundleError, match="file of 2 GiB or more.*model.tflite.*int4"):
         build([write_bundle(tmp_path / "large")], tmp_path / "site", runtime_files=packages)

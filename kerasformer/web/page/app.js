@@ -166,9 +166,10 @@ function facts(kept) {
     ["Size", `${megabytes(chosen.bytes)}; the engine has ${megabytes(runtimeBytes(chosen))}`],
     ["Reads", chosen.capacity && !chosen.max_length ? `up to ${chosen.capacity} tokens, with those that it writes` : `up to ${chosen.max_length ?? chosen.capacity} tokens`],
     ["Against the original model", fidelity.answers ? `${percent(fidelity.agreement)} of ${fidelity.answers} answers are the same` : "not compared"],
+    ["Settings not followed here", Object.keys(info?.ignored ?? {}).join(", ")],
     ["Without a network", kept ? "works" : lost || "works after it was loaded once"],
   ];
-  return chosen.capacity || chosen.max_length ? found : found.filter(([term]) => term !== "Reads");
+  return found.filter(([term, said]) => said && (term !== "Reads" || chosen.capacity || chosen.max_length));
 }
 
 function recipe({ recipe: name }) {
