@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from kerasformer import bundle
 from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
-from kerasformer.export import build, export
+from kerasformer.export import build, child, export
 from kerasformer.export.auto import COLUMNS, Choice, _hull, in_words
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.sample import read_texts
@@ -247,7 +247,7 @@ def test_another_backend_asks_a_child_for_the_same(asked, expected, tmp_path, mo
             texts.extend(read_texts(command[command.index("--calibration") + 1]))
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(build.subprocess, "run", run)
+    monkeypatch.setattr(child.subprocess, "run", run)
     monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
     export("sentiment-bert", tmp_path / "bundle", **asked)
     (command,) = commands

@@ -513,7 +513,7 @@ def _refuse(*arguments: Any) -> None:
 
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx. Received: 'coreml'"),
+    ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx, saved-model. Received: 'coreml'"),
     ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4, auto. Received: 'int3'"),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "for text-classification. Received: task="),
     ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),

@@ -73,8 +73,8 @@ def test_the_command_names_every_target_and_lists_what_was_tested():
     assert shown.exit_code == 0
     rows = json.loads(shown.stdout)
     assert [row["name"] for row in rows] == list(tested.runtimes())
-    plain = CliRunner().invoke(app, ["export", "--list-targets"], env={"COLUMNS": "200"})
-    assert plain.exit_code == 0 and all(f"--target {name}" in plain.stdout for name in TARGETS)
+    plain = CliRunner().invoke(app, ["export", "--list-targets"])
+    assert plain.exit_code == 0 and [name for name in TARGETS if name not in plain.stdout] == []
 
 
 def test_without_the_list_a_source_is_asked_for():

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -282,14 +283,18 @@ def test_the_commands(tmp_path, packages, monkeypatch, capsys):
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_serve_tells_its_address_and_what_a_phone_needs(site):
     command = [sys.executable, "-m", "kerasformer.cli", "serve", str(site), "--port", "0", "--host", "0.0.0.0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    ) as process:
-        said = process.stdout.readline()
-        advice = process.stdout.readline()
-        url = re.search(r"http://localhost:\d+/", said).group()
-        with urllib.request.urlopen(url) as response:
-            assert b"Run" in response.read()
-        process.send_signal(2)
-        assert process.wait(20) == 0
+    # A background job of a shell ignores Ctrl+C, and so would its children.
+    settings = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **settings) as process:
+        try:
+            said = process.stdout.readline()
+            advice = process.stdout.readline()
+            url = re.search(r"http://localhost:\d+/", said).group()
+            with urllib.request.urlopen(url) as response:
+                assert b"Run" in response.read()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
     assert "https" in advice and f"adb reverse tcp:{url[17:-1]}" in advice
