@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kerasformer.cli_output import console, table
+from kerasformer.cli_output import Stages, console, import_keras, table
+
+_RECIPES = ("int8", "fp16")
+"""For a page, the preferred one first; where it changes too many answers, the next."""
 
 
 def web(
-    bundles: Annotated[list[str], typer.Argument(help="Bundles, or NAME=BUNDLE for the name that is shown.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Bundles; presets, checkpoint folders and hub ids are exported first. NAME=SOURCE shows another name."
+        ),
+    ],
     out: Annotated[Path, typer.Argument(help="The folder to write.")],
     title: Annotated[str, typer.Option(help="Of the page.")] = "Kerasformer",
     runtime_files: Annotated[
@@ -20,10 +30,14 @@ def web(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a site that is there.")] = False,
 ) -> None:
-    """Write a page that runs bundles in a browser, offline after the first visit."""
+    """Write a page that runs models in a browser, offline after the first visit."""
+    from kerasformer.swap import SITE, check_destination
     from kerasformer.web.site import build, check_site
 
-    folder = build(bundles, out, title=title, runtime_files=runtime_files, overwrite=overwrite)
+    check_destination(out, overwrite, SITE)
+    with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as place:
+        bundles = [_bundle(each, Path(place) / str(number)) for number, each in enumerate(sources)]
+        folder = build(bundles, out, title=title, runtime_files=runtime_files, overwrite=overwrite)
     site = check_site(folder)
     rows = [
         [model["title"], model["task"], f"{engine['engine']} {engine['recipe']}", f"{engine['bytes'] / 1e6:.1f} MB"]
@@ -33,6 +47,42 @@ def web(
     table(str(folder), ["model", "task", "engine", "size"], rows)
     console.print(f"Look at it with: kerasformer serve {folder}", soft_wrap=True)
     console.print("Or copy the folder to any web host with https, such as GitHub Pages.")
+
+
+def _bundle(given: str, place: Path) -> str:
+    """`NAME=FOLDER` of a bundle; one in `place` where a checkpoint was given."""
+    from kerasformer.sources import kind, resolve
+    from kerasformer.web.site import name_of
+
+    name, source = name_of(given)
+    folder = resolve(source)
+    if kind(folder) == "bundle":
+        return f"{name}={folder}" if name else str(folder)
+    bundle, recipe = _exported(source, place / folder.name, _RECIPES)
+    console.print(
+        f"Exported {source} for LiteRT.js as {recipe}. To keep such a bundle: kerasformer export {source} FOLDER "
+        f"--target litert-web --quantize {recipe}",
+        soft_wrap=True,
+    )
+    return f"{name or Path(source).name}={bundle}"
+
+
+def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Path, str]:
+    """A bundle for a page, and the recipe that was faithful enough."""
+    from kerasformer.errors import ExportMismatchError
+
+    import_keras("export")
+    from kerasformer.export import export
+
+    recipe, *others = recipes
+    try:
+        with Stages() as stages:
+            return export(source, folder, quantize=recipe, target="litert-web", progress=stages), recipe
+    except ExportMismatchError as error:
+        if not others:
+            raise
+        console.print(f"{recipe} will not do: {error}. Trying {others[0]}.", soft_wrap=True)
+    return _exported(source, folder, others)
 
 
 def serve(

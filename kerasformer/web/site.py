@@ -98,7 +98,8 @@ def _opened(given: str | Path) -> _Named:
     Raises:
         BundleError: it is none.
     """
-    name, folder = _name_of(given)
+    name, source = ("", given) if isinstance(given, Path) else name_of(given)
+    folder = Path(source).expanduser()
     manifest = bundle.read(folder)
     if manifest.format not in _ENGINES:
         raise BundleError(
@@ -131,13 +132,12 @@ def _readable(outputs: Iterable[str]) -> bool:
     return any(name in _READ or name.startswith(("kv_cache", "cross_", "present")) for name in outputs)
 
 
-def _name_of(given: str | Path) -> tuple[str, Path]:
-    """`("", folder)` of a folder, and the name in `NAME=FOLDER`."""
-    folder = Path(given).expanduser()
-    if isinstance(given, Path) or folder.exists() or "=" not in given:
-        return "", folder
-    name, _, path = given.partition("=")
-    return name.strip(), Path(path).expanduser()
+def name_of(given: str) -> tuple[str, str]:
+    """The name and the source in `NAME=SOURCE`; `""` where there is no name."""
+    name, equals, source = given.partition("=")
+    if not equals or Path(given).expanduser().exists():
+        return "", given
+    return name.strip(), source
 
 
 def _grouped(bundles: Sequence[_Named]) -> dict[str, list[_Named]]:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import http.client
 import json
 import os
+import random
 import re
 import signal
 import stat
 import subprocess
 import sys
-import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tokenizers
 
-from kerasformer import bundle, cli
-from kerasformer.errors import BundleError, InputError, MissingExtraError, SourceError
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer import export as export_room
+from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
+from kerasformer.tokenization import Tokenizer
 from kerasformer.web import vendor as runtimes
 from kerasformer.web.serve import server
 from kerasformer.web.site import PAGE, build, check_site
 from kerasformer.web.vendor import vendor
-from tests.web.sites import edit_manifest, served, write_bundle, write_runtimes
+from tests.test_cli import main
+from tests.web.pages import served as served_as_it_is
+from tests.web.sites import edit_manifest, served, tokenizer_json, write_bundle, write_runtimes
 
 
 @pytest.fixture(scope="module")
@@ -243,9 +252,130 @@ def test_served_with_the_headers_and_types_that_browsers_ask_for(site):
                 assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
                 assert response.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
                 assert response.headers["Cache-Control"] == "no-cache"
-        for missing in ("models/", "../pyproject.toml"):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                urllib.request.urlopen(url + missing)
+
+
+def answer(url: str, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    """Asks for exactly this path, which other clients would tidy up."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(url.rstrip("/").rsplit(":", 1)[1]), timeout=10)
+    connection.putrequest(method, path, skip_accept_encoding=True)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_nothing_else_is_served(site, tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key.txt").write_text("secret")
+    (site / "out.txt").symlink_to(secret / "key.txt")
+    (site / "folder").symlink_to(secret)
+    (site / "loop.txt").symlink_to(site / "loop.txt")
+    (site / ".hidden").mkdir()
+    for path in (".env", ".hidden/key.txt"):
+        (site / path).write_text("secret")
+    (site / "seen.txt").symlink_to(site / ".env")
+    (site / "inside.txt").symlink_to(site / "app.js")
+    os.mkfifo(site / "pipe.txt")
+    outside = [f"{up}secret/key.txt" for up in ("../", "%2e%2e/", "..%2f", "..%5c", "..\\", "vendor/../../")]
+    links = ["out.txt", "folder/key.txt", "loop.txt", ".env", ".hidden/key.txt", "seen.txt", "pipe.txt"]
+    odd = ["models/", "models", "app.js%00.txt", "a" * 5000, "/etc/passwd", "/[", "vendor//NOTICE.txt", "C:/x", "%ff"]
+    with served(site) as url:
+        for path in (*outside, *links, *odd, str(secret / "key.txt")):
+            response, body = answer(url, f"/{path}")
+            assert response.status == 404 and b"secret" not in body.replace(b"secret/", b""), path
+        assert answer(url, "/inside.txt")[1] == (site / "app.js").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory, packages) -> Iterator[tuple[Path, str]]:
+    """A site whose code and weights are as long and as random as real ones, and its URL."""
+    root = tmp_path_factory.mktemp("real")
+    site = build([write_bundle(root / "reviews")], root / "site", runtime_files=packages)
+    (site / "vendor/litert/wasm/litert_wasm_internal.wasm").write_bytes(b"function " * 1000)
+    (site / "models/reviews/litert-int8/model.tflite").write_bytes(random.Random(1).randbytes(10_000))
+    with served_as_it_is(site) as url:
+        yield site, url
+
+
+@pytest.mark.parametrize(
+    ("path", "accepted", "compressed"),
+    [
+        ("app.js", "gzip, deflate, br", True),
+        ("vendor/litert/wasm/litert_wasm_internal.wasm", "br;q=1.0, gzip;q=0.5", True),
+        ("site.json", "*", True),
+        ("index.html", "GZIP", True),
+        ("site.json", "gzip;q=0, *", False),
+        ("site.json", "br", False),
+        ("site.json", "", False),
+        ("models/reviews/litert-int8/tokenizer.json", "gzip", False),  # too short
+        ("models/reviews/litert-int8/model.tflite", "gzip", False),  # noise
+    ],
+)
+def test_what_gains_by_it_is_compressed_for_those_who_take_it(real, path, accepted, compressed):
+    site, url = real
+    content = (site / path).read_bytes()
+    response, body = answer(url, f"/{path}", Accept_Encoding=accepted)
+    assert response.headers["Content-Encoding"] == ("gzip" if compressed else None)
+    assert response.headers["Vary"] == "Accept-Encoding"
+    assert int(response.headers["Content-Length"]) == len(body)
+    assert (gzip.decompress(body) if compressed else body) == content
+    assert len(body) < 0.9 * len(content) if compressed else len(body) == len(content)
+    head, nothing = answer(url, f"/{path}", "HEAD", Accept_Encoding=accepted)
+    assert nothing == b"" and dict(head.headers) | {"Date": ""} == dict(response.headers) | {"Date": ""}
+
+
+def test_a_browser_asks_again_for_what_changed_alone(site):
+    with served(site) as url:
+        plain, body = answer(url, "/app.js")
+        packed, _ = answer(url, "/app.js", Accept_Encoding="gzip")
+        assert plain.headers["ETag"] != packed.headers["ETag"]
+        for known, headers, status in [
+            (plain, {}, 304),
+            (packed, {}, 200),  # what it has is compressed, and it asks for plain bytes
+            (packed, {"Accept_Encoding": "gzip"}, 304),
+        ]:
+            response, body = answer(url, "/app.js", If_None_Match=f'"x", W/{known.headers["ETag"]}', **headers)
+            assert (response.status, bool(body)) == (status, status == 200)
+        assert answer(url, "/app.js", If_None_Match="*")[0].status == 304
+        since = {"If_Modified_Since": plain.headers["Last-Modified"]}
+        assert answer(url, "/app.js", **since)[0].status == 304
+        assert answer(url, "/app.js", If_None_Match='"x"', **since)[0].status == 200
+        os.utime(site / "app.js", (1, 1))
+        assert answer(url, "/app.js", If_None_Match=plain.headers["ETag"], **since)[0].status == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "part"),
+    [
+        ("bytes=0-3", 206, slice(0, 4)),
+        ("bytes=5-", 206, slice(5, None)),
+        ("bytes=-7", 206, slice(-7, None)),
+        ("bytes=10-99999999", 206, slice(10, None)),
+        ("bytes=-99999999", 206, slice(0, None)),
+        ("bytes=99999999-", 416, slice(0, 0)),
+        ("bytes=-0", 416, slice(0, 0)),
+        ("bytes=7-3", 200, slice(0, None)),
+        ("bytes=0-1,4-5", 200, slice(0, None)),
+        ("bytes=-", 200, slice(0, None)),
+        ("lines=1-2", 200, slice(0, None)),
+        (f"bytes={'9' * 5000}-", 200, slice(0, None)),
+    ],
+)
+def test_a_download_goes_on_where_it_was_cut_off(real, asked, status, part):
+    site, url = real
+    content = (site / "app.js").read_bytes()
+    response, body = answer(url, "/app.js", Range=asked, Accept_Encoding="gzip")
+    assert (response.status, body) == (status, content[part])
+    assert int(response.headers["Content-Length"]) == len(body)
+    first, last, _ = part.indices(len(content))
+    said = {206: f"bytes {first}-{last - 1}/{len(content)}", 416: f"bytes */{len(content)}"}.get(status)
+    assert (response.headers["Content-Range"], response.headers["Content-Encoding"]) == (said, None)
+    for tag, expected in ((response.headers["ETag"], status), ('"another"', 200)):
+        assert answer(url, "/app.js", Range=asked, If_Range=tag)[0].status == expected
 
 
 def test_only_whole_sites_are_served(site, tmp_path):
@@ -266,18 +396,40 @@ def test_a_port_that_is_taken_is_said(site):
         server(site, port=running.server_address[1])
 
 
-def test_the_commands(tmp_path, packages, monkeypatch, capsys):
-    folder = write_bundle(tmp_path / "reviews")
-    arguments = ["kerasformer", "web", str(folder), str(tmp_path / "site"), "--runtime-files", str(packages)]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 0
+def test_the_commands(tmp_path, packages, capsys):
+    arguments = ["web", str(write_bundle(tmp_path / "b")), str(tmp_path / "site"), "--runtime-files", str(packages)]
+    assert main(*arguments) == 0
     assert "kerasformer serve" in capsys.readouterr().out
     assert len(check_site(tmp_path / "site")["models"]) == 1
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 1 and "a site is there already" in capsys.readouterr().err
+    assert main(*arguments) == 1
+    assert "a site is there already" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, packages, monkeypatch, capsys):
+    model = kf.zoo.build("bert", "text-classification", vocab_size=3, hidden_dim=8, num_layers=1, num_heads=2)
+    model.tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(tokenizer_json()), special_tokens={"unk_token": "[UNK]"})
+    checkpoint = model.save_pretrained(tmp_path / "tiny-bert")
+    asked = []
+    real = export_room.export
+
+    def export(source, folder, *, quantize, target, progress):
+        asked.append((source, quantize, target))
+        if quantize == "int8":
+            raise ExportMismatchError("agreement 50 %")
+        return real(source, folder, quantize=quantize, target=target, progress=progress, lengths=[16])
+
+    monkeypatch.setattr(export_room, "export", export)
+    site = tmp_path / "site"
+    web = ["web", f"Tiny={checkpoint}", str(write_bundle(tmp_path / "b")), str(site), "--runtime-files", str(packages)]
+    assert main(*web) == 0
+    assert asked == [(str(checkpoint), recipe, "litert-web") for recipe in ("int8", "fp16")]
+    said = capsys.readouterr().out
+    assert "int8 will not do: agreement 50 %. Trying fp16." in said and "--target litert-web --quantize fp16" in said
+    tiny, other = check_site(site)["models"]
+    assert (tiny["title"], tiny["engines"][0]["recipe"], other["title"]) == ("Tiny", "fp16", "b")
+    assert main(*web) == 1 and len(asked) == 2  # what is there is seen before the work
+    assert main("web", "no-such-model", str(tmp_path / "other")) == 1
+    assert "no model of that name was found" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
