@@ -10,15 +10,17 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from math import prod
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kerasformer.errors import BundleError, SourceError
+from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.sources import inside, read_json
 from kerasformer.swap import MANIFEST, check_destination, publish, repair, staging
 
@@ -33,10 +35,12 @@ __all__ = [
     "TensorInfo",
     "check_destination",
     "checksums",
+    "load",
     "publish",
     "read",
     "read_references",
     "repair",
+    "sha256",
     "staging",
     "write",
     "write_references",
@@ -45,6 +49,9 @@ __all__ = [
 FORMAT_VERSION = 1
 REFERENCES = "references.npz"
 _CHECKSUM = "manifest_sha256"
+_OPENINGS = 50
+"""Times that a bundle is opened anew because another process replaced it meanwhile."""
+_Loaded = TypeVar("_Loaded")
 
 PROBABILITIES = "probabilities"
 """Name of an output `(B, C)`: a softmax or sigmoid is part of the graph, and nobody applies another one."""
@@ -200,12 +207,43 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
     checksum = content.pop(_CHECKSUM, None)
     manifest = _parse(Manifest, content, "")
     _check_files(folder, manifest, check)
-    if checksum is not None and checksum != _digest(content):
+    if checksum is None:
+        raise BundleError(
+            f"{MANIFEST} lacks the {_CHECKSUM} that every release of kerasformer writes: it was changed after its "
+            f"export, or comes from before the first release. Received: {folder}. Export the model again"
+        )
+    if checksum != _digest(content):
         raise BundleError(
             f"{MANIFEST} was changed after its export: its fields do not have the {_CHECKSUM} that it names. "
             f"Received: {folder}. Export the model again with the settings that you want"
         )
     return manifest
+
+
+def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Loaded:
+    """Reads a bundle and loads its files, all of them from one export, even while another process replaces the folder.
+
+    Args:
+        folder: The bundle.
+        make: Gets the absolute folder and its checked manifest, and loads what it needs. It is called again if the
+            folder, the manifest or a file that this names is another one afterwards.
+    Raises:
+        BundleError: see `read`; also when the folder is replaced again and again. And whatever `make` raises.
+    """
+    for _ in range(_OPENINGS):
+        folder = repair(folder)
+        with _held(folder):
+            before = _states(folder, [MANIFEST])
+            try:
+                before |= _states(folder, read(folder, check=False).files)
+                loaded = make(folder, read(folder))
+            except (KerasformerError, OSError):
+                if _states(folder, before) == before:
+                    raise
+                continue
+            if _states(folder, before) == before:
+                return loaded
+    raise BundleError(f"the bundle was replaced each of {_OPENINGS} times that it was opened. Received: {folder}")
 
 
 def write(folder: Path, manifest: Manifest) -> None:
@@ -229,7 +267,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 def checksums(folder: Path) -> dict[str, str]:
     """sha256 of every file in a folder but the manifest, by path relative to it with `/`: `Manifest.files`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
-    return {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
 
 
 def write_references(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -276,11 +314,39 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
             raise BundleError(f"{MANIFEST}: files: {error}") from error
         if not path.is_file():
             raise BundleError(f"the bundle is incomplete: {name} is missing. Received: {folder}. Export it again")
-        if check and (received := _sha256(path)) != expected:
+        if check and (received := sha256(path)) != expected:
             raise BundleError(
                 f"the bundle was changed after its export: {name} must have sha256 {expected}. "
                 f"Received: {received} in {folder}. Export it again"
             )
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """While it lasts, no new folder gets the inode of this one, by which `_states` tells them apart."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # there is no folder, or this system opens none; there, one with open files cannot be replaced
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
+    """What changes with a folder, or with a file in it, is replaced or written to; `None` for what is missing."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for name in {"": None, **dict.fromkeys(names)}:
+        try:
+            status = (folder / name).stat()
+        except (OSError, ValueError):
+            found[name] = None
+            continue
+        identity = (status.st_dev, status.st_ino)
+        found[name] = (*identity, status.st_size, status.st_mtime_ns) if name else identity
+    return found
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -289,7 +355,8 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Checksum of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -128,14 +128,21 @@ def verify(
 ) -> None:
     """Compare a bundle with the recorded answers of its Keras model, or measure it on texts, here and without Keras."""
     from kerasformer import bundle
+    from kerasformer.evaluation import QUALITY
     from kerasformer.runtime import open_engine
+    from kerasformer.tokenization import load_tokenizer
 
-    manifest = bundle.read(folder)
-    engine = open_engine(folder, manifest, threads)
+    def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
+        tokenizer = (
+            load_tokenizer(folder) if data or QUALITY in (references := bundle.read_references(folder)) else None
+        )
+        return manifest, open_engine(folder, manifest, threads), tokenizer, None if data else references
+
+    manifest, engine, tokenizer, references = bundle.load(folder, opened)
     if data is not None:
-        _measure(folder, manifest, engine, _read_data(data, text_column, label_column), as_json)
+        _measure(folder, manifest, engine, tokenizer, _read_data(data, text_column, label_column), as_json)
         return
-    _compare(folder, manifest, engine, as_json)
+    _compare(folder, manifest, engine, tokenizer, references, as_json)
 
 
 def _read_data(data: Path, text_column: str | None, label_column: str | None) -> Any:
@@ -144,13 +151,12 @@ def _read_data(data: Path, text_column: str | None, label_column: str | None) ->
     return read_examples(data, text_column, label_column)
 
 
-def _measure(folder: Path, manifest: Any, engine: Any, examples: Any, as_json: bool) -> None:
+def _measure(folder: Path, manifest: Any, engine: Any, tokenizer: Any, examples: Any, as_json: bool) -> None:
     """Figures on texts of the user's own."""
     from kerasformer.evaluation import evaluate, pipeline_of
     from kerasformer.runtime.fidelity import quality_in_words
-    from kerasformer.tokenization import load_tokenizer
 
-    pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+    pipe = pipeline_of(engine, manifest.info, tokenizer)
     with Stages(quiet=as_json) as stages:
         figures = evaluate(pipe, examples, lambda done, total: stages(manifest.info.task, done, total))
     if as_json:
@@ -160,21 +166,18 @@ def _measure(folder: Path, manifest: Any, engine: Any, examples: Any, as_json: b
     table(f"{folder}: {manifest.info.task} on {len(examples):,} texts", ["measure", "value"], rows)
 
 
-def _compare(folder: Path, manifest: Any, engine: Any, as_json: bool) -> None:
+def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, references: Any, as_json: bool) -> None:
     """Figures against the recorded answers of Keras; ends with status 1 where they break the recipe's promise."""
     from dataclasses import replace
 
-    from kerasformer import bundle
     from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
     from kerasformer.runtime.fidelity import in_words
     from kerasformer.runtime.verification import verify as compared
-    from kerasformer.tokenization import load_tokenizer
 
-    references = bundle.read_references(folder)
     found = compared(engine, manifest, references)
     figures = found.fidelity
     if QUALITY in references:
-        pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+        pipe = pipeline_of(engine, manifest.info, tokenizer)
         figures = replace(figures, quality=compare_quality(pipe, references))
     promise = manifest.promise
     failed = found.failed(*promise)

@@ -14,6 +14,8 @@ from kerasformer.swap import MANIFEST, repair
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.jinja"]
+_LOOKS = 3
+"""Times that a folder is looked at which another process may just be moving."""
 _TORCH_FILES = ["pytorch_model*.bin"]
 
 
@@ -58,10 +60,12 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
     Raises:
         SourceError: the folder is neither.
     """
-    if (folder / MANIFEST).is_file():
-        return "bundle"
-    if (folder / "config.json").is_file():
-        return "checkpoint"
+    for _ in range(_LOOKS):
+        if (folder / MANIFEST).is_file():
+            return "bundle"
+        if (folder / "config.json").is_file():
+            return "checkpoint"
+        repair(folder)
     raise SourceError(
         f"a bundle holds {MANIFEST} and a checkpoint holds config.json; this folder has neither. Received: {folder}"
     )

@@ -1,19 +1,24 @@
 """Puts a finished folder in the place of an old one so that a crash at any moment loses neither.
 
-The new folder is written beside its destination, in a hidden sibling (`staging`). `publish` then moves the old folder
-aside, moves the new one into place and removes the old one. A crash between the two moves leaves no destination, only
-the old folder under its hidden name: `repair`, called at the next opening, moves it back. A staging folder is locked
-as long as its process lives; one that a killed process left behind is removed at the next opening.
+The new folder is written beside its destination, in a hidden sibling (`staging`). `publish` then exchanges the two in
+one step and removes the old one. Where the system cannot do that, it moves the old folder aside and the new one into
+place: a crash between these moves leaves no destination, only the old folder under its hidden name, and `repair`,
+called at the next opening, moves it back. A staging folder is locked as long as its process lives; one that a killed
+process left behind is removed at the next opening. Files in the old folder that are not part of the bundle are kept.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import json
 import os
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from kerasformer.errors import BundleError
@@ -34,7 +39,11 @@ _DISK_ERRORS = {
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO")
     if hasattr(errno, name)
 }
-_ATTEMPTS = 3
+_ATTEMPTS = 100
+_PAUSE = 0.01
+"""Seconds between attempts to move a folder into place: who opens a bundle between two moves puts the old one back."""
+_UNLISTED = {"service-worker.js", "library/README.md"}
+"""Files of a site that its list leaves out."""
 
 
 def check_destination(destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
@@ -94,19 +103,50 @@ def staging(destination: str | Path) -> Iterator[Path]:
 def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
     """Moves a finished folder to its destination, on the same file system; at every moment one whole folder is there.
 
+    Files that are there and that the old bundle does not list are kept.
+
     Returns:
         The absolute destination.
     Raises:
-        BundleError: see `check_destination`; also when the move fails, and then the old folder is back in place.
+        BundleError: see `check_destination`; also where a file that is to be kept has the name of a new one, and when
+            the move fails, and then the old folder is back in place.
     """
     destination = check_destination(destination, overwrite, mark)
     _flush(folder)
+    if (destination / mark).is_file():
+        _keep_foreign(destination, folder, mark)
+        if _exchange(folder, destination):
+            _flush_entry(destination.parent)
+            shutil.rmtree(folder, ignore_errors=True)  # now the old one
+            return destination
+    _move(folder, destination)
+    _flush_entry(destination.parent)
+    shutil.rmtree(_aside(destination), ignore_errors=True)
+    return destination
+
+
+def _exchange(folder: Path, destination: Path) -> bool:
+    """Swaps two folders in one step; false where the system or the file system cannot."""
+    if sys.platform == "linux":
+        at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        rename = getattr(ctypes.CDLL(None), "renameat2", None)
+        arguments = at_working_directory, os.fsencode(folder), at_working_directory, os.fsencode(destination), exchange
+    elif sys.platform == "darwin":
+        rename = getattr(ctypes.CDLL(None), "renamex_np", None)
+        arguments = os.fsencode(folder), os.fsencode(destination), 2  # RENAME_SWAP
+    else:
+        return False
+    return rename is not None and rename(*arguments) == 0
+
+
+def _move(folder: Path, destination: Path) -> None:
+    """Puts a folder in the place of another in two moves."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             if destination.exists():
                 destination.rename(_aside(destination))
             folder.rename(destination)
-            break
+            return
         except OSError as error:
             repair(destination)
             # Who opens the bundle between the two moves puts the old one back: then again.
@@ -115,9 +155,68 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
                     f"the finished folder could not be moved into place: {error}. Received: {destination}. "
                     "What was there before is untouched; try again with another folder"
                 ) from error
-    _flush_entry(destination.parent)
-    shutil.rmtree(_aside(destination), ignore_errors=True)
-    return destination
+            time.sleep(_PAUSE)
+
+
+def _keep_foreign(old: Path, new: Path, mark: str) -> None:
+    """Puts the files of the old folder that its bundle does not list into the new one.
+
+    Raises:
+        BundleError: the new folder has files of the same names, or one cannot be copied.
+    """
+    own = _own_files(old, mark)
+    foreign = [name for name in _files(old) if own is None or name not in own]
+    taken = [name for name in foreign if os.path.lexists(new / name)]
+    if taken and own is not None:
+        raise BundleError(
+            f"the new {_KINDS[mark].split()[-1]} would replace files that the old one did not write: "
+            f"{', '.join(taken)} in {old}. Nothing was changed there. Move them elsewhere, or choose another folder"
+        )
+    for name in foreign:
+        if name in taken:  # whose it is cannot be known without a readable list
+            continue
+        try:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            _link_or_copy(old / name, new / name)
+        except OSError as error:
+            raise BundleError(
+                f"{name} in {old} is not part of what is replaced, and cannot be kept: {error}. Nothing was changed "
+                "there. Move it elsewhere, or choose another folder"
+            ) from error
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _files(folder: Path) -> list[str]:
+    """Files and links below a folder, relative to it with `/`; links are not followed."""
+    found = []
+    for path, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(path, name))]
+        found += [(Path(path) / name).relative_to(folder).as_posix() for name in (*links, *files)]
+    return sorted(found)
+
+
+def _own_files(folder: Path, mark: str) -> set[str] | None:
+    """Files that a bundle or a site lists; `None` if its list cannot be read."""
+    try:
+        content = json.loads((folder / mark).read_text(encoding="utf-8"))
+        names = content["files"] if mark == MANIFEST else {*_UNLISTED, *_paths(content)}
+        return {mark, *names}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _paths(content: object) -> Iterator[str]:
+    """Every `path` in the list of a site."""
+    if isinstance(content, dict) and isinstance(content.get("path"), str):
+        yield content["path"]
+    for value in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
+        yield from _paths(value)
 
 
 def repair(destination: str | Path) -> Path:
@@ -142,8 +241,11 @@ def _undo(old: Path, destination: Path) -> None:
     if destination.is_dir() and _empty(destination):
         destination.rmdir()
     if not destination.exists():
-        with suppress(FileNotFoundError):  # another process repaired it in the meantime
+        try:
             old.rename(destination)
+        except OSError:
+            if old.is_dir() and not destination.is_dir():  # no other process repaired it in the meantime
+                raise
 
 
 def _staged(destination: Path) -> str:

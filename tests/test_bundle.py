@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kerasformer import bundle
+from kerasformer import bundle, swap
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.errors import BundleError
 
@@ -174,6 +174,39 @@ def test_publishes_and_replaces(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
+def test_files_of_others_outlive_an_overwrite(tmp_path):
+    out = tmp_path / "out"
+    publish_new(out, b"old")
+    kept = {"notes.txt": "mine", "card/sketch.svg": "<svg/>", ".git/objects/ab": "blob"}
+    for name, text in kept.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text)
+    (out / ".git" / "objects" / "ab").chmod(0o444)
+    (out / "latest").symlink_to("notes.txt")
+    (out / "elsewhere").symlink_to("/tmp")
+    for new in (b"new", b"newer"):
+        publish_new(out, new)
+        assert content(out) == new
+        assert {name: (out / name).read_text() for name in kept} == kept
+        assert (out / "latest").readlink() == Path("notes.txt")
+        assert (out / "elsewhere").is_symlink()
+
+
+def test_a_file_of_others_is_not_replaced_by_one_of_the_same_name(tmp_path):
+    out = tmp_path / "out"
+    publish_new(out, b"old")
+    (out / "labels.txt").write_text("mine")
+    with pytest.raises(BundleError, match=r"did not write: labels.txt in .*Nothing was changed"):
+        with bundle.staging(out) as folder:
+            (folder / "labels.txt").write_text("of the export")
+            write_bundle(folder)
+            bundle.publish(folder, out, overwrite=True)
+    assert (content(out), (out / "labels.txt").read_text()) == (b"old", "mine")
+    (out / bundle.MANIFEST).write_text("damaged")  # whose files are whose cannot be known
+    publish_new(out)
+    assert (content(out), (out / "labels.txt").read_text()) == (b"new", "mine")
+
+
 def test_a_failed_export_leaves_the_old_bundle_and_no_rubbish(tmp_path):
     write_bundle(tmp_path / "out", b"old")
     with pytest.raises(RuntimeError), bundle.staging(tmp_path / "out") as folder:
@@ -210,9 +243,10 @@ def test_an_existing_bundle_needs_overwrite(tmp_path):
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
-from kerasformer import bundle
+from kerasformer import bundle, swap
 
 nth, after, calls = int(sys.argv[1]), sys.argv[2] == "after", 0
+exchange = swap._exchange if sys.argv[3] == "exchange" else lambda *folders: False
 
 def dying(real):  # every change that publish makes to the file system goes through here
     def call(*args, **kwargs):
@@ -226,20 +260,24 @@ def dying(real):  # every change that publish makes to the file system goes thro
         return result
     return call
 
-Path.rename, shutil.rmtree = dying(Path.rename), dying(shutil.rmtree)
+Path.rename, shutil.rmtree, swap._exchange = dying(Path.rename), dying(shutil.rmtree), dying(exchange)
 bundle.publish(Path("staged"), "out", overwrite=True)
 """
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_crash_at_any_moment_loses_neither_bundle(tmp_path, nth, moment):
+@pytest.mark.parametrize(("nth", "way"), [(1, "moves"), (2, "moves"), (3, "moves"), (1, "exchange"), (2, "exchange")])
+def test_a_crash_at_any_moment_loses_neither_bundle(tmp_path, nth, way, moment):
+    if way == "exchange" and sys.platform not in ("linux", "darwin"):
+        pytest.skip("this system cannot exchange folders")
+    nth += way == "moves"  # after an exchange that the system refuses
     out = tmp_path / "out"
     write_bundle(out, b"old")
     write_bundle(tmp_path / "staged", b"new")
-    process = subprocess.run([sys.executable, "-c", KILLED, str(nth), moment], cwd=tmp_path, timeout=60)
+    process = subprocess.run([sys.executable, "-c", KILLED, str(nth), moment, way], cwd=tmp_path, timeout=60)
     assert process.returncode == 9, "publish made fewer changes than this test kills it at"
-    assert content(out) == (b"old" if (nth, moment) in [(1, "before"), (1, "after"), (2, "before")] else b"new")
+    before = {"moves": [(2, "before"), (2, "after"), (3, "before")], "exchange": [(1, "before")]}
+    assert content(out) == (b"old" if (nth, moment) in before[way] else b"new")
     assert not (tmp_path / ".out.kerasformer-old").exists()
     publish_new(out, b"third")
     assert content(out) == b"third"
@@ -269,6 +307,7 @@ def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
+    monkeypatch.setattr(swap, "_exchange", lambda *folders: False)
     with pytest.raises(BundleError, match="could not be moved into place: disk full"):
         publish_new(tmp_path / "out")
     assert content(tmp_path / "out") == b"old"
@@ -292,6 +331,16 @@ def test_a_manifest_that_was_edited_by_hand_is_refused(tmp_path):
     write_bundle(tmp_path)
     edit(tmp_path, capacity=64)
     with pytest.raises(BundleError, match="kerasformer.json was changed after its export.*Export the model again"):
+        bundle.read(tmp_path)
+
+
+def test_a_manifest_without_its_checksum_is_refused(tmp_path):
+    write_bundle(tmp_path)
+    path = tmp_path / bundle.MANIFEST
+    fields = json.loads(path.read_text())
+    del fields["manifest_sha256"]
+    path.write_text(json.dumps({**fields, "capacity": 64}))
+    with pytest.raises(BundleError, match="lacks the manifest_sha256.*Export the model again"):
         bundle.read(tmp_path)
 
 

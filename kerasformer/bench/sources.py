@@ -10,6 +10,7 @@ import numpy as np
 
 from kerasformer import bundle, sources
 from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.bundle import Manifest
 from kerasformer.errors import require
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ class Source:
     def _load_bundle(self, threads: int | None) -> str:
         from kerasformer.runtime import ENGINES, open_engine
 
-        manifest = bundle.read(self._folder)
-        self._engine: Any = open_engine(self._folder, manifest, threads)
+        def opened(folder: Path, manifest: Manifest) -> tuple[Manifest, Any]:
+            return manifest, open_engine(folder, manifest, threads)
+
+        manifest, self._engine = bundle.load(self._folder, opened)
         self._info = manifest.info
         self._encoder_capacity = manifest.encoder_capacity
         return ENGINES[manifest.format]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer import bundle, sources
-from kerasformer.bundle import ModelInfo
+from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, require
 from kerasformer.tokenization import Tokenizer, load_tokenizer
@@ -61,10 +61,12 @@ def open_source(task: str | None, source: str | Path | PretrainedModel, **option
         return _open_model(task, load(folder, task), options)
     from kerasformer.runtime import ENGINES, open_engine
 
-    manifest = bundle.read(folder)
-    wanted = _checked_task(task, manifest.info.task)
-    model = open_engine(folder, manifest, **options)
-    return Opened(ENGINES[manifest.format], model, load_tokenizer(folder), manifest.info, wanted)
+    def load_bundle(folder: Path, manifest: Manifest) -> Opened:
+        wanted = _checked_task(task, manifest.info.task)
+        model = open_engine(folder, manifest, **options)
+        return Opened(ENGINES[manifest.format], model, load_tokenizer(folder), manifest.info, wanted)
+
+    return bundle.load(folder, load_bundle)
 
 
 def open_step(source: Any) -> tuple[Step, Tokenizer | None]:

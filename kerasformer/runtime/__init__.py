@@ -43,7 +43,9 @@ def open_engine(
     """
     if num_threads is not None and num_threads < 1:
         raise InputError(f"num_threads must be at least 1, or None for all cores. Received: num_threads={num_threads}")
-    manifest = manifest or bundle.read(folder)
+    if manifest is None:
+        options = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
+        return bundle.load(folder, lambda *opened: open_engine(*opened, num_threads, **options))  # type: ignore[arg-type]
     writes = any("logits" in signature.outputs and _has_cache(signature) for signature in manifest.signatures.values())
     if manifest.format == "tflite":
         _check_absent(manifest, "ONNX", providers=providers)

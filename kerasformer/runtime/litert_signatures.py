@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasformer import bundle
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import BundleError, CapacityError
 from kerasformer.runtime import weight_cache
@@ -63,7 +64,16 @@ def open_file(
     if folder_of_cache is None:
         return open_engine(path, num_threads, None, accelerator)
     key = weight_cache.key_of("litert", runtime_version(), manifest.files[files[0]])
-    return weight_cache.load(folder_of_cache, key, lambda file: open_engine(path, num_threads, file, accelerator))
+
+    def make(file: Path) -> Engine:
+        known, engine = file.exists(), open_engine(path, num_threads, file, accelerator)
+        # What is kept under a checksum comes from a file that has it; another process may have replaced this one.
+        if not known and bundle.sha256(path) != manifest.files[files[0]]:
+            file.unlink(missing_ok=True)
+            raise BundleError(f"the bundle was replaced while it was opened: {path}. Open it again")
+        return engine
+
+    return weight_cache.load(folder_of_cache, key, make)
 
 
 def by_length(manifest: Manifest, kind: str, argument: str, needed: bool = True) -> dict[int, tuple[str, Signature]]:

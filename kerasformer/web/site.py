@@ -202,9 +202,15 @@ def _write_model(folder: Path, name: str, members: list[_Named]) -> dict[str, An
 def _write_bundle(folder: Path, base: str, member: _Named) -> dict[str, Any]:
     """Copies what runs, and describes it."""
     names = [MANIFEST, *sorted(set(member.manifest.files) - _OF_NO_USE)]
-    for name in names:
-        (folder / base / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(member.folder / name, folder / base / name)
+
+    def copy(source: Path, manifest: Manifest) -> None:
+        if manifest != member.manifest:
+            raise BundleError(f"the bundle was replaced while the site was written: {source}. Write the site again")
+        for name in names:
+            (folder / base / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, folder / base / name)
+
+    bundle.load(member.folder, copy)
     files = _listed(folder, [folder / base / name for name in names])
     return {
         "engine": member.engine,

@@ -44,7 +44,13 @@ export async function readManifest(bytes) {
   const missing = ["format", "info", "signatures", "files"].filter((name) => !content[name]);
   if (missing.length) throw new BundleError(`${MANIFEST}: the fields ${missing.join(", ")} are missing`);
   const checksum = content[CHECKSUM];
-  if (checksum && canCheck() && checksum !== (await sha256(new TextEncoder().encode(canonical(text))))) {
+  if (!checksum) {
+    throw new BundleError(
+      `${MANIFEST} lacks the ${CHECKSUM} that every release of kerasformer writes: it was changed after its export, ` +
+        "or comes from before the first release. Export the model again",
+    );
+  }
+  if (canCheck() && checksum !== (await sha256(new TextEncoder().encode(canonical(text))))) {
     throw new BundleError(
       `${MANIFEST} was changed after its export: its fields do not have the ${CHECKSUM} that it names. ` +
         "Export the model again with the settings that you want",

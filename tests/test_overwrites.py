@@ -1,0 +1,134 @@
+"""A bundle that is replaced while it is read: every opening gets one whole export, old or new."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kerasformer import bundle, pipeline
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.errors import BundleError, KerasformerError
+from kerasformer.runtime import weight_cache
+from tests.test_bundle import content, publish_new
+from tests.tiny_text import wordpiece
+
+onnx = pytest.importorskip("onnx")
+
+SECONDS = 3
+
+# Replaces a folder by copies of two bundles in turn, in one step or in two moves with time between them.
+WRITER = """
+import itertools, shutil, sys, time
+from pathlib import Path
+from kerasformer import swap
+
+rename, out = Path.rename, Path("out")
+Path.rename = lambda self, target: (rename(self, target), time.sleep(0.001))[0]
+if sys.argv[1] == "moves":
+    swap._exchange = lambda *folders: False
+for each in itertools.cycle(["first", "second"]):
+    with swap.staging(out) as folder:
+        shutil.copytree(each, folder, dirs_exist_ok=True)
+        swap.publish(folder, out, overwrite=True)
+"""
+
+
+def write_classifier(folder: Path, best: int) -> None:
+    """An ONNX bundle whose model gives every text the same class, which its labels call right."""
+    (folder / "onnx").mkdir(parents=True)
+    scores = np.zeros((1, 2), np.float32)
+    scores[0, best] = 9
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Shape", ["input_ids"], ["shape"]),
+        helper.make_node("Slice", ["shape", "zero", "one"], ["batch"]),
+        helper.make_node("Concat", ["batch", "one"], ["sizes"], axis=0),
+        helper.make_node("Expand", ["scores", "sizes"], ["logits"]),
+    ]
+    arrays = {"scores": scores, "zero": np.array([0]), "one": np.array([1])}
+    graph = helper.make_graph(
+        nodes,
+        "constant",
+        [helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch_size", "length"])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch_size", 2])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "onnx" / "model.onnx")
+    wordpiece().save(folder)
+    ids, logits = TensorInfo(("batch_size", "length"), "int64"), TensorInfo(("batch_size", 2), "float32")
+    info = ModelInfo("text-classification", labels=("right", "wrong")[:: 1 - 2 * best], input_names=("input_ids",))
+    signatures = {"model": Signature("onnx/model.onnx", {"input_ids": ids}, {"logits": logits})}
+    bundle.write(folder, Manifest("onnx", info, signatures, profile="ort", files=bundle.checksums(folder)))
+
+
+@pytest.mark.parametrize("way", ["exchange", "moves"])
+def test_an_overwrite_never_mixes_two_exports(tmp_path, way):
+    """Labels, tokenizer and weights are of one export, and no opening fails."""
+    for index, name in enumerate(("first", "second")):
+        write_classifier(tmp_path / name, index)
+    shutil.copytree(tmp_path / "first", tmp_path / "out")
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, way], cwd=tmp_path, stderr=subprocess.PIPE)
+    answers, failures, end = [], [], time.monotonic() + SECONDS
+    try:
+        while time.monotonic() < end:
+            try:
+                answers.append(pipeline("text-classification", tmp_path / "out")("text")[0]["label"])
+            except KerasformerError as error:
+                failures.append(str(error))
+        assert writer.poll() is None, writer.stderr.read().decode()
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert len(answers) > 20
+    assert set(answers) == {"right"}, f"{answers.count('wrong')} of {len(answers)} openings mixed two exports"
+    assert not failures, f"{len(failures)} of {len(answers) + len(failures)} openings failed: {failures[0]}"
+
+
+def test_what_changes_while_it_is_loaded_is_loaded_again(tmp_path):
+    out, seen = tmp_path / "out", []
+    publish_new(out, b"old")
+
+    def make(folder: Path, manifest: Manifest) -> bytes:
+        seen.append(manifest)
+        if len(seen) == 1:
+            publish_new(out, b"new")
+        elif len(seen) == 2:  # in place, with the size that it had
+            (folder / "model.tflite").write_bytes(b"bad")
+            (folder / "model.tflite").write_bytes(b"new")
+        return (folder / "model.tflite").read_bytes()
+
+    assert bundle.load(out, make) == b"new"
+    assert len(seen) == 3
+    assert content(out) == b"new"
+
+
+def test_a_bundle_that_never_rests_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "_OPENINGS", 3)
+    publish_new(tmp_path / "out")
+    with pytest.raises(BundleError, match="replaced each of 3 times"):
+        bundle.load(tmp_path / "out", lambda folder, manifest: publish_new(folder))
+
+
+def test_packed_weights_are_not_kept_for_a_file_that_was_replaced(tmp_path, monkeypatch):
+    from kerasformer.runtime import litert_signatures
+
+    publish_new(tmp_path / "out", b"old")
+    manifest = bundle.read(tmp_path / "out")
+
+    def replace_then_open(path, threads, cache_file, accelerator):
+        publish_new(tmp_path / "out", b"new")
+        cache_file.write_bytes(b"packed from the new file")
+
+    monkeypatch.setattr(litert_signatures, "open_engine", replace_then_open)
+    monkeypatch.setattr(litert_signatures, "runtime_version", lambda: "2")
+    with pytest.raises(BundleError, match="was replaced while it was opened"):
+        litert_signatures.open_file(tmp_path / "out", manifest, None, tmp_path / "cache", None)
+    assert not weight_cache.entries(tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
