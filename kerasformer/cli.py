@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from kerasformer import __version__
+from kerasformer.cli_command import Command, examples
 from kerasformer.cli_export import export, fidelity_line
-from kerasformer.cli_output import Json, Source, Stages, console, errors, import_keras, print_json, table
+from kerasformer.cli_output import Json, Source, Stages, Threads, import_keras, print_json, print_warning, say, table
 from kerasformer.cli_run import run
 from kerasformer.cli_web import serve, web
-from kerasformer.errors import KerasformerError
 
 app = typer.Typer(
     help="Transformers from Hugging Face checkpoints through Keras to LiteRT and ONNX bundles.",
+    epilog=examples(
+        "kerasformer demo",
+        "kerasformer export sentiment-bert out --quantize int8",
+        'kerasformer run out "A warm and funny film."',
+        "kerasformer COMMAND --help",
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    rich_markup_mode=None,
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        console.print(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -47,34 +52,37 @@ def _options(
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
-@app.command()
+def command(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command of `app`, with examples at the end of its help."""
+    return app.command(cls=Command, epilog=examples(*lines))
+
+
+@command("kerasformer models", "kerasformer models --json | jq .architectures.bert")
 def models(as_json: Json = False) -> None:
-    """List the architectures with their tasks, and the presets that ship with the package."""
+    """List architectures with their tasks, and presets."""
     from kerasformer import sources
 
-    import_keras("tensorflow")
-    from kerasformer import zoo
-
-    found = zoo.models()
-    presets = {name: _preset_summary(name) for name in sources.presets()}
+    found = sources.models()
+    presets = [_preset(name) for name in sources.presets()]
     if as_json:
         print_json({"architectures": found, "presets": presets})
         return
     table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in found.items()])
-    table("Presets", ["name", "model_type", "parameters file"], [[name, *row] for name, row in presets.items()])
+    table("Presets", ["name", "model_type", "MB"], [[*row.values()] for row in presets])
 
 
-def _preset_summary(name: str) -> list[str]:
+def _preset(name: str) -> dict[str, Any]:
     from kerasformer import sources
 
     folder = sources.resolve(name)
     size = (folder / "model.safetensors").stat().st_size / 1e6
-    return [sources.read_json(folder / "config.json").get("model_type", ""), f"{size:.1f} MB"]
+    model_type = sources.read_json(folder / "config.json").get("model_type", "")
+    return {"name": name, "model_type": model_type, "mb": round(size, 1)}
 
 
-@app.command()
+@command("kerasformer info sentiment-bert", "kerasformer info out --json | jq .fidelity")
 def info(source: Source, as_json: Json = False) -> None:
-    """Show what a checkpoint or bundle is, without loading its weights."""
+    """Show what a checkpoint or bundle is; no weights are loaded."""
     from kerasformer import bundle, sources
 
     folder = sources.resolve(source)
@@ -109,13 +117,30 @@ def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
     return [row for row in rows if row[1]]
 
 
-app.command()(export)
-app.command()(run)
-app.command()(web)
-app.command()(serve)
+command(
+    "kerasformer export sentiment-bert out --quantize int8",
+    "kerasformer export story-gpt2 out --format onnx --quantize int4 --capacity 512 --overwrite",
+    "kerasformer export ./my-model out --quantize auto --max-size 60 --texts labelled.tsv",
+    "kerasformer export sentiment-bert phone --target mediapipe --quantize int8",
+    "kerasformer export --list-targets",
+)(export)
+command(
+    'kerasformer run sentiment-bert "A warm and funny film."',
+    "cut -f1 reviews.tsv | kerasformer run out | cut -f2 | sort | uniq -c",
+    "tail -f queue.txt | kerasformer run out --jsonl",
+    'kerasformer run story-gpt2 "Once upon a time" --stream --top-p 0.9 --seed 1',
+    'kerasformer run story-gpt2 "The weather: " --choice fair --choice foul --set do_sample=true',
+    'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
+)(run)
+command("kerasformer web out site", "kerasformer web Stories=story-out Reviews=out site --title Demo --overwrite")(web)
+command("kerasformer serve site", "kerasformer serve site --port 9000 --host 0.0.0.0")(serve)
 
 
-@app.command()
+@command(
+    "kerasformer verify out",
+    "kerasformer verify out --data reviews.tsv --text-column 2 --label-column label",
+    "kerasformer verify out --json | jq .faithful",
+)
 def verify(
     folder: Annotated[Path, typer.Argument(help="A bundle.")],
     data: Annotated[
@@ -123,10 +148,13 @@ def verify(
     ] = None,
     text_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Of the runtime.")] = None,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a bundle with the recorded answers of its Keras model, or measure it on texts, here and without Keras."""
+    """Compare a bundle with Keras's answers, or measure it on texts.
+
+    The answers of the Keras model are in the bundle: neither way needs Keras.
+    """
     from kerasformer import bundle
     from kerasformer.evaluation import QUALITY
     from kerasformer.runtime import open_engine
@@ -187,7 +215,7 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
     else:
         name = manifest.recipe.get("name", "")
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], in_words(figures.to_dict()))
-        console.print(_verdict(failed, promise, list(found.steps)))
+        say(_verdict(failed, promise, list(found.steps)))
     if failed:
         raise typer.Exit(1)
 
@@ -205,7 +233,12 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: list[s
     return f"faithful{also}: {expected}"
 
 
-@app.command()
+@command(
+    "kerasformer bench out",
+    "kerasformer bench out-int8 out-int4 story-gpt2 --compare --rounds 20",
+    "kerasformer bench out --lengths 16 --lengths 256 --threads 2",
+    "kerasformer bench out --json figures.json --picture figures.png",
+)
 def bench(
     sources: Annotated[list[str], typer.Argument(help="Bundles, checkpoint folders, presets or hub ids.")],
     prompt_length: Annotated[int | None, typer.Option(help="Tokens of the prompt; 32 by default.")] = None,
@@ -215,7 +248,7 @@ def bench(
     ] = None,
     texts: Annotated[Path | None, typer.Option(help="A file of texts, one a line, instead of random tokens.")] = None,
     batch: Annotated[int, typer.Option(help="Inputs that are answered together.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; the runtime's own choice by default.")] = None,
+    threads: Threads = None,
     rounds: Annotated[int, typer.Option(help="Answers to each question.")] = 5,
     compare: Annotated[
         bool, typer.Option("--compare", help="Measure all in turn, and print ratios to the first of them.")
@@ -225,7 +258,10 @@ def bench(
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw bars into this file, .png or .svg.")] = None,
 ) -> None:
-    """Measure speed, latency, load time, memory and size, each source in a process of its own."""
+    """Measure speed, latency, load time, memory and size.
+
+    Each source runs in a process of its own.
+    """
     from kerasformer.bench import bench as measure
     from kerasformer.bench.picture import check_picture, draw, panels_of
     from kerasformer.bench.report import note, tables, upright
@@ -259,22 +295,25 @@ def bench(
         return
     for title, columns, rows in map(upright, tables(report)):
         table(title, columns, [list(row) for row in rows])
-    console.print(escape(note(report)))
+    say(note(report))
 
 
-@app.command()
+@command("kerasformer cache", "kerasformer cache --clear")
 def cache(
     folder: Annotated[Path | None, typer.Option(help="Another one than the user's.")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show or clear what runtimes prepared from bundles that were opened with cache_dir=."""
+    """Show or clear what runtimes keep for faster starts.
+
+    Bundles that Python opens with cache_dir= leave their packed weights there.
+    """
     from kerasformer.runtime import weight_cache
 
     place = folder or weight_cache.user_folder()
     if clear:
         freed = weight_cache.trim(place, 0)
-        print_json({"folder": str(place), "freed": freed}) if as_json else console.print(f"{freed:,} bytes freed")
+        print_json({"folder": str(place), "freed": freed}) if as_json else say(f"{freed:,} bytes freed")
         return
     found = weight_cache.entries(place)
     if as_json:
@@ -285,12 +324,15 @@ def cache(
     table(str(place), ["file", "bytes", "last used"], rows)
 
 
-@app.command()
+@command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the bundles go.")] = Path("demo-bundles"),
     as_json: Json = False,
 ) -> None:
-    """Take the shipped presets through Keras, LiteRT int8 and ONNX int8, and compare answers, sizes and speeds."""
+    """Take the presets through Keras, LiteRT and ONNX Runtime.
+
+    Each is exported in int8; answers, sizes and speeds are compared.
+    """
     from kerasformer import demo as shown
 
     import_keras("all")
@@ -308,10 +350,8 @@ def demo(
         for row in report.rows
     ]
     table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", "agreement", "same words"], rows)
-    console.print(
-        "Agreement: labels, or next tokens of a given text, that are those of Keras. Same words: of the above."
-    )
-    console.print(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder}/… TEXT")
+    say("Agreement: labels, or next tokens of a given text, that are those of Keras. Same words: of the above.")
+    say(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder / 'sentiment-bert-tflite'} TEXT")
 
 
 def _share(value: float | None) -> str:
@@ -321,19 +361,13 @@ def _share(value: float | None) -> str:
 def main() -> None:
     """Runs a command; an error of ours is one clear line, and exit status 1."""
     warnings.showwarning = _show_warning
-    try:
-        app()
-    except KerasformerError as error:
-        if os.environ.get("KERASFORMER_DEBUG"):
-            raise
-        errors.print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        sys.exit(1)
+    app()
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
     """Warnings of ours in one line; those of other packages are for developers."""
     if category.__module__.startswith("kerasformer") or category is UserWarning:
-        errors.print(f"[yellow]Warning:[/] {escape(str(message))}", soft_wrap=True, highlight=False)
+        print_warning(str(message))
 
 
 if __name__ == "__main__":

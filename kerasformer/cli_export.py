@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import tested
-from kerasformer.cli_output import Stages, Task, console, import_keras, print_json, table
+from kerasformer.cli_output import Stages, Task, import_keras, one_of, preset_names, print_json, say, table
 
-# Of `kerasformer.export.targets`, which would load Keras.
-TARGET_NAMES = "mediapipe, litert-lm, litert-web, transformers.js, optimum, genai, saved-model"
+# Of `kerasformer.export`, which would load Keras.
+FORMATS = ("tflite", "onnx", "saved-model")
+RECIPES = ("none", "fp16", "int8", "int8_weights", "int8_static", "int4", "auto")
+TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
 
 
 def _list_targets(context: typer.Context, wanted: bool) -> None:
@@ -40,11 +42,20 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
 
 
 def export(
-    source: Annotated[str, typer.Argument(help="A checkpoint folder, a preset or a hub id.")],
+    source: Annotated[
+        str, typer.Argument(help="A checkpoint folder, a preset or a hub id.", autocompletion=preset_names)
+    ],
     destination: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[str | None, typer.Option(help="tflite, the default, onnx or saved-model.")] = None,
-    quantize: Annotated[str, typer.Option(help="none, fp16, int8, int8_weights, int8_static, int4 or auto.")] = "none",
-    target: Annotated[str | None, typer.Option(help=f"A runtime of others that is to run it: {TARGET_NAMES}.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help=f"{', '.join(FORMATS)}; tflite by default.", autocompletion=one_of(*FORMATS))
+    ] = None,
+    quantize: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}.", autocompletion=one_of(*RECIPES))] = "none",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help=f"A runtime of others that is to run it: {', '.join(TARGETS)}.", autocompletion=one_of(*TARGETS)
+        ),
+    ] = None,
     task: Task = None,
     capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
     lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
@@ -71,7 +82,7 @@ def export(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Write a verified bundle for LiteRT (TFLite), ONNX Runtime or a runtime of others."""
+    """Write a verified bundle for LiteRT, ONNX Runtime or others."""
     from kerasformer import bundle
 
     import_keras("export")
@@ -113,7 +124,7 @@ def export(
 
         table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
     table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
-    console.print(fidelity_line(manifest.fidelity))
+    say(fidelity_line(manifest.fidelity))
 
 
 def fidelity_line(figures: dict[str, Any]) -> str:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from kerasformer.cli_output import Source, Task, console, import_keras, print_json, table
-from kerasformer.errors import InputError
+from kerasformer.cli_command import PYTHON_NAMES, in_shell, options_of
+from kerasformer.cli_output import (
+    Source,
+    Task,
+    console,
+    import_keras,
+    on_terminal,
+    print_json,
+    print_json_line,
+    print_row,
+    table,
+)
+from kerasformer.errors import InputError, KerasformerError, Spelling, argument
 
 
 def _in_panel(panel: str, help: str, *names: str) -> Any:
@@ -28,9 +40,12 @@ _SHOWN = "What is shown"
 def run(
     context: typer.Context,
     source: Source,
-    texts: Annotated[list[str], typer.Argument(help="The texts; - reads standard input, a text a line.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="The texts; without any, or with -, standard input: a text a line.")
+    ] = None,
     task: Task = None,
     question: Annotated[str | None, typer.Option(help="For question-answering; the texts are contexts.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, for classifiers that compare two.")] = None,
     prefix: Annotated[str | None, typer.Option(help="Put before each text, for models that know tasks by it.")] = None,
     truncation: Annotated[bool, typer.Option("--truncation", help="Cut texts that are too long.")] = False,
     top_k: Annotated[int | None, typer.Option(help="k classes; or samples among the k best tokens.")] = None,
@@ -66,45 +81,78 @@ def run(
     assistant: Annotated[
         str | None, _in_panel(_SPEED, "A smaller model with the same tokens, which guesses ahead.")
     ] = None,
-    threads: Annotated[int | None, _in_panel(_SPEED, "Of a bundle's runtime.")] = None,
+    threads: Annotated[int | None, _in_panel(_SPEED, "CPU threads of a bundle's runtime.")] = None,
     stream: Annotated[bool, _in_panel(_SHOWN, "Print the text as it is written.", "--stream")] = False,
     explain: Annotated[bool, _in_panel(_SHOWN, "Print the most probable tokens of each step.", "--explain")] = False,
-    as_json: Annotated[bool, _in_panel(_SHOWN, "Print JSON instead of a table.", "--json")] = False,
+    as_json: Annotated[bool, _in_panel(_SHOWN, "Print JSON, when all is done.", "--json")] = False,
+    as_jsonl: Annotated[
+        bool, _in_panel(_SHOWN, "Print a line of JSON for each text, as soon as it is answered.", "--jsonl")
+    ] = False,
 ) -> None:
-    """Classify, answer or generate, with any source; bundles need no Keras."""
+    """Classify, answer or generate; bundles need no Keras.
+
+    In a pipe each line is a text, its result and a score, with tabs between; --json and --jsonl have all of a result.
+    """
     from kerasformer import sources
     from kerasformer.pipelines import pipeline
 
-    if stream and (as_json or explain):
-        raise InputError("--stream prints text alone. Received: it with --json or --explain. Leave one out.")
+    if stream and (as_json or as_jsonl or explain):
+        raise InputError("--stream prints text alone. Received: it with --json, --jsonl or --explain. Leave one out.")
+    lines = _lines(texts)
     settings = _settings(context.params)
     if sources.kind(sources.resolve(source)) == "checkpoint":
         import_keras("tensorflow")
-    lines = [line.rstrip("\n") for line in sys.stdin if line.strip()] if texts == ["-"] else texts
     pipe = pipeline(task, source, num_threads=threads)
-    _check(pipe, settings)
+    _check(pipe, settings, question)
+
+    def answer(line: str) -> Any:
+        if question is not None:
+            return pipe(question=question, context=line, **settings)
+        return pipe(line, **settings)
+
     if stream:
         _stream(pipe, lines, settings)
-        return
-    answers = _answers(pipe, lines, question, settings)
-    if as_json:
-        print_json([{"text": line, "result": _plain(each)} for line, each in zip(lines, answers, strict=True)])
+    elif as_jsonl:
+        _print_json_lines(lines, answer, partial(in_shell, options_of(context.command)))
+    elif as_json:
+        print_json([{"text": line, "result": _plain(answer(line))} for line in lines])
     elif explain:
-        _print_explanations(lines, answers)
+        _print_explanations(lines, answer)
+    elif on_terminal():
+        rows = [row for line in lines for row in _rows(line, answer(line))]
+        columns = ["text", "result", "score"] if any(len(row) == 3 for row in rows) else ["text", "result"]
+        table(f"{pipe.task} on {pipe.engine}", columns, _without_repeated_texts(rows))
     else:
-        rows = [[line, _readable(answer)] for line, answer in zip(lines, answers, strict=True)]
-        table(f"{pipe.task} on {pipe.engine}", ["text", "result"], rows)
+        for line in lines:
+            for row in _rows(line, answer(line)):
+                print_row(row)
 
 
-_NO_SETTINGS = frozenset("source texts task question threads stream as_json set_".split())
-_ELSEWHERE = {"choice": "choices", "prompt_lookup": "prompt_lookup_num_tokens"}
-"""Options with the name that a pipeline knows them by."""
+def _lines(texts: Sequence[str] | None) -> Iterable[str]:
+    """The texts that were given, or each line of standard input as it comes."""
+    if texts and texts != ["-"]:
+        return texts
+    if not texts and sys.stdin.isatty():
+        raise InputError('A text was expected. Received: none. Try: kerasformer run SOURCE "a text", or echo text |')
+    return _lines_of_stdin()
+
+
+def _lines_of_stdin() -> Iterator[str]:
+    try:
+        for line in sys.stdin:
+            if line.strip():
+                yield line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"Standard input must be UTF-8. Received: {error}. Try: iconv -t utf-8") from error
+
+
+_NO_SETTINGS = frozenset("source texts task question threads stream as_json as_jsonl set_".split())
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """What goes to the pipeline, from the options that were given."""
     settings: dict[str, Any] = {
-        _ELSEWHERE.get(name, name): list(value) if isinstance(value, tuple) else value
+        PYTHON_NAMES.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
         if name not in _NO_SETTINGS and not any(value is nothing for nothing in (None, False, ()))
     }
@@ -134,23 +182,20 @@ def _schema(given: str) -> Any:
         raise InputError(f"--json-schema must be a file of JSON, or JSON. Received: {given!r} ({error})") from error
 
 
-def _check(pipe: Any, settings: Mapping[str, Any]) -> None:
-    """Refuses settings of generation for a model that does not generate."""
+def _check(pipe: Any, settings: Mapping[str, Any], question: str | None) -> None:
+    """Refuses what another task than the model's needs, and misses what its own needs."""
+    if question is not None and pipe.task != "question-answering":
+        raise InputError(f"{argument('question')} is for question-answering. Received: a model for {pipe.task}.")
+    if question is None and pipe.task == "question-answering":
+        raise InputError(f"question-answering needs {argument('question', ...)}; the texts are the contexts.")
     if hasattr(pipe, "stream"):
         return
-    if foreign := sorted(set(settings) - {"top_k", "truncation"}):
-        raise InputError(f"{', '.join(foreign)}: only for models that generate. Received: a model for {pipe.task}.")
+    if foreign := sorted(set(settings) - {"top_k", "truncation", "pair"}):
+        names = ", ".join(map(argument, foreign))
+        raise InputError(f"{names}: only for models that generate. Received: a model for {pipe.task}.")
 
 
-def _answers(pipe: Any, lines: Sequence[str], question: str | None, settings: dict[str, Any]) -> list[Any]:
-    if pipe.task != "question-answering":
-        return [pipe(line, **settings) for line in lines]
-    if question is None:
-        raise InputError("question-answering needs --question; the texts are the contexts.")
-    return [pipe(question=question, context=line, **settings) for line in lines]
-
-
-def _stream(pipe: Any, lines: Sequence[str], settings: dict[str, Any]) -> None:
+def _stream(pipe: Any, lines: Iterable[str], settings: dict[str, Any]) -> None:
     """Prints each text as it is written, a continuation after its prompt."""
     if not hasattr(pipe, "stream"):
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
@@ -162,11 +207,30 @@ def _stream(pipe: Any, lines: Sequence[str], settings: dict[str, Any]) -> None:
         print()
 
 
-def _print_explanations(lines: Sequence[str], answers: Sequence[Any]) -> None:
-    for line, answer in zip(lines, answers, strict=True):
-        console.print(f"[bold]{escape(line)}[/]")
-        for explanation in answer if isinstance(answer, list) else [answer]:
-            console.print(explanation)
+def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], spelling: Spelling) -> None:
+    """A line of JSON for each text; one that cannot be answered has an error, and the others go on."""
+    failed = False
+    for line in lines:
+        try:
+            print_json_line({"text": line, "result": _plain(answer(line))})
+        except KerasformerError as error:
+            failed = True
+            print_json_line({"text": line, "error": error.spelled(spelling)})
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_explanations(lines: Iterable[str], answer: Callable[[str], Any]) -> None:
+    for line in lines:
+        found = answer(line)
+        for explanation in found if isinstance(found, list) else [found]:
+            if on_terminal():
+                console.print(f"[bold]{escape(line)}[/]")
+                console.print(explanation)
+                continue
+            print_row(explanation.columns)
+            for step in explanation.lines:
+                print_row([step.input, *("" if cell is None else cell for cell in explanation.cells(step))])
 
 
 def _plain(answer: Any) -> Any:
@@ -178,15 +242,26 @@ def _plain(answer: Any) -> Any:
     return answer
 
 
-def _readable(answer: Any) -> str:
-    """A result in words."""
+def _rows(line: str, answer: Any) -> list[list[str]]:
+    """A row for each result: the text, the result in words and, where there is one, its score."""
     if isinstance(answer, list):
-        return "\n".join(map(_readable, answer))
+        return [row for each in answer for row in _rows(line, each)]
     if not isinstance(answer, dict):
-        return f"{getattr(answer, 'shape', '')} {str(answer)[:200]}".strip()
+        return [[line, f"{getattr(answer, 'shape', '')} {str(answer)[:200]}".strip()]]
+    score = [f"{answer['score']:.3f}"] if "score" in answer else []
+    return [[line, _readable(answer), *score]]
+
+
+def _readable(answer: Mapping[str, Any]) -> str:
+    """A result in words."""
     texts = [value for key, value in answer.items() if key.endswith("_text") or key in ("answer", "sequence")]
     if texts:
-        return str(texts[0]) + (f" ({answer['score']:.3f})" if "score" in answer else "")
+        return str(texts[0])
     name = answer.get("label") or answer.get("entity_group") or answer.get("entity")
-    word = f": {answer['word']}" if "word" in answer else ""
-    return f"{name}{word} ({answer['score']:.3f})"
+    return f"{name}: {answer['word']}" if "word" in answer else str(name)
+
+
+def _without_repeated_texts(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The same rows; of several results for a text, only the first shows the text."""
+    before = [None, *(row[0] for row in rows)]
+    return [["" if row[0] == last else row[0], *row[1:]] for row, last in zip(rows, before, strict=False)]

@@ -3,11 +3,57 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+import json
+import re
+from collections.abc import Callable
+from types import EllipsisType, ModuleType
+from typing import Any
+
+Spelling = Callable[[str, Any], str]
+"""From the name of an argument in Python and its value (`None`: the name alone, `...`: any value) to text."""
+
+# Of Unicode's private use: no text, path or name that a message quotes has these by chance.
+_BEGIN, _VALUE, _END = "\ue000", "\ue001", "\ue002"
+_MARKED = re.compile(f"{_BEGIN}(\\w+){_VALUE}(.*?){_END}", re.DOTALL)
+
+
+def argument(name: str, value: Any = None) -> str:
+    """An argument within the message of an error, which Python and the command line spell each in its own way.
+
+    Args:
+        name: As Python's functions have it, such as `"overwrite"`.
+        value: What it should be or was; the name alone if `None`, `...` for a value of the reader's choice.
+    """
+    content = "…" if isinstance(value, EllipsisType) else json.dumps(value, default=str)
+    return f"{_BEGIN}{name}{_VALUE}{content}{_END}"
+
+
+def in_python(name: str, value: Any) -> str:
+    """An argument as a call in Python has it: `overwrite=True`."""
+    if value is None:
+        return name
+    return f"{name}=…" if isinstance(value, EllipsisType) else f"{name}={value!r}"
 
 
 class KerasformerError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package.
+
+    Args:
+        message: What is wrong and what to do, with each argument to change as an `argument`.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        self._message = str(message)
+        super().__init__(self.spelled(in_python))
+
+    def spelled(self, spelling: Spelling) -> str:
+        """The message, its arguments written in another way than Python's."""
+
+        def write(found: re.Match[str]) -> str:
+            name, content = found.groups()
+            return spelling(name, ... if content == "…" else json.loads(content))
+
+        return _MARKED.sub(write, self._message)
 
 
 class InputError(KerasformerError, ValueError):

@@ -54,6 +54,12 @@ def presets() -> list[str]:
     return sorted(path.name for path in folder.iterdir() if (path / "config.json").is_file())
 
 
+def models() -> dict[str, list[str]]:
+    """The tasks of each architecture, as `kerasformer.zoo.models` has them; known without Keras."""
+    content: dict[str, list[str]] = read_json(_zoo_folder() / "models.json")
+    return content
+
+
 def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
     """Tells an exported bundle from a Hugging Face checkpoint.
 
@@ -110,11 +116,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _presets_folder() -> Path:
+    return _zoo_folder() / "presets"
+
+
+def _zoo_folder() -> Path:
     # Found, not imported: kerasformer.zoo loads Keras, and a folder is all that is wanted.
     spec = importlib.util.find_spec("kerasformer.zoo")
     if spec is None or not spec.submodule_search_locations:
         raise SourceError("the installation of kerasformer is damaged: kerasformer.zoo is missing. Install it again")
-    return Path(list(spec.submodule_search_locations)[0]) / "presets"
+    return Path(list(spec.submodule_search_locations)[0])
 
 
 def _roots(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kerasformer.errors import BundleError
+from kerasformer.errors import BundleError, argument
 
 try:
     import fcntl
@@ -64,7 +64,8 @@ def check_destination(destination: str | Path, overwrite: bool = False, mark: st
         )
     if not overwrite:
         raise BundleError(
-            f"{_KINDS[mark]} is there already. Received: {destination}. Pass overwrite=True to replace it"
+            f"{_KINDS[mark]} is there already. Received: {destination}. "
+            f"Pass {argument('overwrite', True)} to replace it"
         )
     return destination
 

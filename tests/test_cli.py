@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
 import subprocess
 import sys
 
 import keras
 import pytest
 import tokenizers
+import typer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
@@ -78,11 +81,82 @@ def printed(capsys) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_models_lists_every_architecture(capsys):
-    assert main("models", "--json") == 0
-    found = json.loads(capsys.readouterr().out)["architectures"]
-    assert {"bert", "distilbert", "albert", "gpt2", "t5"} <= set(found)
-    assert "text-generation" in found["gpt2"]
+WITHOUT_KERAS = """
+import sys
+sys.modules.update(dict.fromkeys(["keras", "tensorflow", "torch", "jax"]))
+from kerasformer.cli import main
+main()
+"""
+
+
+def test_models_lists_every_architecture_without_keras():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_KERAS, "models", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["architectures"] == {name: list(tasks) for name, tasks in kf.zoo.models().items()}
+    assert {"name": "sentiment-bert", "model_type": "bert", "mb": 8.2} in found["presets"]
+
+
+@pytest.mark.parametrize("name", [command.callback.__name__ for command in cli.app.registered_commands])
+def test_help_is_plain_text_with_examples_that_are_commands(name, capsys):
+    assert main(name, "--help") == 0
+    shown = capsys.readouterr().out
+    assert not set("│─╭┏\x1b") & set(shown)
+    assert "--help  " in shown and "<bool>" not in shown
+    lines = [line.strip() for line in shown.partition("Examples:\n")[2].splitlines()]
+    assert lines and all("kerasformer " in line for line in lines)
+    command = typer.main.get_command(cli.app).commands[name]
+    for line in lines:
+        typed = shlex.split(line[line.index("kerasformer ") :].split(" | ")[0])
+        assert typed[:2] == ["kerasformer", name]
+        if "--list-targets" not in typed:
+            command.make_context(name, typed[2:])
+
+
+def test_words_are_completed():
+    def completed(*words: str) -> list[str]:
+        code = "import sys; sys.argv[0] = 'kerasformer'; from kerasformer.cli import main; main()"
+        typed = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        environment = {**os.environ, **typed, "_KERASFORMER_COMPLETE": "complete_bash"}
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+        ).stdout.split()
+
+    assert completed("kerasformer", "mod") == ["models"]
+    assert completed("kerasformer", "run", "senti") == ["sentiment-bert"]
+    assert completed("kerasformer", "export", "--quantize", "int8_") == ["int8_weights", "int8_static"]
+    assert completed("kerasformer", "run", "--tas") == ["--task"]
+
+
+def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_lines(bundle, capsys, monkeypatch):
+    command = ("run", str(bundle), "a good film", "the plot is bad", "--top-k", "2")
+    assert main(*command) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    expected = kf.pipeline(None, bundle)(["a good film", "the plot is bad"], top_k=2)
+    assert [row[:2] for row in rows] == [
+        [text, each["label"]]
+        for text, answer in zip(["a good film", "the plot is bad"], expected, strict=True)
+        for each in answer
+    ]
+    assert float(rows[0][2]) == pytest.approx(expected[0][0]["score"], abs=6e-4)
+    monkeypatch.setattr("kerasformer.cli_output.on_terminal", lambda: True)
+    monkeypatch.setattr("kerasformer.cli_run.on_terminal", lambda: True)
+    assert main(*command) == 0
+    assert "│ a good film" in capsys.readouterr().out
+
+
+def test_json_lines_come_as_the_texts_come(bundle):
+    command = [sys.executable, "-m", "kerasformer.cli", "run", str(bundle), "--jsonl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as running:
+        replies = []
+        for text in ("a good film", "good " * 40, "the plot is bad"):
+            running.stdin.write(text.strip() + "\n")
+            replies.append(json.loads(running.stdout.readline()))  # before the next one is sent
+        running.stdin.close()
+        assert running.wait() == 1
+    assert [reply["text"] for reply in replies] == ["a good film", ("good " * 40).strip(), "the plot is bad"]
+    assert "pass --truncation" in replies[1]["error"]
+    assert replies[0]["result"] == json.loads(json.dumps(kf.pipeline(None, bundle)("a good film")))
 
 
 def test_info_reads_checkpoints_and_bundles(checkpoint, bundle, capsys):
@@ -111,9 +185,10 @@ def test_run_gives_the_same_answer_from_keras_and_from_a_bundle(checkpoint, bund
     assert keras_answer["result"][0]["score"] == pytest.approx(device_answer["result"][0]["score"], abs=1e-5)
 
 
-def test_run_reads_standard_input(bundle, capsys, monkeypatch):
+@pytest.mark.parametrize("texts", [(), ("-",)])
+def test_run_reads_standard_input(texts, bundle, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("a good film\n\nthe plot is bad\n"))
-    assert main("run", str(bundle), "-", "--json") == 0
+    assert main("run", str(bundle), *texts, "--json") == 0
     assert [row["text"] for row in json.loads(capsys.readouterr().out)] == ["a good film", "the plot is bad"]
 
 
@@ -208,11 +283,11 @@ def test_verify_repeats_the_comparison(bundle, capsys):
         (("run", "/nowhere/at/all", "text"), "no model of that name"),
         (("export", "CHECKPOINT", "OUT", "--format", "coreml"), "Unknown format"),
         (("export", "CHECKPOINT", "OUT", "--quantize", "int3"), "Unknown quantization recipe"),
-        (("export", "CHECKPOINT", "BUNDLE"), "overwrite"),
+        (("export", "CHECKPOINT", "BUNDLE"), "Pass --overwrite to replace it"),
         (("export", "CHECKPOINT", "OUT", "--texts", "/nowhere.txt"), "file of texts"),
-        (("run", "CHECKPOINT", "good " * 40), "longer than the model"),
+        (("run", "CHECKPOINT", "good " * 40), "Shorten it, or pass --truncation to have it cut."),
         (("run", "CHECKPOINT", "text", "--task", "translation"), "has no such task"),
-        (("run", "CHECKPOINT", "text", "--num-beams", "2"), "num_beams: only for models that generate"),
+        (("run", "CHECKPOINT", "text", "--num-beams", "2"), "--num-beams: only for models that generate"),
         (("run", "CHECKPOINT", "text", "--stream"), "--stream is for models that generate"),
         (("run", "WRITER", "text", "--stream", "--json"), "--stream prints text alone"),
         (("run", "WRITER", "text", "--set", "num_beams"), "--set must be name=value"),
@@ -247,6 +322,14 @@ def test_cache_shows_and_clears_what_a_runtime_kept(bundle, capsys, tmp_path):
     assert main("cache", "--folder", str(tmp_path), "--clear") == 0
     assert f"{file['bytes']:,} bytes freed" in printed(capsys)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_says_nothing_that_was_not_asked_for(checkpoint, tmp_path):
+    command = [sys.executable, "-m", "kerasformer.cli", "export", str(checkpoint), str(tmp_path / "out")]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith(f"{tmp_path / 'out'}\nfile\tbytes\n")
 
 
 def test_debug_shows_the_traceback():

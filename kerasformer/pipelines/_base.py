@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import CapacityError, InputError
+from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines._open import Opened
 from kerasformer.tokenization import Encoding
 
@@ -69,7 +69,7 @@ class Pipeline:
         if limit is not None and width > limit:
             raise CapacityError(
                 f"A text is longer than the model. Expected at most {limit} tokens. Received: {width}. "
-                "Shorten it, or pass truncation=True to have it cut."
+                f"Shorten it, or pass {argument('truncation', True)} to have it cut."
             )
         return encoded
 

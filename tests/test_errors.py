@@ -1,0 +1,39 @@
+"""Errors name arguments; Python and the command line spell them in their own ways."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+
+import pytest
+
+from kerasformer.cli_command import in_shell
+from kerasformer.errors import CapacityError, InputError, MissingExtraError, argument
+
+OPTIONS = {"overwrite": "--overwrite", "num_threads": "--threads", "lengths": "--lengths", "set_": "--set"}
+
+
+@pytest.mark.parametrize(
+    ("given", "python", "shell"),
+    [
+        (("overwrite", True), "overwrite=True", "--overwrite"),
+        (("overwrite",), "overwrite", "--overwrite"),
+        (("num_threads", 0), "num_threads=0", "--threads 0"),
+        (("num_threads", ...), "num_threads=…", "--threads …"),
+        (("lengths", (16, 32)), "lengths=[16, 32]", "--lengths 16 --lengths 32"),
+        (("num_threads", "a b"), "num_threads='a b'", "--threads 'a b'"),
+        (("do_sample", True), "do_sample=True", "--set do_sample=true"),
+        (("dtype", "float32"), "dtype='float32'", "dtype='float32'"),
+    ],
+)
+def test_an_argument_is_spelled_for_who_reads_it(given, python, shell):
+    error = pickle.loads(pickle.dumps(InputError(f"Take {argument(*given)}, or [another].")))
+    assert str(error) == f"Take {python}, or [another]."
+    assert error.args == (str(error),)
+    assert error.spelled(partial(in_shell, OPTIONS)) == f"Take {shell}, or [another]."
+
+
+@pytest.mark.parametrize("kind", [CapacityError, MissingExtraError])
+def test_errors_of_two_bases_keep_their_message(kind):
+    assert str(kind("what is wrong")) == "what is wrong"
+    assert str(kind()) == ""
