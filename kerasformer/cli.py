@@ -132,7 +132,7 @@ command(
     'kerasformer run story-gpt2 "The weather: " --choice fair --choice foul --set do_sample=true',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
-command("kerasformer web out site", "kerasformer web Stories=story-out Reviews=out site --title Demo --overwrite")(web)
+command("kerasformer web story-gpt2 site", "kerasformer web Stories=story-out Reviews=out site --overwrite")(web)
 command("kerasformer serve site", "kerasformer serve site --port 9000 --host 0.0.0.0")(serve)
 
 

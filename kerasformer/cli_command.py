@@ -63,7 +63,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def options_of(command: TyperCommand) -> dict[str, str]:
+def options_of(command: Any) -> dict[str, str]:
     """The options of a command by the names that their arguments have in Python; `set_` is the one for all others."""
     return {
         PYTHON_NAMES.get(parameter.name, parameter.name): parameter.opts[0]
