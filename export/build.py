@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from kerasformer import bundle
+from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, check, optional
 from kerasformer.errors import ExportError, InputError
 from kerasformer.evaluation import examples
 from kerasformer.export.artifact import Artifact, Progress
@@ -29,7 +30,7 @@ from kerasformer.export.search import Budget
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.to_saved_model.convert import check_in_graph
 from kerasformer.export.verify import keras_quality, record
-from kerasformer.export.wish import IN_GRAPH, Wish, check_lengths, settle
+from kerasformer.export.wish import IN_GRAPH, Wish, settle
 from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
@@ -101,7 +102,9 @@ def export(
         InputError: a task that the model is not for, or lengths, a capacity or texts that cannot be.
         MissingExtraError: a converter or runtime is not installed.
     """
-    tell = progress or _silent
+    tell = check("progress", progress, optional(FUNCTION)) or _silent
+    overwrite = check("overwrite", overwrite, BOOLEAN)
+    format, target = check("format", format, optional(STRING)), check("target", target, optional(STRING))
     runtime = find_target(format if target is None and format in TARGETS else target)
     wish = runtime.settle(Wish(format, task, capacity, lengths, profile, opset, tokenizer))
     wish = replace(wish, format=wish.format or FORMATS[0])
@@ -110,7 +113,6 @@ def export(
     name = AUTO if isinstance(recipe, Budget) else recipe.name
     kind.check(wish, name)
     _check_model(model)
-    check_lengths(lengths)
     if tokenizer is not None:
         model = _with_tokenizer(model, wish, kind)
     if texts is None and labels is not None:

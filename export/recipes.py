@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from math import prod
 from typing import Any, Literal, get_args
 
+from kerasformer.arguments import shown
 from kerasformer.errors import ExportError
 
 Storage = Literal["float32", "float16", "int8", "int4"]
@@ -109,6 +110,6 @@ def recipe(wanted: str | Recipe | None) -> Recipe:
         return wanted
     try:
         return RECIPES[wanted or "none"]
-    except KeyError:
+    except (KeyError, TypeError):
         known = ", ".join((*RECIPES, "auto"))
-        raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {wanted!r}") from None
+        raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(wanted)}") from None

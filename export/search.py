@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
-
-from kerasformer.errors import ExportError, ExportMismatchError, InputError
+from kerasformer.arguments import check, number, optional
+from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.sensitivity import cost
 from kerasformer.runtime.fidelity import Fidelity
@@ -37,12 +36,9 @@ class Budget:
     max_latency: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_agreement <= 1:
-            raise InputError(f"min_agreement must lie between 0 and 1. Received: {self.min_agreement}")
+        check("min_agreement", self.min_agreement, number(0, 1))
         for name in ("max_size", "max_latency"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and np.isfinite(value)):
-                raise InputError(f"{name} must be a number above 0. Received: {value}")
+            check(name, getattr(self, name), optional(number(above=0)))
 
     def __str__(self) -> str:
         limits = [f"agreement of at least {self.min_agreement:g}"]

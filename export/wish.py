@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kerasformer.arguments import STRING, check, integer, optional, sequence
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
 from kerasformer.export.to_tflite.signatures import ENCODER_LENGTHS, PREFILL_LENGTHS, lengths_up_to
@@ -13,6 +14,8 @@ from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._loading import TASK_ALIASES
 
 DEFAULT_CAPACITY = 1024
+MAX_LENGTH = 65_536
+"""Most positions of a cache, and longest text: each is memory that a runtime takes at once."""
 IN_GRAPH = "in-graph"
 
 
@@ -37,6 +40,24 @@ class Wish:
     profile: str | None = None
     opset: int | None = None
     tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what each is, and puts it into its plain form.
+
+        Raises:
+            InputError: an argument of a wrong kind, such as lengths that no model has.
+        """
+        for names, kind in _KINDS.items():
+            for name in names:
+                object.__setattr__(self, name, check(name, getattr(self, name), optional(kind)))
+
+
+_KINDS = {
+    ("format", "task", "profile", "tokenizer"): STRING,
+    ("capacity",): integer(1, MAX_LENGTH),
+    ("lengths",): sequence(integer(1, MAX_LENGTH), least=1),
+    ("opset",): integer(1),
+}
 
 
 @dataclass(frozen=True)
@@ -64,16 +85,6 @@ class Job:
     profile: str | None
     opset: int | None
     in_graph: bool = False
-
-
-def check_lengths(lengths: Sequence[int] | None) -> None:
-    """Refuses lengths that no model has.
-
-    Raises:
-        InputError: they are such.
-    """
-    if lengths is not None and (not lengths or not all(isinstance(n, int) and n >= 1 for n in lengths)):
-        raise InputError(f"lengths must be one or more whole numbers of at least 1. Received: {lengths}")
 
 
 def settle(
@@ -139,6 +150,6 @@ def cache_capacity(wanted: int | None, limit: int | None) -> int:
     """
     chosen = min(DEFAULT_CAPACITY, limit or DEFAULT_CAPACITY) if wanted is None else wanted
     if chosen < 2 or (limit is not None and chosen > limit):
-        raise InputError(f"capacity must lie between 2 and {limit or 'any number'}. Received: capacity={wanted}")
+        raise InputError(f"capacity must lie between 2 and {limit or MAX_LENGTH}. Received: capacity={wanted}")
     step = max(PREFILL_LENGTHS)
     return chosen if chosen < step or wanted is not None else chosen // step * step

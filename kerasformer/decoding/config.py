@@ -15,26 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import BOOLEAN, FUNCTION, integer, number
 from kerasformer.decoding.checks import (
     BIASES,
     DECAY,
     EARLY,
-    FLAG,
-    FUNCTION,
-    NUMBER,
     POSITIVE,
     SEQUENCES,
     STRINGS,
     TEMPERATURE,
     TOKEN,
     TOKENS,
-    between,
-    biases,
     checked,
-    listed,
-    sequences,
     setting,
-    whole,
 )
 from kerasformer.decoding.names import tell_unknown, translated, unknown_name
 from kerasformer.errors import GenerationError
@@ -108,50 +101,50 @@ class GenerationConfig:
     Reference: `transformers.GenerationConfig`, whose names and meanings these are.
     """
 
-    max_new_tokens: int | None = setting(None, whole(1))
-    max_length: int | None = setting(None, whole(1))
-    min_new_tokens: int | None = setting(None, whole(0))
-    min_length: int = setting(0, whole(0))
-    do_sample: bool | None = setting(None, FLAG)
-    num_beams: int = setting(1, whole(1))
-    num_return_sequences: int = setting(1, whole(1))
-    length_penalty: float = setting(1.0, NUMBER)
+    max_new_tokens: int | None = setting(None, integer(1))
+    max_length: int | None = setting(None, integer(1))
+    min_new_tokens: int | None = setting(None, integer(0))
+    min_length: int = setting(0, integer(0))
+    do_sample: bool | None = setting(None, BOOLEAN)
+    num_beams: int = setting(1, integer(1))
+    num_return_sequences: int = setting(1, integer(1))
+    length_penalty: float = setting(1.0, number())
     early_stopping: bool | str = setting(False, EARLY)
     temperature: float = setting(1.0, TEMPERATURE, samples=True)
-    top_k: int = setting(0, whole(0), samples=True)
-    top_p: float = setting(1.0, between(0, 1), samples=True)
-    min_p: float | None = setting(None, between(0, 1), samples=True)
-    top_h: float | None = setting(None, between(0, 1), samples=True)
-    typical_p: float = setting(1.0, between(0, 1), samples=True)
-    epsilon_cutoff: float = setting(0.0, between(0, 1), samples=True)
-    eta_cutoff: float = setting(0.0, between(0, 1), samples=True)
+    top_k: int = setting(0, integer(0), samples=True)
+    top_p: float = setting(1.0, number(0, 1), samples=True)
+    min_p: float | None = setting(None, number(0, 1), samples=True)
+    top_h: float | None = setting(None, number(0, 1), samples=True)
+    typical_p: float = setting(1.0, number(0, 1), samples=True)
+    epsilon_cutoff: float = setting(0.0, number(0, 1), samples=True)
+    eta_cutoff: float = setting(0.0, number(0, 1), samples=True)
     encoder_repetition_penalty: float = setting(1.0, POSITIVE)
     repetition_penalty: float = setting(1.0, POSITIVE)
-    frequency_penalty: float = setting(0.0, NUMBER)
-    presence_penalty: float = setting(0.0, NUMBER)
-    no_repeat_ngram_size: int = setting(0, whole(0))
-    encoder_no_repeat_ngram_size: int = setting(0, whole(0))
-    bad_words_ids: tuple[tuple[int, ...], ...] = setting((), SEQUENCES, sequences)
-    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = setting((), BIASES, biases)
+    frequency_penalty: float = setting(0.0, number())
+    presence_penalty: float = setting(0.0, number())
+    no_repeat_ngram_size: int = setting(0, integer(0))
+    encoder_no_repeat_ngram_size: int = setting(0, integer(0))
+    bad_words_ids: tuple[tuple[int, ...], ...] = setting((), SEQUENCES)
+    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = setting((), BIASES)
     prefix_allowed_tokens_fn: PrefixFunction | None = setting(None, FUNCTION, live=True)
-    remove_invalid_values: bool = setting(False, FLAG)
-    exponential_decay_length_penalty: tuple[int, float] | None = setting(None, DECAY, tuple)
-    suppress_tokens: tuple[int, ...] = setting((), TOKENS, listed)
-    begin_suppress_tokens: tuple[int, ...] = setting((), TOKENS, listed)
+    remove_invalid_values: bool = setting(False, BOOLEAN)
+    exponential_decay_length_penalty: tuple[int, float] | None = setting(None, DECAY)
+    suppress_tokens: tuple[int, ...] = setting((), TOKENS)
+    begin_suppress_tokens: tuple[int, ...] = setting((), TOKENS)
     forced_bos_token_id: int | None = setting(None, TOKEN)
-    forced_eos_token_id: tuple[int, ...] = setting((), TOKENS, listed)
-    renormalize_logits: bool = setting(False, FLAG)
-    eos_token_id: tuple[int, ...] = setting((), TOKENS, listed)
+    forced_eos_token_id: tuple[int, ...] = setting((), TOKENS)
+    renormalize_logits: bool = setting(False, BOOLEAN)
+    eos_token_id: tuple[int, ...] = setting((), TOKENS)
     pad_token_id: int | None = setting(None, TOKEN)
     bos_token_id: int | None = setting(None, TOKEN)
     decoder_start_token_id: int | None = setting(None, TOKEN)
-    stop_strings: tuple[str, ...] = setting((), STRINGS, listed)
-    seed: int | None = setting(None, whole(0))
+    stop_strings: tuple[str, ...] = setting((), STRINGS)
+    seed: int | None = setting(None, integer(0))
     max_time: float | None = setting(None, POSITIVE)
-    guidance_scale: float = setting(1.0, NUMBER)
-    prompt_lookup_num_tokens: int = setting(0, whole(0))
-    max_matching_ngram_size: int = setting(3, whole(1))
-    num_assistant_tokens: int = setting(5, whole(1))
+    guidance_scale: float = setting(1.0, number())
+    prompt_lookup_num_tokens: int = setting(0, integer(0))
+    max_matching_ngram_size: int = setting(3, integer(1))
+    num_assistant_tokens: int = setting(5, integer(1))
 
     def __post_init__(self) -> None:
         """Puts values into their final form, checks them and decides `do_sample`."""
@@ -230,7 +223,7 @@ class GenerationConfig:
             value = getattr(self, field.name)
             if field.metadata["live"] or not _differs(field, self) or (field.name == "do_sample" and not value):
                 continue
-            single = field.metadata["convert"] is listed and len(value) == 1 and field.name.endswith("token_id")
+            single = field.metadata["kind"] is TOKENS and len(value) == 1 and field.name.endswith("token_id")
             result[field.name] = value[0] if single else _as_lists(value)
         return result
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import decoding
+from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop
 from kerasformer.decoding.names import ALIASES, unknown_name
 from kerasformer.decoding.rules import Rule
@@ -147,7 +148,7 @@ def request(
         stop=_any(stops),
         decode=_tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None,
         rules=rules,
-        cancelled=_function("cancelled", given.get("cancelled")),
+        cancelled=check("cancelled", given.get("cancelled"), optional(FUNCTION)),
         assistant=assistant_of(given.get("assistant"), tokenizer, open_assistant),
         negative_ids=negative_ids,
         negative_mask=negative_mask,
@@ -190,18 +191,10 @@ def _any(stops: Sequence[Stop]) -> Stop | None:
     return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
-def _function(name: str, value: Any) -> Any:
-    if value is not None and not callable(value):
-        raise InputError(f"{name} must be a function. Received: {value!r}")
-    return value
-
-
 def _functions(name: str, value: Any) -> tuple[Any, ...]:
     """One function or several."""
-    functions = (value,) if callable(value) else tuple(value) if isinstance(value, Sequence) else (None,)
-    if not all(map(callable, functions)):
-        raise InputError(f"{name} must be a function or a list of them. Received: {value!r}")
-    return functions
+    kind = Kind("a function or a list of them", sequence(FUNCTION).convert)
+    return tuple(check(name, (value,) if callable(value) else value, kind))
 
 
 def _constrained(
@@ -219,10 +212,7 @@ def _constrained(
 
 
 def _flag(name: str, given: Mapping[str, Any], default: bool = False) -> bool:
-    value = given.get(name, default)
-    if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False. Received: {value!r}")
-    return value
+    return bool(check(name, given.get(name, default), BOOLEAN))
 
 
 def _negative(

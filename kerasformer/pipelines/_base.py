@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kerasformer.arguments import BOOLEAN, check, integer
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines._open import Opened
@@ -56,7 +57,7 @@ class Pipeline:
         Raises:
             CapacityError: a text is longer than the model, and is not to be cut.
         """
-        limit = self.info.max_length
+        limit, truncation = self.info.max_length, check("truncation", truncation, BOOLEAN)
         # On the right whatever the tokenizer says, so that a text's first token and positions are its own.
         encoded = self.tokenizer(
             texts,
@@ -95,21 +96,8 @@ def batches(items: Sequence[_Item], batch_size: int) -> Iterator[Sequence[_Item]
     Raises:
         InputError: a size below 1.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size must be at least 1. Received: {batch_size}")
-    for start in range(0, len(items), batch_size):
-        yield items[start : start + batch_size]
-
-
-def check_top_k(top_k: int) -> int:
-    """A number of results.
-
-    Raises:
-        InputError: below 1.
-    """
-    if top_k < 1:
-        raise InputError(f"top_k must be at least 1. Received: {top_k}")
-    return top_k
+    size = check("batch_size", batch_size, integer(1))
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

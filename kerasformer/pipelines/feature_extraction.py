@@ -7,11 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from kerasformer.arguments import BOOLEAN, check, one_of
 from kerasformer.bundle import SENTENCE_EMBEDDING
 from kerasformer.errors import InputError
 from kerasformer.pipelines._base import Pipeline, batches, listed
-
-_POOLINGS = (None, "mean", "cls")
 
 
 class FeatureExtraction(Pipeline):
@@ -44,8 +43,8 @@ class FeatureExtraction(Pipeline):
             CapacityError: a text is too long.
             InputError: no text, an unknown pooling, or one that a bundle has not.
         """
-        if pooling not in _POOLINGS:
-            raise InputError(f"pooling must be one of {_POOLINGS}. Received: {pooling!r}")
+        pooling = check("pooling", pooling, one_of("mean", "cls", None))
+        normalize = check("normalize", normalize, BOOLEAN)
         texts, single = listed(inputs)
         rows: list[np.ndarray] = []
         for part in batches(texts, batch_size):

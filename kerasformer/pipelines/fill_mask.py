@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, softmax
+from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
 
 
 class FillMask(Pipeline):
@@ -36,7 +37,7 @@ class FillMask(Pipeline):
             TokenizerError: the tokenizer has no mask token.
         """
         texts, single = listed(inputs)
-        check_top_k(top_k)
+        top_k = check("top_k", top_k, integer(1))
         if self.tokenizer.mask_token_id is None:
             raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received one without")
         results: list[Any] = []

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import STRING, Kind, check, integer, sequence
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig, Step
+from kerasformer.decoding.checks import TEMPERATURE
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
 from kerasformer.decoding.plan import decoder_start
@@ -50,11 +52,11 @@ def sequence_logprob(model: Any, text: Texts, input_len: int = 0, *, target: Tex
         there also leaves out the first token after `input_len`; to compare, give it one less.
     """
     opened = _Opened(*open_reader(model))
-    rows, single = _rows(opened, text)
+    rows, single = _rows(opened, text, "text")
     if opened.step.is_encoder_decoder:
         if target is None:
             raise InputError("An encoder-decoder writes one text from another. Expected target=. Received none.")
-        targets, _ = _rows(opened, target)
+        targets, _ = _rows(opened, target, "target")
         logs = _of_targets(opened, rows, targets, _checked_length(input_len, targets))
     elif target is not None:
         raise InputError("target= is for an encoder-decoder. Received a decoder. Give the whole text and input_len=.")
@@ -78,6 +80,7 @@ class NextTokens:
 
     def best(self, count: int = 10) -> list[tuple[str, float]]:
         """The most probable tokens, readable, with their probabilities."""
+        check("count", count, integer(1))
         order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return [(spelled(self.tokenizer, token), float(self.probabilities[token])) for token in order]
 
@@ -89,7 +92,7 @@ class NextTokens:
         """
         with np.errstate(divide="ignore"):
             logits = np.log(self.probabilities[None])
-        return int((sampling_of(GenerationConfig(**cuts)).filtered(logits) > -np.inf).sum())
+        return int((sampling_of(GenerationConfig().replace(**cuts)).filtered(logits) > -np.inf).sum())
 
     def picture(
         self, path: str | Path, top_k: int | None = 50, top_p: float | None = 0.9, title: str = "", dark: bool = False
@@ -128,13 +131,14 @@ def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> 
     Raises:
         CapacityError: the text does not fit.
     """
+    divisor = np.float32(check("temperature", temperature, TEMPERATURE))
     opened = _Opened(*open_reader(model))
-    (row,), _ = _rows(opened, text)
+    (row,), _ = _rows(opened, check("text", text, STRING), "text")
     ids = row[None]
     check_capacity(opened.step, 1 if opened.step.is_encoder_decoder else len(row))
     first = np.array([opened.decoder_start]) if opened.step.is_encoder_decoder else row[-1:]
     logs = next_log_probabilities(opened.step, ids, np.ones_like(ids), first.astype(np.int32))
-    return NextTokens(softmax(logs[0] / np.float32(temperature)), opened.needed_tokenizer)
+    return NextTokens(softmax(logs[0] / divisor), opened.needed_tokenizer)
 
 
 @dataclass(frozen=True)
@@ -156,26 +160,30 @@ class _Opened:
         return decoder_start(self.step, GenerationConfig.from_dict(self.info.generation if self.info else {}))
 
 
-def _rows(opened: _Opened, texts: Texts) -> tuple[list[np.ndarray], bool]:
+def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], bool]:
     """The ids of each text, and whether there was only one."""
-    single = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], Integral))
-    given = [texts] if single else list(texts)
-    rows = [np.array(opened.needed_tokenizer.encode(one) if isinstance(one, str) else one) for one in given]
-    if not rows or not all(row.ndim == 1 and len(row) and row.dtype.kind in "iu" for row in rows):
-        raise InputError(
-            f"A text, its ids, or several of them were expected, each of at least one token. Received: {texts!r:.80}"
-        )
-    return [row.astype(np.int32) for row in rows], single
+    last = opened.step.vocab_size - 1
+    ids = sequence(integer(0, last), least=1)
+    one = Kind(
+        f"a text or its ids from 0 to {last}, of at least one token, or several of them",
+        lambda row: ids.convert(opened.needed_tokenizer.encode(row) if isinstance(row, str) else row),
+    )
+    single = _is_single(texts)
+    several = sequence(one, least=1).convert
+    rows = check(name, texts, Kind(one.expected, lambda given: several([given] if single else given)))
+    return [np.array(row, np.int32) for row in rows], single
+
+
+def _is_single(texts: Any) -> bool:
+    """Whether this is one text, or the ids of one."""
+    if isinstance(texts, np.ndarray):
+        return texts.ndim == 1
+    return isinstance(texts, str) or (isinstance(texts, Sequence) and bool(texts) and isinstance(texts[0], Integral))
 
 
 def _checked_length(input_len: int, rows: Sequence[np.ndarray]) -> int:
-    shortest = min(map(len, rows))
-    if not 0 <= input_len <= shortest:
-        raise InputError(
-            f"input_len counts tokens at the beginning of each text. Expected 0 to {shortest}, the shortest text's. "
-            f"Received: {input_len}"
-        )
-    return input_len
+    advice = "It counts tokens at the beginning of each text, at most those of the shortest one."
+    return int(check("input_len", input_len, integer(0, min(map(len, rows))), advice=advice))
 
 
 def _of_continuations(opened: _Opened, rows: Sequence[np.ndarray], begin: int) -> list[np.ndarray]:

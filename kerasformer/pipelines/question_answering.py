@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import BOOLEAN, check, integer
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, softmax
+from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
 
 _WINDOW = 384  # tokens of question and context together
 _NEVER = -1e4
@@ -65,14 +66,15 @@ class QuestionAnswering(Pipeline):
                 f"Each question needs a context that is not empty. Received: {len(questions)} questions, "
                 f"{len(contexts)} contexts"
             )
-        if doc_stride < 0 or max_answer_len < 1:
-            raise InputError(
-                "doc_stride must be at least 0 and max_answer_len at least 1. "
-                f"Received: doc_stride={doc_stride}, max_answer_len={max_answer_len}"
-            )
-        search = _Search(check_top_k(top_k), doc_stride, max_answer_len, handle_impossible_answer, batch_size)
-        results = [self._answers(*pair, search)[:top_k] for pair in zip(questions, contexts, strict=True)]
-        chosen: list[Any] = [answers[0] for answers in results] if top_k == 1 else list(results)
+        search = _Search(
+            check("top_k", top_k, integer(1)),
+            check("doc_stride", doc_stride, integer(0)),
+            check("max_answer_len", max_answer_len, integer(1)),
+            check("handle_impossible_answer", handle_impossible_answer, BOOLEAN),
+            check("batch_size", batch_size, integer(1)),
+        )
+        results = [self._answers(*pair, search)[: search.top_k] for pair in zip(questions, contexts, strict=True)]
+        chosen: list[Any] = [answers[0] for answers in results] if search.top_k == 1 else list(results)
         return chosen[0] if single else chosen
 
     def _answers(self, question: str, context: str, search: _Search) -> list[dict[str, Any]]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, batches, check_top_k, listed, sigmoid, softmax
+from kerasformer.pipelines._base import Pipeline, batches, listed, sigmoid, softmax
 
 
 class TextClassification(Pipeline):
@@ -44,8 +45,7 @@ class TextClassification(Pipeline):
         pairs = None if pair is None else listed(pair, "second text")[0]
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"Each text needs a second one. Received: {len(texts)} texts and {len(pairs)} second ones")
-        if top_k is not None:
-            check_top_k(top_k)
+        top_k = check("top_k", top_k, optional(integer(1)))
         results: list[list[dict[str, Any]]] = []
         for places in batches(range(len(texts)), batch_size):
             chosen = None if pairs is None else [pairs[i] for i in places]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kerasformer.arguments import BOOLEAN, STRING, check, optional
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.generation import Request, Stream, Written, request
@@ -78,6 +79,7 @@ class TextGeneration(_Writes):
             GenerationError: settings that cannot be.
         """
         texts, single = listed(inputs, "prompt")
+        return_full_text = check("return_full_text", return_full_text, BOOLEAN)
         asked = self._request(settings)
         if asked.result != "texts":
             results = self._whole(asked, texts)
@@ -138,7 +140,7 @@ class Text2TextGeneration(_Writes):
             InputError: several prefixes would fit.
         """
         texts, single = listed(inputs)
-        before = self._prefix() if prefix is None else prefix
+        before = self._prefix(prefix)
         asked, key = self._request(settings), self._KEYS.get(self.task, "generated_text")
         if "" in texts:
             raise InputError(f"There is nothing to write from. Received: an empty text at place {texts.index('')}.")
@@ -155,11 +157,13 @@ class Text2TextGeneration(_Writes):
         self, inputs: str, *, prefix: str | None = None, callback: Callback | None = None, **settings: Any
     ) -> Stream:
         """Pieces of the text as they come; arguments as in a call and for `TextGeneration.stream`."""
-        before = self._prefix() if prefix is None else prefix
+        before = self._prefix(prefix)
         return self._streamed(before + listed(inputs)[0][0], callback, settings)
 
-    def _prefix(self) -> str:
-        """What the checkpoint puts before a text for this task; translations name their languages."""
+    def _prefix(self, given: str | None) -> str:
+        """What was given, or what the checkpoint puts before a text for this task; translations name languages."""
+        if check("prefix", given, optional(STRING)) is not None:
+            return str(given)
         fitting = {task: text for task, text in self.info.task_prefixes.items() if task.startswith(self.task)}
         if len(fitting) > 1:
             raise InputError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError
+from kerasformer.arguments import STRING, check, one_of, sequence
 from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
 
 _STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -60,9 +60,8 @@ class TokenClassification(Pipeline):
             CapacityError: a text is too long.
             InputError: no text, or an unknown strategy.
         """
-        if aggregation_strategy not in _STRATEGIES:
-            expected = ", ".join(_STRATEGIES)
-            raise InputError(f"aggregation_strategy must be one of {expected}. Received: {aggregation_strategy!r}")
+        strategy = check("aggregation_strategy", aggregation_strategy, one_of(*_STRATEGIES))
+        ignored = set(check("ignore_labels", ignore_labels, sequence(STRING)))
         texts, single = listed(inputs)
         results: list[list[dict[str, Any]]] = []
         for part in batches(texts, batch_size):
@@ -74,7 +73,7 @@ class TokenClassification(Pipeline):
                     _Piece(scores[row, token], int(start), int(end), int(token), int(encoded.word_ids[row, token]))
                     for token, (start, end) in zip(text_tokens, encoded.offsets[row, text_tokens], strict=True)
                 ]
-                results.append(self._entities(text, pieces, aggregation_strategy, set(ignore_labels)))
+                results.append(self._entities(text, pieces, strategy, ignored))
         return results[0] if single else results
 
     def _entities(self, text: str, pieces: list[_Piece], strategy: str, ignored: set[str]) -> list[dict[str, Any]]:

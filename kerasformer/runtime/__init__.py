@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer import bundle
+from kerasformer.arguments import STRING, check, instance, integer, optional, sequence
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError
@@ -41,8 +43,10 @@ def open_engine(
         InputError: an option that the runtime of the bundle does not have.
         MissingExtraError: its runtime is not installed.
     """
-    if num_threads is not None and num_threads < 1:
-        raise InputError(f"num_threads must be at least 1, or None for all cores. Received: num_threads={num_threads}")
+    num_threads = check("num_threads", num_threads, optional(integer(1, max_threads())))
+    check("cache_dir", cache_dir, optional(instance("a folder, True or False", str, Path, bool)))
+    check("accelerator", accelerator, optional(STRING))
+    providers = check("providers", providers, optional(sequence(STRING, least=1)))
     if manifest is None:
         options = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
         return bundle.load(folder, lambda *opened: open_engine(*opened, num_threads, **options))  # type: ignore[arg-type]
@@ -63,6 +67,11 @@ def open_engine(
 
     onnx = OnnxStep if writes else OnnxForward
     return onnx(folder, manifest, num_threads, providers=providers, cache_dir=cache_dir)
+
+
+def max_threads() -> int:
+    """Most threads that a runtime is given: more than a machine has use for, and fewer than runtimes fail with."""
+    return max(64, 4 * (os.cpu_count() or 1))
 
 
 def _has_cache(signature: bundle.Signature) -> bool:

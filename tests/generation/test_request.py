@@ -118,7 +118,7 @@ BAD = [
     ({"negative_promt": "no"}, GenerationError, "Did you mean negative_prompt?"),
     ({"truncation": True}, GenerationError, "truncation is not a generation setting"),
     ({"max_new_tokens": 0}, GenerationError, "max_new_tokens.*at least 1"),
-    ({"stop": 3}, InputError, "stop must be a function or a list of them. Received: 3"),
+    ({"stop": 3}, InputError, "stop must be a function or a list of them. Received: stop=3"),
     ({"stop": ["a", len]}, InputError, "stop must be"),
     ({"stop": "a", "stop_strings": "b"}, GenerationError, "given twice"),
     ({"stop_strings": [""]}, GenerationError, "stop_strings"),

@@ -10,7 +10,7 @@ import transformers
 import kerasformer as kf
 from kerasformer import decoding
 from kerasformer.decoding import Controls, GenerationConfig
-from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.errors import CapacityError, GenerationError, InputError, TokenizerError
 from kerasformer.export.texts import READING
 from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.decoding.engines import Toy
@@ -129,6 +129,29 @@ def test_next_tokens_are_a_distribution(story, their_story, rewrite):
     assert next_token_distribution(rewrite, PROMPTS[0]).probabilities.sum() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["a", "b"],), "text must be a string"),
+        (("a", 0), "temperature must be a number of at least 1e-06"),
+        (("a", "hot"), "temperature must be a number"),
+        (("a", float("nan")), "temperature must be a number"),
+    ],
+)
+def test_what_a_distribution_cannot_be_of(story, arguments, message):
+    with pytest.raises(InputError, match=message):
+        kf.next_token_distribution(story, *arguments)
+
+
+def test_what_a_distribution_is_asked(story):
+    found = next_token_distribution(story, PROMPTS[0])
+    assert found.left(top_k=5) == 5 and found.left(top_p=None) == len(found.probabilities)
+    with pytest.raises(InputError, match="count must be an integer of at least 1"):
+        found.best(0)
+    with pytest.raises(GenerationError, match="Did you mean top_k"):
+        found.left(top_kk=5)
+
+
 def test_nothing_is_counted_where_nothing_is_left(story):
     ids = story.tokenizer.encode(PROMPTS[0])
     assert kf.sequence_logprob(story, ids, len(ids)) == 0
@@ -141,12 +164,21 @@ def test_nothing_is_counted_where_nothing_is_left(story):
         ("story", "", 0, None, InputError, "at least one token"),
         ("story", [], 0, None, InputError, "at least one token"),
         ("story", [[0.5]], 0, None, InputError, "at least one token"),
-        ("story", [1, 2], 3, None, InputError, "Expected 0 to 2.*Received: 3"),
+        ("story", [1, 2], 3, None, InputError, "input_len must be an integer from 0 to 2. Received: input_len=3"),
         ("story", [1] * 2000, 0, None, CapacityError, "Received: 2000"),
         ("rewrite", "a", 0, None, InputError, "Expected target="),
         ("rewrite", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
         ("story", "a", 0, "b", InputError, "is for an encoder-decoder"),
         ("engine", "a", 0, None, TokenizerError, "Give ids"),
+        ("story", None, 0, None, InputError, "text must be a text or its ids.*Received: text=None"),
+        ("story", 5, 0, None, InputError, "Received: text=5"),
+        ("story", [[1], 2], 0, None, InputError, "at least one token"),
+        ("story", [[1], [True]], 0, None, InputError, "at least one token"),
+        ("story", [1, -1], 0, None, InputError, "ids from 0 to"),
+        ("story", [1, 2**32 + 5], 0, None, InputError, "ids from 0 to"),
+        ("story", "a", "x", None, InputError, "input_len must be an integer"),
+        ("story", "a", True, None, InputError, "input_len must be an integer"),
+        ("rewrite", [1], 0, [10**6], InputError, "target must be a text or its ids"),
     ],
 )
 def test_what_cannot_be_is_refused(story, rewrite, source, text, input_len, target, error, message):

@@ -47,6 +47,38 @@ def test_threads_are_for_bundles(checkpoint):
             pipeline(None, source, num_threads=2)
 
 
+@pytest.mark.parametrize(
+    ("source", "arguments", "expected"),
+    [
+        ("classes", {"top_k": "x"}, "an integer of at least 1, or None"),
+        ("classes", {"top_k": True}, "an integer"),
+        ("classes", {"batch_size": None}, "an integer of at least 1"),
+        ("classes", {"batch_size": 2.0}, "an integer"),
+        ("classes", {"truncation": "yes"}, "True or False"),
+        ("gaps", {"top_k": None}, "an integer"),
+        ("vectors", {"normalize": 1}, "True or False"),
+        ("vectors", {"pooling": ["mean"]}, "'mean', 'cls' or None"),
+        ("entities", {"aggregation_strategy": None}, "'none', 'simple'"),
+        ("entities", {"ignore_labels": 3}, "a list, each of it a string"),
+        ("story", {"return_full_text": 2}, "True or False"),
+        ("story", {"batch_size": "8"}, "an integer"),
+        ("rewrite", {"prefix": 3}, "a string, or None"),
+    ],
+    ids=str,
+)
+def test_arguments_of_a_wrong_kind_are_named(checkpoint, source, arguments, expected):
+    ((name, _),) = arguments.items()
+    with pytest.raises(InputError, match=f"^{name} must be .*{expected}.*Received: {name}="):
+        pipeline(None, checkpoint(source))("It was [MASK].", **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"top_k": "x"}, {"doc_stride": None}, {"max_answer_len": 0}], ids=str)
+def test_arguments_of_a_search_for_answers(checkpoint, arguments):
+    ((name, _),) = arguments.items()
+    with pytest.raises(InputError, match=f"^{name} must be .*Received: {name}="):
+        pipeline(None, checkpoint("answers"))(question="Who?", context="She.", **arguments)
+
+
 def test_no_tokenizer(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint("classes"), tmp_path / "bare")
     for path in folder.glob("*token*"):

@@ -9,7 +9,7 @@ import pytest
 
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.runtime import onnx_caches
+from kerasformer.runtime import onnx_caches, open_engine
 from kerasformer.runtime.onnx_caches import GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
 from tests.export.onnx_bundles import padded, tiny, write
@@ -355,6 +355,27 @@ def test_a_provider_that_is_absent_is_told(classifier):
     _, folder, manifest = classifier
     with pytest.raises(InputError, match="CPUExecutionProvider.*Received: NoneSuchExecutionProvider"):
         OnnxForward(folder, manifest, providers=["NoneSuchExecutionProvider", "CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ({"providers": 5}, "a non-empty list, each of it a string, or None"),
+        ({"providers": "CPUExecutionProvider"}, "a non-empty list"),
+        ({"providers": []}, "a non-empty list"),
+        ({"num_threads": 100_000}, "an integer from 1 to"),
+        ({"num_threads": 0}, "an integer from 1 to"),
+        ({"num_threads": True}, "an integer from 1 to"),
+        ({"num_threads": "2"}, "an integer from 1 to"),
+        ({"cache_dir": 3}, "a folder, True or False"),
+    ],
+    ids=str,
+)
+def test_options_of_a_wrong_kind_are_told(classifier, option, expected):
+    _, folder, manifest = classifier
+    ((name, _),) = option.items()
+    with pytest.raises(InputError, match=f"{name} must be {expected}.*Received: {name}="):
+        open_engine(folder, manifest, **option)
 
 
 # Encoder-decoders.
