@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kerasformer import bundle
 from kerasformer.arguments import STRING, check, instance, integer, optional, sequence
@@ -48,8 +49,8 @@ def open_engine(
     check("accelerator", accelerator, optional(STRING))
     providers = check("providers", providers, optional(sequence(STRING, least=1)))
     if manifest is None:
-        options = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
-        return bundle.load(folder, lambda *opened: open_engine(*opened, num_threads, **options))  # type: ignore[arg-type]
+        options: dict[str, Any] = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
+        return bundle.load(folder, lambda path, read: open_engine(path, read, num_threads, **options))
     writes = any("logits" in signature.outputs and _has_cache(signature) for signature in manifest.signatures.values())
     if manifest.format == "tflite":
         _check_absent(manifest, "ONNX", providers=providers)
