@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import normalizers
 
 import kerasformer as kf
 from kerasformer import bundle
@@ -96,6 +98,11 @@ def test_the_table_of_tensors(page, folder):
 def test_the_writer_is_that_of_the_model_card(page, folder):
     """Which is filled with the bundle's names and numbers."""
     assert code(page, "class Writer") in blocks(folder / "story" / "README.md", LANGUAGE[page])
+
+
+@PAGES
+def test_texts_are_prepared_as_on_the_model_card(page, folder):
+    assert code(page, " plain(") in blocks(folder / "sentiment" / "README.md", LANGUAGE[page])
 
 
 @PAGES
@@ -220,6 +227,21 @@ def test_the_kotlin_compiles_and_its_loop_is_right(compiled, folder, tmp_path):
     assert done.returncode == 0, done.stderr
     expected = [" ".join(map(str, continued(*each, vocabulary))) for each in zip(prompts, most, strict=True)]
     assert done.stdout.splitlines() == expected
+
+
+def test_the_kotlin_of_texts_is_what_the_tokenizer_does(compiled):
+    texts = (
+        "The café was naïve.",
+        "ΣΊΣΥΦΟΣ ΟΔΟΣ, Straße ẞ",
+        "İstanbul ıI",
+        "no\u00a0break, zero\u200bwidth\ttab",
+        "한국어 𐐀 ö",
+    )
+    command = [*compiled, "MainKt", "plain", *texts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    assert done.returncode == 0, done.stderr
+    received = ["".join(chr(int(point)) for point in line.split()) for line in done.stdout.splitlines()]
+    assert received == [normalizers.BertNormalizer(lowercase=True).normalize_str(text) for text in texts]
 
 
 def continued(prompt: str, most: int, vocabulary: int) -> list[int]:

@@ -13,8 +13,8 @@ from kerasformer.export.targets import Target
 def write_card(folder: Path, manifest: Manifest, target: Target) -> None:
     """Writes `README.md` into the bundle."""
     parts = [*introduction(folder, manifest), in_python.with_this_package(manifest)]
-    parts += [target.card(manifest), tensors(manifest), in_python.alone(manifest)]
-    parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target)]
+    parts += [target.card(manifest, folder), tensors(manifest), in_python.alone(manifest)]
+    parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target, folder)]
     parts += [in_cpp.section(manifest)]
     (folder / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kerasformer import tested
 from kerasformer.bundle import Manifest
 from kerasformer.export.targets import TARGETS, Target
@@ -17,7 +19,7 @@ the programs for both.
 """
 
 
-def section(manifest: Manifest, target: Target) -> str:
+def section(manifest: Manifest, target: Target, folder: Path) -> str:
     """What that runtime's target says, where tests ran such a model there, and a bundle for it has it already."""
     name, info = _TAKES.get(manifest.format, ""), manifest.info
     if name in ("", target.name) or not tested.runtimes()[name].covers(info.task, info.model_type):
@@ -27,4 +29,4 @@ def section(manifest: Manifest, target: Target) -> str:
             return ""
         if info.is_encoder_decoder:
             return _IN_NODE_ALONE
-    return TARGETS[name].card(manifest)
+    return TARGETS[name].card(manifest, folder)

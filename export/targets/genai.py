@@ -98,7 +98,7 @@ class Genai(Target):
         path.write_text(json.dumps(genai_config(manifest, in_place), indent=2) + "\n", encoding="utf-8")
         return [path]
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
         return _CARD.format(capacity=manifest.capacity)
 

@@ -66,7 +66,7 @@ class LitertLm(Target):
         litertlm_file.write(path, metadata, folder / "tokenizer.json", folder / _GRAPHS)
         return (path,)
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """How LiteRT-LM is given the file, and which settings the caller has to give."""
         return litertlm_card.section(manifest)
 

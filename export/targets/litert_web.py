@@ -54,7 +54,7 @@ class LitertWeb(Target):
                 )
         return ()
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """A page that runs the bundle."""
         return litertjs_card.section(manifest)
 

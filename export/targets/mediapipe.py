@@ -78,8 +78,9 @@ class Mediapipe(Target):
             )
         if check(job.model.tokenizer) == WORDPIECE:
             warnings.warn(
-                "MediaPipe makes A to Z small and no other capital, keeps accents, and splits at no space but "
-                "ASCII's: words that differ in these are other tokens there, mostly [UNK]. The model card says more",
+                "MediaPipe lowercases A to Z and no other letter, keeps accents, and splits at no space but "
+                "ASCII's: words that differ in these are other tokens there, mostly [UNK]. Give it plain(text), a few "
+                "lines that are on the model card, in Kotlin, Swift, JavaScript and Python",
                 MediapipeTokenizerWarning,
                 stacklevel=2,
             )
@@ -105,6 +106,6 @@ class Mediapipe(Target):
         attach(path, metadata(_TASKS[manifest.info.task], description, inputs, output, tokens), files)
         return (path,)
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """Code for all platforms, and which texts are read otherwise."""
-        return section(manifest)
+        return section(manifest, folder)

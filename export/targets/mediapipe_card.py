@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from kerasformer.bundle import PROBABILITIES, Manifest
+from kerasformer.export.targets.mediapipe_plain import LANGUAGES, plain
 
 _SEE = "https://ai.google.dev/edge/mediapipe/solutions/text"
 
@@ -46,17 +48,46 @@ _EMBEDDER = _Words(
 )
 
 
-def section(manifest: Manifest) -> str:
+def section(manifest: Manifest, folder: Path) -> str:
     """A section for the model card."""
     (signature,) = manifest.signatures.values()
     words = _CLASSIFIER if PROBABILITIES in signature.outputs else _EMBEDDER
     file, length = signature.file, signature.inputs["input_ids"].shape[1]
+    functions = plain(folder)
+    text = _reads_otherwise(words) if functions else _READS_THE_SAME
+    before = {name: _before(name, functions) for name in LANGUAGES}
+    given = 'plain("A text.")' if functions else '"A text."'
     return "\n".join(
-        (_about(words, file, length), _kotlin(words, file), _swift(words), _web(words, file), _python(words, file))
+        (
+            _about(words, file, length, text),
+            _kotlin(words, file, before["kotlin"], given),
+            _swift(words, before["swift"], given),
+            _web(words, file, before["javascript"], given),
+            _python(words, file, before["python"], given),
+        )
     )
 
 
-def _about(words: _Words, file: str, length: int | str) -> str:
+def _before(language: str, functions: dict[str, str]) -> str:
+    """The function, in a block of its own where a program is the body of a function."""
+    code = functions.get(language, "")
+    return f"{code}```\n\n```{language}\n" if code and language in ("kotlin", "swift") else f"{code}\n" * bool(code)
+
+
+_READS_THE_SAME = """The vocabulary (`spiece.model` in the file) makes the tokens of `tokenizer.json` of any text;
+MediaPipe ends a text at a character U+0000."""
+
+
+def _reads_otherwise(words: _Words) -> str:
+    """What `plain` is for, and what it cannot mend."""
+    return f"""**Give it `plain(text)`, not `text`.** MediaPipe lowercases A to Z and no other letter, keeps accents and
+control characters, and splits at the spaces of ASCII alone: of the bare text "The café was naïve." this model would get
+`[UNK]` or other pieces for two words. With the lines below, `{words.verb}` gets the tokens of `tokenizer.json`. What
+still differs: a word of more than 100 bytes is unknown, where the tokenizer counts characters; U+FFFD is kept; and a
+character that is newer than one of the Unicode tables may be a mark to one and a letter to the other."""
+
+
+def _about(words: _Words, file: str, length: int | str, text: str) -> str:
     answer = (
         "Scores are probabilities, by the names of the classes."
         if words is _CLASSIFIER
@@ -65,68 +96,69 @@ def _about(words: _Words, file: str, length: int | str) -> str:
     return f"""## MediaPipe {words.name}
 
 `{file}` is all that an app needs: tokenizer and names are inside. {answer}
-A text is cut at {length} tokens, of which two stand around it. A BERT vocabulary (`vocab.txt` in the file) is read as
-MediaPipe reads it: A to Z become small and no other capital does, accents stay, only the spaces of ASCII part words,
-and a word of more than 100 bytes is unknown. So a text of ASCII alone has the tokens of `tokenizer.json`, and another
-one may have `[UNK]` in the place of words. A SentencePiece vocabulary (`spiece.model`) has them for other texts too.
-Special tokens that a text spells out are plain words. Guides: {_SEE}.
+A text is cut at {length} tokens, of which two stand around it. Special tokens that a text spells out are plain words.
+Guides: {_SEE}.
+
+{text}
 """
 
 
-def _kotlin(words: _Words, file: str) -> str:
+def _kotlin(words: _Words, file: str, before: str, given: str) -> str:
     return f"""### Kotlin
 
 Gradle: `implementation("com.google.mediapipe:tasks-text:1.0.0")`; `{file}` in `src/main/assets`.
 
 ```kotlin
-val {words.variable} = {words.name}.createFromFile(context, "{file}")
-val answer = {words.variable}.{words.verb}("A text.")
+{before}val {words.variable} = {words.name}.createFromFile(context, "{file}")
+val answer = {words.variable}.{words.verb}({given})
 {words.kotlin}
 ```
 """
 
 
-def _swift(words: _Words) -> str:
+def _swift(words: _Words, before: str, given: str) -> str:
     return f"""### Swift
 
 CocoaPods: `pod 'MediaPipeTasksText', '1.0.0'`.
 
 ```swift
-let options = {words.name}Options()
+{before}let options = {words.name}Options()
 options.baseOptions.modelAssetPath = Bundle.main.path(forResource: "model", ofType: "tflite")!
 let {words.variable} = try {words.name}(options: options)
-let answer = try {words.variable}.{words.verb}(text: "A text.")
+let answer = try {words.variable}.{words.verb}(text: {given})
 {words.swift}
 ```
 """
 
 
-def _web(words: _Words, file: str) -> str:
+def _web(words: _Words, file: str, before: str, given: str) -> str:
     return f"""### JavaScript
 
 `npm install @mediapipe/tasks-text`.
 
 ```javascript
 import {{ FilesetResolver, {words.name} }} from "@mediapipe/tasks-text";
-const files = await FilesetResolver.forTextTasks("node_modules/@mediapipe/tasks-text/wasm");
+
+{before}const files = await FilesetResolver.forTextTasks("node_modules/@mediapipe/tasks-text/wasm");
 const {words.variable} = await {words.name}.createFromModelPath(files, "{file}");
-const answer = {words.variable}.{words.verb}("A text.");
+const answer = {words.variable}.{words.verb}({given});
 {words.javascript}
 ```
 """
 
 
-def _python(words: _Words, file: str) -> str:
+def _python(words: _Words, file: str, before: str, given: str) -> str:
+    needed = "import unicodedata\n\n" if before else ""
     return f"""### Python
 
 `pip install mediapipe`.
 
 ```python
-from mediapipe.tasks.python import BaseOptions, text
+{needed}from mediapipe.tasks.python import BaseOptions, text
 
-options = text.{words.name}Options(base_options=BaseOptions(model_asset_path="{file}"))
+{before}options = text.{words.name}Options(base_options=BaseOptions(model_asset_path="{file}"))
 with text.{words.name}.create_from_options(options) as {words.variable}:
-    answer = {words.variable}.{words.verb}("A text.")
+    answer = {words.variable}.{words.verb}({given})
     {words.python}
 ```
 """

@@ -72,7 +72,7 @@ class Optimum(Target):
                 "ONNX Runtime itself run the plain bundle of format='onnx'"
             )
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
         info = manifest.info
         lines = [f"model = {_CLASSES[info.task]}.from_pretrained(folder{_file(manifest)})"]

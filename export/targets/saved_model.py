@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kerasformer.bundle import Manifest
 from kerasformer.export.targets.target import Target
 
@@ -16,7 +18,7 @@ class SavedModel(Target):
     summary = "TensorFlow Serving, and any process with TensorFlow alone"
     needs = {"format": "saved-model"}
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
         return "\n".join((_tensorflow(manifest), _serving(manifest)))
 

@@ -68,6 +68,11 @@ class Target:
         """
         return ()
 
-    def card(self, manifest: Manifest) -> str:
-        """A section of the model card: how this runtime is given the bundle, with its real names and shapes."""
+    def card(self, manifest: Manifest, folder: Path) -> str:
+        """A section of the model card: how this runtime is given the bundle, with its real names and shapes.
+
+        Args:
+            manifest: Of the bundle.
+            folder: With all files of the bundle but manifest and card.
+        """
         return ""

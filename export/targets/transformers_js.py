@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
@@ -132,7 +133,7 @@ class TransformersJs(Target):
         """Each in a file that needs no other."""
         return [replace(function, alone=True) for function in functions]
 
-    def card(self, manifest: Manifest) -> str:
+    def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
         call = _call(manifest)
         return f"""## transformers.js

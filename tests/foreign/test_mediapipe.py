@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import kerasformer as kf
-from kerasformer.bundle import TensorInfo
+from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.errors import BundleError
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import recipe
+from kerasformer.export.targets import TARGETS
 from kerasformer.export.targets.mediapipe_tokenizer import vocabulary
 from kerasformer.export.texts import READING
 from kerasformer.export.to_tflite.convert import write_tflite
@@ -29,8 +30,8 @@ from kerasformer.export.to_tflite.metadata import Tensor, attach, input_order, m
 from kerasformer.pipelines._base import sigmoid, softmax
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
+from tests.code_blocks import blocks
 from tests.export.text_models import ROWS, Row
-from tests.foreign import mediapipe_tokens
 from tests.foreign.cases import PRESETS, Case, cases, tiny
 from tests.foreign.environments import need, run
 
@@ -41,22 +42,25 @@ ODD = (
     "   ",
     "MANY Capitals IN HERE, AND A FULL STOP.",
     "two  spaces\tand a tab\nand lines\r\n at the end  ",
-    "Über naïve cafés, ÀÉÎÕÜ; die Straße… don't, 2,000 (3.14)!",
-    "a\u0308 combining mark, no\u00a0break, zero\u200bwidth",
-    "今日は天気 测试，好！한국어 안녕",
-    "Привет κόσμε ΣΊΣΥΦΟΣ العربية שלום हिन्दी ภาษาไทยง่าย",
+    "The café was naïve.",
+    "Über naïve cafés, ÀÉÎÕÜ; die STRASSE, Straße, ẞ… don't, 2,000 (3.14)!",
+    "a\u0308 combining mark, no\u00a0break, zero\u200bwidth, soft\u00adhyphen, \u0007 \u0085 \u2028 line",
+    "今日は天気 测试，好！한국어 안녕 豈",
+    "Привет ЁЛКА κόσμε ΣΊΣΥΦΟΣ ΟΔΟΣ ς العربية שָׁלוֹם हिन्दी ภาษาไทยง่าย",
     "emoji 👩‍👩‍👧‍👦 🇩🇪 👍🏽 ❤️ done 🙂",
-    "x²+y² ½ ™ ﬁ ① ２",
+    "x²+y² ½ ™ ﬁ ① ２ 𐐀𐐨",
     "x" * 100,
     "x" * 101,
-    "я" * 51,
     "one word after another " * 40,
-    "[UNK] and $100 + 5% ^_^ `~|<=>",
-    "İstanbul ıSTANBUL ǅ",
-    "a real \ufffd character",
+    "UNK] and $100 + 5% ^_^ `~|<=>",
+    "İstanbul ıSTANBUL ǅ I\u0307",
     "0 1 2 3 4 5 6 7 8 9 10",
 )
 TEXTS = (*READING[: 50 - len(ODD)], *ODD)
+# What the card says of uncased BERT: bytes are counted, this character is kept, and no special token is looked for.
+OTHERWISE = ("я" * 51, "a real \ufffd character", "[UNK] and")
+# And of ALBERT, whose texts are given as they are.
+CUT_SHORT = ("a \0 b",)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning",
@@ -83,6 +87,23 @@ def albert_pieces() -> Tokenizer:
     return Tokenizer(backend, special_tokens=names, model_inputs=("input_ids", "token_type_ids", "attention_mask"))
 
 
+def letters(**settings: Any) -> Tokenizer:
+    """The tiny WordPiece tokenizer, with pieces for every character of the texts, so that none hides behind [UNK]."""
+    normalizer = normalizers.BertNormalizer(lowercase=True, **settings)
+    known = {character for text in (*TEXTS, *OTHERWISE) for character in normalizer.normalize_str(text)} - {" "}
+    content = json.loads(tiny_text.wordpiece().backend.to_str())
+    for piece in sorted({*known, *(f"##{character}" for character in known)} - content["model"]["vocab"].keys()):
+        content["model"]["vocab"][piece] = len(content["model"]["vocab"])
+    backend = Backend.from_str(json.dumps(content))
+    backend.normalizer = normalizer
+    return Tokenizer(backend, special_tokens=tiny_text.wordpiece().special_tokens)
+
+
+def with_accents() -> Tokenizer:
+    """One that lowercases and keeps accents."""
+    return letters(strip_accents=False)
+
+
 def albert(quantize: str = "none", task: str = "text-classification") -> Case:
     """A tiny ALBERT with pieces."""
     case = tiny("albert", task, quantize)
@@ -94,13 +115,28 @@ INT4 = replace(INT4, source=replace(INT4.source, min_agreement=0.6))  # random s
 
 
 def asked(folder: Path, texts: Sequence[str] = TEXTS, **options: Any) -> Any:
-    """What MediaPipe answers."""
+    """What MediaPipe answers to texts that are prepared as the card has it."""
+    texts = [plain(folder)(text) for text in texts]
     return run(TARGET, "mediapipe_text.py", {"model": str(folder / "model.tflite"), "texts": texts, **options})
 
 
+def plain(folder: Path) -> Callable[[str], str]:
+    """What the card does to a text before MediaPipe gets it."""
+    scope: dict[str, Any] = {"plain": str}
+    for block in blocks(folder / "README.md", "python"):
+        if "def plain" in block:
+            exec("import unicodedata\n\n\n" + block[block.index("def plain") :].partition("\n\n")[0], scope)
+    return scope["plain"]
+
+
+def ids(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
+    """The model's own tokens."""
+    return tokenizer(text, truncation=True, max_length=length).input_ids[0].tolist()
+
+
 def answers(model: Any, length: int) -> list[np.ndarray]:
-    """What the Keras model answers to the tokens that MediaPipe makes of each text."""
-    rows = [np.array([mediapipe_tokens.ids(model.tokenizer, text, length)]) for text in TEXTS]
+    """What the Keras model answers to its own tokens of each text."""
+    rows = [np.array([ids(model.tokenizer, text, length)]) for text in TEXTS]
     types = {"input_ids": np.asarray, "attention_mask": np.ones_like, "token_type_ids": np.zeros_like}
     outputs = (model({name: types[name](row) for name in model.input_names}) for row in rows)
     return [keras.ops.convert_to_numpy(output)[0] for output in outputs]
@@ -192,22 +228,27 @@ def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
     assert (cosines(received, expected) > (0.9999 if quantize == "none" else 0.97)).all()
 
 
-@pytest.mark.parametrize("tokenizer", [tiny_text.wordpiece, albert_pieces])
+@pytest.mark.parametrize("tokenizer", [letters, with_accents, albert_pieces])
 def test_tokens(tokenizer, tmp_path):
+    """Of texts that the card prepares, those of the model; what the card says of other texts is so."""
     need(TARGET)
-    received = asked(told_ids(tokenizer(), tmp_path), normalize=False)
-    for text, row in zip(TEXTS, received, strict=True):
-        expected = mediapipe_tokens.ids(tokenizer(), text, LENGTH)
-        assert row[: len(expected)] == expected and set(row[len(expected) :]) <= {-1.0}, text
+    others = CUT_SHORT if tokenizer is albert_pieces else OTHERWISE
+    received = asked(told_ids(tokenizer(), tmp_path), [*TEXTS, *others], normalize=False)
+    for text, row in zip([*TEXTS, *others], received, strict=True):
+        expected = ids(tokenizer(), text, LENGTH)
+        same = row[: len(expected)] == expected and set(row[len(expected) :]) <= {-1.0}
+        assert same == (text not in others), text
 
 
-def test_tokens_of_plain_texts_are_those_of_python(tmp_path):
-    for tokenizer, plain in ((tiny_text.wordpiece(), str.isascii), (albert_pieces(), bool)):
-        texts = [text for text in TEXTS if plain(text) and "[" not in text]
-        assert len(texts) > 35
-        for text in texts:
-            expected = tokenizer(text, truncation=True, max_length=LENGTH).input_ids[0].tolist()
-            assert mediapipe_tokens.ids(tokenizer, text, LENGTH) == expected, text
+def test_the_javascript_of_texts_is_what_the_tokenizer_does(tmp_path):
+    """As the Python, of which other tests show that MediaPipe makes the right tokens."""
+    folder = told_ids(letters(), tmp_path)
+    (block,) = [each for each in blocks(folder / "README.md", "javascript") if "function plain" in each]
+    code = block[block.index("function plain") :].partition("\n}\n")[0] + "\n}\n"
+    code += f"console.log(JSON.stringify({json.dumps(TEXTS)}.map(plain)))"
+    done = subprocess.run(["node", "-e", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [plain(folder)(text) for text in TEXTS]
 
 
 def told_ids(tokenizer: Tokenizer, folder: Path) -> Path:
@@ -224,6 +265,10 @@ def told_ids(tokenizer: Tokenizer, folder: Path) -> Path:
     write_tflite([function], [], recipe("none"), path)
     inputs = [Tensor(roles[name], "") for name in input_order(path)]
     attach(path, metadata("ids", "", inputs, Tensor("ids", ""), tokens), {tokens.file: tokens.content})
+    tokenizer.save(folder)
+    made = {"ids": Signature(path.name, dict.fromkeys(roles, info), {})}
+    manifest = Manifest("tflite", ModelInfo("feature-extraction"), made)
+    (folder / "README.md").write_text(TARGETS[TARGET].card(manifest, folder), encoding="utf-8")
     return folder
 
 

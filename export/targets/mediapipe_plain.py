@@ -1,0 +1,82 @@
+"""The function `plain` of a card: what the tokenizer of an uncased BERT does to a text and MediaPipe does not.
+
+MediaPipe lowercases A to Z, keeps accents and control characters, and splits at the spaces of ASCII alone. The function
+does the rest before a text is given to it: it takes marks off (category Mn, after NFD) where the tokenizer does, drops
+control, format and private characters, makes every space an ASCII one, and lowercases each character by itself, as the
+tokenizer does: the lowercase of a whole word in capitals would have the final sigma of Greek.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+LANGUAGES = ("kotlin", "swift", "javascript", "python")
+
+
+def plain(folder: Path) -> dict[str, str]:
+    """The function in each language, for the tokenizer in a folder; none where MediaPipe reads texts as it does."""
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    if content["model"]["type"] != "WordPiece":
+        return {}
+    # By default, a tokenizer that lowercases takes accents off too.
+    return _without_accents() if content["normalizer"].get("strip_accents") is not False else _with_accents()
+
+
+def _without_accents() -> dict[str, str]:
+    return {name: _CODE[name].format(text=_DECOMPOSED[name], mark=_MARK[name]) for name in LANGUAGES}
+
+
+def _with_accents() -> dict[str, str]:
+    return {name: _CODE[name].format(text=_TEXT[name], mark="") for name in LANGUAGES}
+
+
+_TEXT = {"kotlin": "text", "swift": "text", "javascript": "text", "python": "sentence"}
+_DECOMPOSED = {
+    "kotlin": "java.text.Normalizer.normalize(text, java.text.Normalizer.Form.NFD)",
+    "swift": "text.decomposedStringWithCanonicalMapping",
+    "javascript": 'text.normalize("NFD")',
+    "python": 'unicodedata.normalize("NFD", sentence)',
+}
+_MARK = {"kotlin": r"\\p{Mn}", "swift": ".nonspacingMark, ", "javascript": r"\p{Mn}", "python": '"Mn", '}
+_CODE = {
+    "kotlin": r"""/** A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only. */
+fun plain(text: String): String {{
+    val spaced = {text}.replace(Regex("[\\t\\n\\r\\p{{Z}}]"), " ")
+    val kept = spaced.replace(Regex("[{mark}\\p{{Cc}}\\p{{Cf}}\\p{{Co}}]"), "")
+    return kept.codePoints().toArray().joinToString("") {{ String(Character.toChars(Character.toLowerCase(it))) }}
+}}
+""",
+    "swift": r"""/// A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only.
+func plain(_ text: String) -> String {{
+  var kept = String.UnicodeScalarView()
+  for scalar in {text}.unicodeScalars {{
+    switch scalar.properties.generalCategory {{
+    case .spaceSeparator, .lineSeparator, .paragraphSeparator: kept.append(" ")
+    case .control where "\t\n\r".unicodeScalars.contains(scalar): kept.append(" ")
+    case {mark}.control, .format, .privateUse: continue
+    default: kept.append(contentsOf: scalar.properties.lowercaseMapping.unicodeScalars)
+    }}
+  }}
+  return String(kept)
+}}
+""",
+    "javascript": r"""/** A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only. */
+function plain(text) {{
+  const spaced = {text}.replace(/[\t\n\r\p{{Z}}]/gu, " ");
+  const kept = spaced.replace(/[{mark}\p{{Cc}}\p{{Cf}}\p{{Co}}]/gu, "");
+  return Array.from(kept, (letter) => letter.toLowerCase()).join("");
+}}
+""",
+    "python": r'''def plain(sentence):
+    """A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only."""
+    kept = []
+    for letter in {text}:
+        kind = unicodedata.category(letter)
+        if letter in "\t\n\r" or kind.startswith("Z"):
+            kept.append(" ")
+        elif kind not in ({mark}"Cc", "Cf", "Co"):
+            kept.append(letter.lower())
+    return "".join(kept)
+''',
+}
