@@ -145,6 +145,22 @@ class PretrainedModel(keras.Model):
         _check_shapes(arrays, self.max_length)
         return arrays
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; an `Encoding` of the tokenizer counts as the dictionary that it is."""
+        return super().__call__(_as_dict(inputs), *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; `x` may be an `Encoding`."""
+        return super().predict(_as_dict(x), *args, **kwargs)
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; `x` may be an `Encoding`."""
+        return super().fit(_as_dict(x), *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; `x` may be an `Encoding`."""
+        return super().evaluate(_as_dict(x), *args, **kwargs)
+
     def named(self, output: Any) -> dict[str, Tensor]:
         """What `call` gave, under Hugging Face's names: what bundles give, and so what pipelines read."""
         return {self.output_name: output}
@@ -227,6 +243,11 @@ class PretrainedModel(keras.Model):
         """A model from `get_config`, with every variable created."""
         rest = {name: value for name, value in config.items() if name not in ("config", "dtype")}
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **rest)
+
+
+def _as_dict(inputs: Any) -> Any:
+    """Keras looks into dictionaries, and takes any other mapping for a tensor."""
+    return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
 
 
 def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:

@@ -90,13 +90,13 @@ class QuestionAnswering(Pipeline):
             truncation="only_second",
             max_length=limit,
             stride=min(search.doc_stride, room // 2),
-            return_overflowing=True,
+            return_overflowing_tokens=True,
             padding_side="right",
         )
         found: dict[tuple[int, int], float] = {}
         none_score = np.inf
         arrays = {**windows.inputs, "token_type_ids": windows.token_type_ids}
-        for rows in batches(range(len(windows)), search.batch_size):
+        for rows in batches(range(len(windows.input_ids)), search.batch_size):
             places = list(rows)
             outputs = self._forward().run({name: arrays[name][places] for name in self.info.input_names})
             for place, starts, ends in zip(places, outputs["start_logits"], outputs["end_logits"], strict=True):

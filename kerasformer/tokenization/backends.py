@@ -155,7 +155,7 @@ def apply_options(backend: tokenizers.Tokenizer, recipe: Recipe) -> None:
         normalizer.strip_accents = options.get("strip_accents")
         normalizer.handle_chinese_chars = options.get("tokenize_chinese_chars", True)
     if recipe.family.kind == "bpe" and isinstance(splitter, pre_tokenizers.ByteLevel):
-        splitter.add_prefix_space = options.get("add_prefix_space", False)
+        splitter.add_prefix_space = options.get("add_prefix_space") or False
 
 
 def _normalize(backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, recipe: Recipe, file: Path) -> None:
@@ -191,7 +191,7 @@ def _surround(backend: tokenizers.Tokenizer, recipe: Recipe, file: Path) -> None
             (names["sep_token"], ids["sep_token"]),
             (names["cls_token"], ids["cls_token"]),
             recipe.options.get("trim_offsets", True),
-            recipe.options.get("add_prefix_space", False),
+            recipe.options.get("add_prefix_space") or False,
         )
         return
     for name in used:

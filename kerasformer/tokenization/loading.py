@@ -13,6 +13,7 @@ from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.families import BERT, CLASSES, PLAIN_INPUTS, SEGMENT_INPUTS, Family, Kind, guess
+from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
 from kerasformer.tokenization.tokenizer import Tokenizer
 
@@ -68,6 +69,7 @@ def has_tokenizer(folder: Path) -> bool:
 def _from_json(path: Path) -> tokenizers.Tokenizer:
     with backends.explained(f"{path} is not a readable tokenizer"):
         backend = tokenizers.Tokenizer.from_str(sources.inside(path.parent, path.name).read_text(encoding="utf-8"))
+        check_rules(backend)
         # A template that names tokens it does not define fails only here.
         backend.encode("", "")
     return backend
@@ -103,7 +105,10 @@ def _build(
         return family, backends.wordpiece(paths[0], recipe)
     if kind == "bpe":
         return family, backends.byte_level_bpe(paths[0], paths[1], recipe)
-    return family, backends.sentencepiece(paths[0], recipe)
+    backend = backends.sentencepiece(paths[0], recipe)
+    with backends.explained(f"{paths[0]} holds rules that cannot be followed"):
+        check_rules(backend)
+    return family, backend
 
 
 def _guess_from_files(kind: Kind, paths: list[Path]) -> Family:

@@ -16,13 +16,14 @@ from kerasformer.tokenization.families import CLASSES, GENERIC_CLASSES, MODEL_TY
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # transformers writes a huge number where no length is known.
 _NO_LIMIT = 10**9
+_MOST_EXTRA_IDS = 100_000
 _BOOLEAN = (bool, type(None))
 _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "do_lower_case": (bool,),
     "strip_accents": _BOOLEAN,
     "tokenize_chinese_chars": (bool,),
     "keep_accents": (bool,),
-    "add_prefix_space": (bool,),
+    "add_prefix_space": _BOOLEAN,
     "trim_offsets": (bool,),
     "add_bos_token": (bool,),
     "extra_ids": (int,),
@@ -128,6 +129,8 @@ def _check_types(options: Mapping[str, Any], folder: Path) -> None:
         if name in options and (wrong_bool or not isinstance(value, types)):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
             raise TokenizerError(f"{name} in {path} must be {expected}. Received: {value!r}")
+    if not 0 <= options.get("extra_ids", 0) <= _MOST_EXTRA_IDS:
+        raise TokenizerError(f"extra_ids of {path} must be 0 to {_MOST_EXTRA_IDS}. Received: {options['extra_ids']}")
     for name in ("padding_side", "truncation_side"):
         if options.get(name, "right") not in ("left", "right"):
             raise TokenizerError(f"{name} in {path} must be 'left' or 'right'. Received: {options[name]!r}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,14 +14,17 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken
 
+from kerasformer.arguments import STRING, check, integer, one_of, optional, sequence, shown
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.tokenization.encoding import Encoding, Row, shorten
+from kerasformer.tokenization.encoding import TENSORS, Encoding, Row, shorten
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
 from kerasformer.tokenization.truncation import Cut, Side, Strategy, TruncationWarning, check_windows, loss_message
 
 _LARGEST_ID = 2**32 - 1
-Padding = bool | Literal["max_length"]
+Padding = bool | Literal["longest", "max_length", "do_not_pad"]
+Truncation = bool | Strategy | Literal["do_not_truncate"]
+Words = Sequence[str]
 # What transformers cleans up after decoding where a tokenizer asks for it.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
@@ -124,63 +128,125 @@ class Tokenizer:
         """Special tokens that are put around one text, or around a pair."""
         return self.backend.num_special_tokens_to_add(pair)
 
+    def __repr__(self) -> str:
+        special = ", ".join(f"{name}={token!r}" for name, token in self._special_tokens.items())
+        return (
+            f"Tokenizer({type(self.backend.model).__name__}, vocab_size={self.vocab_size}, "
+            f"model_max_length={self.model_max_length}, {special})"
+        )
+
     def __call__(
         self,
-        text: str | Sequence[str],
-        pair: str | Sequence[str] | None = None,
+        text: str | Sequence[str] | Sequence[Words],
+        text_pair: str | Sequence[str] | Sequence[Words] | None = None,
         *,
         padding: Padding = True,
-        truncation: bool | Strategy = False,
+        truncation: Truncation = False,
         max_length: int | None = None,
         stride: int = 0,
-        return_overflowing: bool = False,
+        return_overflowing_tokens: bool = False,
+        is_split_into_words: bool = False,
         add_special_tokens: bool = True,
         padding_side: Side | None = None,
         pad_to: int | Sequence[int] | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: Literal["np", "tf", "jax", "pt"] | None = None,
+        return_offsets_mapping: bool = False,
+        return_special_tokens_mask: bool = False,
     ) -> Encoding:
         """Tokenizes a text or a batch of `B` texts into arrays `(B, T)`.
 
         Args:
             text: One text (a batch of one) or several.
-            pair: Second texts, as many as first ones.
-            padding: `True` pads to the longest row, `"max_length"` to `max_length`; `False` demands equal lengths.
+            text_pair: Second texts, as many as first ones.
+            padding: `True` or `"longest"` pads to the longest row, `"max_length"` to `max_length`; `False` or
+                `"do_not_pad"` demands equal lengths.
             truncation: `True` (the longer text of a pair gives way first), `"only_first"`, `"only_second"` or
                 `"longest_first"` cuts to `max_length`. What is cut is lost, with a `TruncationWarning`, unless
-                `return_overflowing` asks for it.
+                `return_overflowing_tokens` asks for it.
             max_length: Tokens of a row, special tokens included; the model's length where not given.
             stride: Tokens that neighbouring windows share.
-            return_overflowing: A text that is too long becomes several rows, which `overflow_to_sample` tells apart.
+            return_overflowing_tokens: A text that is too long becomes several rows, which `overflow_to_sample` tells
+                apart.
+            is_split_into_words: A text is a list of words, as labelled words have it; `word_ids` counts them.
             add_special_tokens: Surrounds texts as the model expects.
             padding_side: Instead of the tokenizer's own.
             pad_to: A width, or widths that a static graph has: the smallest that holds the longest row is taken.
                 Rows longer than all of them stay as they are.
+            pad_to_multiple_of: Rounds the width up.
+            return_tensors: Whose tensors `encoding["input_ids"]` gives; NumPy's by default, which every Keras backend
+                takes. Attributes such as `encoding.input_ids` are NumPy's in any case.
+            return_offsets_mapping: `"offset_mapping"` is among the names of the result.
+            return_special_tokens_mask: `"special_tokens_mask"` is, too.
 
         Raises:
             InputError: no texts, something else than text, or settings that contradict each other.
+            MissingExtraError: the package of `return_tensors` is not installed (when a tensor is read).
         """
-        inputs = _pair_up(text, pair)
-        cut = self._cut(truncation, max_length, stride, return_overflowing, pair is not None)
+        tensors = check("return_tensors", return_tensors or "np", one_of(*TENSORS))
+        inputs = _pair_up(text, text_pair, is_split_into_words)
+        cut = self._cut(truncation, max_length, stride, return_overflowing_tokens, text_pair is not None)
         rows = [
-            Row(tokens, None, sample) for sample, tokens in enumerate(self._encode_batch(inputs, add_special_tokens))
+            Row(tokens, None, sample)
+            for sample, tokens in enumerate(self._encode_batch(inputs, add_special_tokens, is_split_into_words))
         ]
         if cut is not None:
-            rows, lost = shorten(rows, cut, return_overflowing)
+            rows, lost = shorten(rows, cut, return_overflowing_tokens)
             if lost:
                 warnings.warn(loss_message(lost, cut.limit), TruncationWarning, stacklevel=2)
         width = self._width([len(row) for row in rows], padding, max_length, pad_to)
+        if pad_to_multiple_of is not None:
+            width += -width % check("pad_to_multiple_of", pad_to_multiple_of, integer(1))
         padded = any(len(row) < width for row in rows)
         side = self.padding_side if padding_side is None else padding_side
+        asked = {"offset_mapping": return_offsets_mapping, "special_tokens_mask": return_special_tokens_mask}
         return Encoding(
             rows,
             width=width,
             padding_side=_side("padding_side", side),
             pad_id=self._padding_id() if padded else 0,
             model_inputs=self._model_inputs,
+            further=tuple(name for name, wanted in asked.items() if wanted),
+            tensors=tensors,
         )
+
+    def tokenize(self, text: str) -> list[str]:
+        """Tokens of one text as the vocabulary spells them, without special tokens around it."""
+        return self._encode_batch(_pair_up(text, None), add_special_tokens=False)[0].tokens
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Ids of one text, untruncated."""
         return self._encode_batch(_pair_up(text, None), add_special_tokens)[0].ids
+
+    def convert_ids_to_tokens(
+        self, ids: int | Sequence[int] | np.ndarray, skip_special_tokens: bool = False
+    ) -> str | None | list[str | None]:
+        """Tokens of ids as the vocabulary spells them; `None` where there is none.
+
+        Args:
+            ids: An id, or a flat sequence of them.
+            skip_special_tokens: Leaves those of `all_special_ids` out of a sequence.
+
+        Raises:
+            InputError: not a flat sequence of ids, or a negative one.
+        """
+        if isinstance(ids, Integral):
+            return self.id_to_token(int(ids))
+        skipped = set(self.all_special_ids) if skip_special_tokens else set()
+        return [self.id_to_token(token_id) for token_id in _flat_ids(ids) if token_id not in skipped]
+
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | None | list[int | None]:
+        """Ids of tokens; of one that the vocabulary lacks that of the unknown token, `None` without such a token.
+
+        Raises:
+            InputError: something else than text.
+        """
+        if isinstance(tokens, str):
+            found = self.token_to_id(tokens)
+            return self.unk_token_id if found is None else found
+        if isinstance(tokens, bytes) or not isinstance(tokens, Iterable):
+            raise InputError(f"tokens must be a token or a list of them. Received: {shown(tokens)}")
+        return [self.convert_tokens_to_ids(check("a token", token, STRING)) for token in tokens]  # type: ignore[misc]
 
     def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = False) -> str:
         """Text of ids; ids that the vocabulary lacks are left out.
@@ -188,15 +254,7 @@ class Tokenizer:
         Raises:
             InputError: not a flat sequence of ids, or a negative one.
         """
-        array = np.atleast_1d(np.asarray(ids))
-        flat = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
-        if not flat or (array.size and not 0 <= array.min() <= array.max() <= _LARGEST_ID):
-            raise InputError(
-                "ids must be a flat sequence of 32-bit integers of at least 0 (batch_decode takes several). "
-                f"Received: shape {array.shape}, dtype {array.dtype}"
-                + (f", values {array.min()} to {array.max()}" if flat else "")
-            )
-        text = self.backend.decode(array.tolist(), skip_special_tokens=skip_special_tokens)
+        text = self.backend.decode(_flat_ids(ids), skip_special_tokens=skip_special_tokens)
         return _clean_up(text) if self._cleans_spaces else text
 
     def batch_decode(self, ids: Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = False) -> list[str]:
@@ -251,9 +309,11 @@ class Tokenizer:
         except OSError as error:
             raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
 
-    def _encode_batch(self, inputs: list[Any], add_special_tokens: bool) -> list[tokenizers.Encoding]:
+    def _encode_batch(
+        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+    ) -> list[tokenizers.Encoding]:
         try:
-            return self.backend.encode_batch(inputs, add_special_tokens=add_special_tokens)
+            return self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
         except TypeError as error:
             raise InputError(
                 "a text holds half of a surrogate pair, which is no Unicode text. "
@@ -263,23 +323,22 @@ class Tokenizer:
             raise TokenizerError(f"this tokenizer cannot read a text: {error}. Is its vocabulary complete?") from error
 
     def _cut(
-        self, truncation: bool | Strategy, max_length: int | None, stride: int, windows: bool, has_pairs: bool
+        self, truncation: Truncation, max_length: int | None, stride: int, windows: bool, has_pairs: bool
     ) -> Cut | None:
-        if truncation is False:
+        kinds = one_of(True, False, *get_args(Strategy), "do_not_truncate")
+        truncation = check("truncation", truncation, kinds)
+        check("max_length", max_length, optional(integer(1)))
+        check("stride", stride, integer(0))
+        if truncation in (False, "do_not_truncate"):
             if windows or stride:
-                raise InputError("windows come from truncation. Received: return_overflowing or stride without it")
+                raise InputError(
+                    "windows come from truncation. Received: return_overflowing_tokens or stride without it"
+                )
             return None
-        strategy = "longest_first" if truncation is True else truncation
-        if strategy not in get_args(Strategy):
-            raise InputError(
-                f"truncation must be True, False or one of {', '.join(get_args(Strategy))}. Received: {truncation!r}"
-            )
+        strategy: Any = "longest_first" if truncation is True else truncation
         limit = self.model_max_length if max_length is None else max_length
-        if limit is None or limit < 1 or stride < 0:
-            raise InputError(
-                "truncation needs a max_length of at least 1, and a stride of at least 0; this tokenizer knows no "
-                f"length of its own. Received: max_length={max_length}, stride={stride}"
-            )
+        if limit is None:
+            raise InputError("truncation needs a max_length: this tokenizer knows no length of its own")
         cut = Cut(limit, strategy, stride, _side("truncation_side", self.truncation_side))
         if windows:
             check_windows(cut, has_pairs)
@@ -288,17 +347,17 @@ class Tokenizer:
     def _width(
         self, lengths: list[int], padding: Padding, max_length: int | None, pad_to: int | Sequence[int] | None
     ) -> int:
+        padding = check("padding", padding, one_of(True, False, "longest", "max_length", "do_not_pad"))
         longest = max(lengths)
-        if padding is False:
+        if padding in (False, "do_not_pad"):
             if min(lengths) != longest:
                 raise InputError(
                     "rows of an array have one length: padding=True brings them to it. "
                     f"Received: padding=False and texts of {min(lengths)} to {longest} tokens"
                 )
             return longest
-        if padding not in (True, "max_length"):
-            raise InputError(f"padding must be True, False or 'max_length'. Received: {padding!r}")
-        widths = [pad_to] if isinstance(pad_to, int) else list(pad_to or ())
+        widths = [pad_to] if isinstance(pad_to, Integral) else [] if pad_to is None else pad_to
+        widths = list(check("pad_to", widths, sequence(integer(1))))
         if padding == "max_length":
             limit = self.model_max_length if max_length is None else max_length
             if limit is None:
@@ -317,29 +376,62 @@ class Tokenizer:
         return token_id
 
 
-def _pair_up(text: str | Sequence[str], pair: str | Sequence[str] | None) -> list[Any]:
+def _flat_ids(ids: Any) -> list[int]:
+    try:
+        array = np.atleast_1d(np.asarray(ids))
+    except (TypeError, ValueError, OverflowError):  # rows of unequal length
+        array = np.zeros((0, 0))
+    flat = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+    if not flat or (array.size and not 0 <= array.min() <= array.max() <= _LARGEST_ID):
+        raise InputError(
+            "ids must be a flat sequence of 32-bit integers of at least 0 (batch_decode takes several). "
+            f"Received: shape {array.shape}, dtype {array.dtype}"
+            + (f", values {array.min()} to {array.max()}" if flat else "")
+        )
+    return [int(token_id) for token_id in array.tolist()]
+
+
+def _pair_up(text: Any, pair: Any, split: bool = False) -> list[Any]:
     """Texts, or pairs of texts, as the Rust library takes them.
+
+    Args:
+        text: A text or several; each a list of words if `split`.
+        pair: Second texts.
+        split: Texts are lists of words.
 
     Raises:
         InputError: no texts, something else than text, or first and second texts of different number.
     """
-    firsts = _texts("text", text)
+    read = _lists_of_words if split else _texts
+    firsts, single = read("text", text)
     if pair is None:
         return firsts
-    seconds = _texts("pair", pair)
-    if isinstance(text, str) != isinstance(pair, str) or len(firsts) != len(seconds):
-        raise InputError(f"text and pair must come in equal number. Received: {len(firsts)} and {len(seconds)}")
+    seconds, single_pair = read("text_pair", pair)
+    if single != single_pair or len(firsts) != len(seconds):
+        raise InputError(f"text and text_pair must come in equal number. Received: {len(firsts)} and {len(seconds)}")
     return list(zip(firsts, seconds, strict=True))
 
 
-def _texts(name: str, value: str | Sequence[str]) -> list[str]:
-    texts = [value] if isinstance(value, str) else value
-    if isinstance(texts, (list, tuple, np.ndarray)) and all(isinstance(text, str) for text in texts):
+def _texts(name: str, value: Any, what: str = "a str or a list of them") -> tuple[list[Any], bool]:
+    """The texts, and whether there is only one."""
+    single = isinstance(value, str)
+    texts = [value] if single else value
+    if isinstance(texts, (list, tuple, np.ndarray)) and np.ndim(texts) and all(isinstance(row, str) for row in texts):
         if len(texts) == 0:
             raise InputError(f"{name} must hold at least one text. Received: an empty batch")
-        return [str(text) for text in texts]
+        return [str(text) for text in texts], single
     kinds = {type(item).__name__ for item in texts} if isinstance(texts, (list, tuple)) else {type(texts).__name__}
-    raise InputError(f"{name} must be a str or a list of them. Received: {', '.join(sorted(kinds))}")
+    raise InputError(f"{name} must be {what}. Received: {', '.join(sorted(kinds))}")
+
+
+def _lists_of_words(name: str, value: Any) -> tuple[list[Any], bool]:
+    """As `_texts`, where each text is a list of words."""
+    what = "a list of words or a list of such lists, for is_split_into_words=True"
+    several = isinstance(value, (list, tuple)) and len(value) > 0 and not isinstance(value[0], str)
+    rows = value if several else [value]
+    if any(isinstance(row, str) for row in rows):
+        raise InputError(f"{name} must be {what}. Received: str")
+    return [_texts(name, words, what)[0] for words in rows], not several
 
 
 def _side(name: str, value: str) -> Side:

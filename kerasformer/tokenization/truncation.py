@@ -74,7 +74,7 @@ def check_windows(cut: Cut, has_pairs: bool) -> None:
     if has_pairs and cut.strategy == "longest_first":
         raise InputError(
             "windows over a pair need to know which text is cut: truncation='only_first' or 'only_second'. "
-            "Received: truncation='longest_first' with return_overflowing=True"
+            "Received: truncation='longest_first' with return_overflowing_tokens=True"
         )
 
 

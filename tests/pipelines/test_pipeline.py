@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import shutil
 
+import keras
+import numpy as np
 import pytest
 
 import kerasformer as kf
@@ -20,6 +22,19 @@ def test_a_source_knows_its_task(checkpoint):
 def test_a_model_is_a_source(checkpoint):
     model = kf.zoo.load(checkpoint("classes"))
     assert kf.pipeline("text-classification", model)("Rain.") == kf.pipeline(None, checkpoint("classes"))("Rain.")
+
+
+def test_a_model_takes_what_its_tokenizer_gives(checkpoint):
+    model = kf.zoo.load(checkpoint("classes"))
+    encoded = model.tokenizer(["Rain.", "It made me laugh."], padding="max_length", max_length=12)
+    expected = np.asarray(model(encoded.inputs))
+    np.testing.assert_array_equal(np.asarray(model(encoded)), expected)
+    np.testing.assert_allclose(model.predict(encoded, verbose=0), expected, atol=1e-6)
+    tensors = model.tokenizer(["Rain.", "It made me laugh."], pad_to=12, return_tensors="tf")
+    np.testing.assert_array_equal(np.asarray(model(tensors)), expected)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(encoded, np.array([0, 1]), verbose=0)
+    assert model.evaluate(encoded, np.array([0, 1]), verbose=0) > 0
 
 
 def test_every_task_has_a_pipeline():

@@ -176,6 +176,7 @@ def test_has_tokenizer(name, checkpoint):
         ("gpt2", {"added_tokens__json": {"<a>": "x"}}, "must have a number for its id"),
         ("gpt2", {"tokenizer_config__json": {"tokenizer_class": "CLIPTokenizer"}}, "class CLIPTokenizer is built from"),
         ("t5", {"tokenizer_config__json": {"extra_ids": "many"}}, "extra_ids in .* must be int"),
+        ("t5", {"tokenizer_config__json": {"extra_ids": 10**9}}, "extra_ids of .* must be 0 to 100000"),
     ],
 )
 def test_damage(name, changes, message, copied):
@@ -185,6 +186,44 @@ def test_damage(name, changes, message, copied):
         load_tokenizer(folder)
     assert str(folder) in str(raised.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def _replacing(count, pattern="a", content="aa"):
+    return [{"type": "Replace", "pattern": {"String": pattern}, "content": content}] * count
+
+
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+_NESTED = {"type": "Sequence", "normalizers": _replacing(15)}
+_FIRST = {"Sequence": {"id": "A", "type_id": 0}}
+_SECOND = {"Sequence": {"id": "B", "type_id": 0}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"normalizer": {"type": "Sequence", "normalizers": _replacing(30)}}, "together may make a text at most 64"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [_NESTED, _NESTED]}}, "normalizer: its steps together"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 300}}, "at most 256 steps"),
+        ({"normalizer": _replacing(1, "a", "b" * 1000)[0]}, "Expected at most 64 characters. Received: 1000"),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [_BYTES] * 30}}, "pre_tokenizer: its steps together"),
+        ({"decoder": {"type": "Sequence", "decoders": _replacing(30)}}, "decoder: its steps together"),
+        ({"post_processor": {"single": [_FIRST, _FIRST]}}, "template 'single' .* once, A. Received: A and A"),
+        ({"post_processor": {"pair": [_SECOND]}}, "template 'pair' .* once, A and B. Received: B"),
+    ],
+)
+def test_rules_that_lose_a_text_or_make_it_grow(rules, message, checkpoint, copied):
+    ready = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    template = rules.get("post_processor")
+    rules = rules if template is None else {"post_processor": ready["post_processor"] | template}
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(copied("t5", tokenizer__json=ready | rules))
+
+
+def test_rules_that_lengthen_a_text_a_little_are_followed(checkpoint, copied):
+    ready = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    steps = [*_replacing(1, "…", "..."), {"type": "NFKC"}, *_replacing(20, "Alice", "Alice Liddell"[:5])]
+    ready["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    assert load_tokenizer(copied("t5", tokenizer__json=ready)).encode("well… ﷺ")
 
 
 def test_panics_of_the_rust_library_are_errors(checkpoint, copied, capfd):

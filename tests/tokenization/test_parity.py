@@ -108,11 +108,44 @@ def test_windows(both: tuple[Any, Tokenizer], strategy: Any, stride: int) -> Non
         return_offsets_mapping=True,
         return_tensors="np",
     )
-    received = ours(*texts, **settings, padding="max_length", return_overflowing=True)
-    assert len(received) > len(CONTEXTS), "the sample must need windows"
+    received = ours(*texts, **settings, padding="max_length", return_overflowing_tokens=True)
+    assert len(received.input_ids) > len(CONTEXTS), "the sample must need windows"
     np.testing.assert_array_equal(received.input_ids, expected["input_ids"])
     np.testing.assert_array_equal(received.offsets, expected["offset_mapping"])
     np.testing.assert_array_equal(received.overflow_to_sample, expected["overflow_to_sample_mapping"])
+
+
+def test_lists_of_words(both: tuple[Any, Tokenizer]) -> None:
+    theirs, ours = both
+    theirs.pad_token = theirs.pad_token or theirs.eos_token
+    words = [text.split() or [""] for text in CONTEXTS]
+    expected = theirs(words, is_split_into_words=True, padding=True, return_offsets_mapping=True, return_tensors="np")
+    received = ours(words, is_split_into_words=True)
+    np.testing.assert_array_equal(received.input_ids, expected["input_ids"])
+    np.testing.assert_array_equal(received.offsets, expected["offset_mapping"])
+    for row in range(len(words)):
+        assert received.word_ids[row].tolist() == [-1 if word is None else word for word in expected.word_ids(row)]
+        assert received.tokens(row) == [token for token in expected.tokens(row) if token != theirs.pad_token]
+    one = ours(words[0], is_split_into_words=True)
+    assert one.input_ids.tolist() == [theirs(words[0], is_split_into_words=True)["input_ids"]]
+    pair = ours(words[0], words[1], is_split_into_words=True)
+    assert pair.input_ids[0].tolist() == theirs(words[0], words[1], is_split_into_words=True)["input_ids"]
+
+
+def test_tokens_and_ids(both: tuple[Any, Tokenizer]) -> None:
+    theirs, ours = both
+    for text in TEXTS:
+        ids = theirs.encode(text)
+        tokens = theirs.convert_ids_to_tokens(ids)
+        assert ours.convert_ids_to_tokens(ids) == ours.convert_ids_to_tokens(np.array(ids)) == tokens
+        # As decoding skips them: convert_ids_to_tokens of transformers leaves ALBERT's punctuation out, too.
+        special = {index for index, token in theirs.added_tokens_decoder.items() if token.special}
+        expected = [token for index, token in zip(ids, tokens, strict=True) if index not in special]
+        assert ours.convert_ids_to_tokens(ids, True) == expected
+        assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
+        assert ours.tokenize(text) == theirs.tokenize(text)
+    assert ours.convert_ids_to_tokens(3) == theirs.convert_ids_to_tokens(3)
+    assert ours.convert_tokens_to_ids("Zebra!") == theirs.convert_tokens_to_ids("Zebra!")
 
 
 def test_named_tokens(both: tuple[Any, Tokenizer]) -> None:

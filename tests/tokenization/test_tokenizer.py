@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import sys
 import threading
 import warnings
 
@@ -13,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
-from kerasformer.errors import InputError, TokenizerError
+from kerasformer.errors import InputError, MissingExtraError, TokenizerError
 from kerasformer.tokenization import Tokenizer, TruncationWarning, load_tokenizer
 from tests.tokenization.samples import TEXTS
 
@@ -34,7 +35,7 @@ def test_one_text_is_a_batch_of_one(bert):
     batch = bert("the Rabbit")
     assert batch.input_ids.shape == (1, len(bert.encode("the Rabbit")))
     assert batch.input_ids.dtype == batch.attention_mask.dtype == batch.offsets.dtype == np.int32
-    assert len(batch) == 1
+    assert batch.overflow_to_sample.tolist() == [0]
 
 
 def test_inputs_are_what_the_model_takes(bert, gpt2, checkpoint):
@@ -114,10 +115,10 @@ def test_truncation_says_what_is_lost(bert):
 def test_nothing_is_said_where_nothing_is_lost(bert):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(bert("the", truncation=True)) == 1
+        assert bert("the", truncation=True).input_ids.shape == (1, 3)
         assert bert(LONG).input_ids.shape[1] > 64 or bert(LONG * 3).input_ids.shape[1] > 64
-        batch = bert(LONG, truncation=True, max_length=10, stride=2, return_overflowing=True)
-    assert batch.overflow_to_sample.tolist() == [0] * len(batch)
+        batch = bert(LONG, truncation=True, max_length=10, stride=2, return_overflowing_tokens=True)
+    assert batch.overflow_to_sample.tolist() == [0] * len(batch.input_ids)
 
 
 @pytest.mark.parametrize(
@@ -127,17 +128,29 @@ def test_nothing_is_said_where_nothing_is_lost(bert):
         ({"text": None}, "must be a str or a list of them. Received: NoneType"),
         ({"text": ["a", 5]}, "Received: int, str"),
         ({"text": b"a"}, "Received: bytes"),
-        ({"text": ["a", "b"], "pair": ["c"]}, "equal number. Received: 2 and 1"),
-        ({"text": "a", "pair": ["c"]}, "equal number"),
+        ({"text": ["a", "b"], "text_pair": ["c"]}, "equal number. Received: 2 and 1"),
+        ({"text": "a", "text_pair": ["c"]}, "equal number"),
         ({"text": "a \ud83d b"}, "surrogate"),
-        ({"text": "a", "padding": "longest"}, "padding must be True, False or 'max_length'"),
+        ({"text": ["a", "\ud83d"], "text_pair": ["b", "c"]}, "surrogate"),
+        ({"text": ["a \ud83d"], "is_split_into_words": True}, "surrogate"),
+        ({"text": 5}, "must be a str or a list of them. Received: int"),
+        ({"text": np.array("a")}, "Received: ndarray"),
+        ({"text": "a b", "is_split_into_words": True}, "must be a list of words"),
+        ({"text": [["a"], "b"], "is_split_into_words": True}, "must be a list of words"),
+        ({"text": "a", "padding": "widest"}, "padding must be True, False, 'longest', 'max_length' or 'do_not_pad'"),
+        ({"text": "a", "padding": None}, "padding must be True"),
+        ({"text": "a", "pad_to": "x"}, "pad_to must be"),
+        ({"text": "a", "pad_to_multiple_of": 0}, "pad_to_multiple_of must be an integer of at least 1"),
+        ({"text": "a", "return_tensors": "mx"}, "return_tensors must be 'np', 'tf', 'jax' or 'pt'"),
+        ({"text": "a", "truncation": True, "max_length": "9"}, "max_length must be an integer"),
+        ({"text": "a", "truncation": True, "max_length": 9, "stride": -1}, "stride must be an integer"),
         ({"text": "a", "padding_side": "top"}, "padding_side must be 'left' or 'right'. Received: 'top'"),
         ({"text": "a", "truncation": "both"}, "truncation must be"),
-        ({"text": "a", "truncation": True, "max_length": 0}, "max_length of at least 1"),
-        ({"text": "a", "return_overflowing": True}, "windows come from truncation"),
-        ({"text": "a", "pair": "b", "truncation": True, "return_overflowing": True}, "which text is cut"),
+        ({"text": "a", "truncation": True, "max_length": 0}, "max_length must be an integer of at least 1"),
+        ({"text": "a", "return_overflowing_tokens": True}, "windows come from truncation"),
+        ({"text": "a", "text_pair": "b", "truncation": True, "return_overflowing_tokens": True}, "which text is cut"),
         (
-            {"text": LONG, "truncation": True, "max_length": 9, "stride": 7, "return_overflowing": True},
+            {"text": LONG, "truncation": True, "max_length": 9, "stride": 7, "return_overflowing_tokens": True},
             "stride must be",
         ),
     ],
@@ -145,6 +158,47 @@ def test_nothing_is_said_where_nothing_is_lost(bert):
 def test_bad_input(bert, arguments, message):
     with pytest.raises(InputError, match=message):
         bert(**arguments)
+
+
+def test_a_batch_is_a_mapping(bert):
+    batch = bert(["the", "the White Rabbit"])
+    assert list(batch) == list(batch.keys()) == ["input_ids", "token_type_ids", "attention_mask"]
+    assert len(batch) == 3 and "input_ids" in batch and "offsets" not in batch
+    assert (lambda input_ids, **rest: input_ids)(**batch) is batch.input_ids
+    assert dict(batch) == batch.inputs
+    asked = bert("the", return_offsets_mapping=True, return_special_tokens_mask=True)
+    assert asked["offset_mapping"].tolist() == [[[0, 0], [0, 3], [0, 0]]]
+    assert asked["special_tokens_mask"].tolist() == [[1, 0, 1]]
+    with pytest.raises(KeyError, match="one of input_ids, token_type_ids, attention_mask was expected"):
+        batch["labels"]
+    assert repr(batch).startswith("Encoding of 2 x 8 tokens\n  input_ids: [[") and "attention_mask" in repr(batch)
+    assert batch.tokens(0) == ["[CLS]", "the", "[SEP]"] and len(batch.tokens(1)) == 8
+    cut = bert("the White Rabbit", truncation=True, max_length=5, return_overflowing_tokens=True)
+    assert [cut.tokens(row)[1] for row in (0, 1)] == [batch.tokens(1)[1], batch.tokens(1)[4]]
+    assert cut.positions.tolist() == [[0, 1, 2, 3, 7], [0, 4, 5, 6, 7]]
+    assert "vocab_size" in repr(bert)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"), [(None, "numpy"), ("np", "numpy"), ("tf", "tensorflow"), ("jax", "jax"), ("pt", "torch")]
+)
+def test_tensors_of_each_framework(bert, kind, package):
+    batch = bert(["the", "the White Rabbit"], return_tensors=kind)
+    tensor = batch["input_ids"]
+    assert any(package in base.__module__ for base in type(tensor).__mro__) or package in type(tensor).__module__
+    np.testing.assert_array_equal(np.asarray(tensor), batch.input_ids)
+
+
+def test_a_framework_that_is_not_installed(bert, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match="return_tensors='pt' needs torch"):
+        bert("the", return_tensors="pt")["input_ids"]
+
+
+def test_widths_are_rounded(bert):
+    assert bert("the", pad_to_multiple_of=8).input_ids.shape == (1, 8)
+    assert bert("the", padding="longest").input_ids.shape == bert("the", padding="do_not_pad").input_ids.shape
+    assert bert(LONG, truncation="do_not_truncate").input_ids.shape == bert(LONG).input_ids.shape
 
 
 def test_lengths_that_nobody_knows(gpt2):
@@ -184,7 +238,7 @@ def test_threads_share_a_tokenizer(bert):
 
     def work(limit):
         for _ in range(30):
-            shape = bert(LONG, truncation="only_first", max_length=limit, return_overflowing=True).input_ids.shape
+            shape = bert(LONG, truncation="only_first", max_length=limit, return_overflowing_tokens=True).input_ids.shape
             expected[limit] = expected[limit] or shape
             if shape != expected[limit] or shape[1] > limit:
                 failures.append((limit, shape))

@@ -200,7 +200,7 @@ def test_windows(strategy: Any, page: Page, tmp_path: Path) -> None:
             truncation=strategy,
             max_length=limit,
             stride=stride if windows else 0,
-            return_overflowing=windows,
+            return_overflowing_tokens=windows,
             padding=True,
         )
         received = page.call(
