@@ -238,7 +238,9 @@ def test_threads_share_a_tokenizer(bert):
 
     def work(limit):
         for _ in range(30):
-            shape = bert(LONG, truncation="only_first", max_length=limit, return_overflowing_tokens=True).input_ids.shape
+            shape = bert(
+                LONG, truncation="only_first", max_length=limit, return_overflowing_tokens=True
+            ).input_ids.shape
             expected[limit] = expected[limit] or shape
             if shape != expected[limit] or shape[1] > limit:
                 failures.append((limit, shape))
