@@ -264,7 +264,7 @@ def bench(
     """
     from kerasformer.bench import bench as measure
     from kerasformer.bench.picture import check_picture, draw, panels_of
-    from kerasformer.bench.report import note, tables, upright
+    from kerasformer.bench.report import note, tables
     from kerasformer.errors import InputError
 
     if picture is not None:
@@ -293,8 +293,8 @@ def bench(
     if printed:
         print(report.to_json(), end="")
         return
-    for title, columns, rows in map(upright, tables(report)):
-        table(title, columns, [list(row) for row in rows])
+    for title, columns, rows in tables(report):
+        table(title, columns, rows)
     say(note(report))
 
 

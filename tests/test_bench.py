@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from kerasformer.bench.memory import peak_mb
 from kerasformer.bench.picture import Bar, Panel, check_picture, draw
 from kerasformer.bench.process import Worker
 from kerasformer.bench.question import Facts, Question, Tokens
-from kerasformer.bench.report import sizes_table, tables, upright
+from kerasformer.bench.report import short_names, tables
 from kerasformer.bench.rounds import Answers, Work, first_answers, measure
 from kerasformer.bench.worker import Sample, serve, timed
 from kerasformer.errors import CapacityError, InputError, KerasformerError, MissingExtraError, SourceError
@@ -203,12 +204,29 @@ def test_the_json_holds_all_figures(report, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-def test_tables_have_a_cell_for_each_head(report):
-    for title, heads, rows in [*tables(report), sizes_table(report.subjects)]:
+def test_tables_have_a_name_for_each_source_and_units_of_their_own(report):
+    for title, heads, rows in tables(report):
         assert title and {len(row) for row in rows} == {len(heads)}
-        _, columns, lines = upright((title, heads, rows))
-        assert columns[1:] == [one.name for one in report.subjects]
-        assert {len(line) for line in lines} == {len(columns)}
+        assert heads == ["figure", "unit", "onnx", "tflite"]
+        figures = [row[0] for row in rows]
+        assert len(set(figures)) == len(figures)
+        assert not any(unit in name.split() for name in figures for unit in ("ms", "s", "MB", "tokens/s"))
+    speeds = tables(report)[0][2]
+    assert speeds[0] == ["engine", "", "onnx", "litert"]
+    # The median of an answer is its p50: one of them is enough.
+    assert [row[0] for row in speeds if row[1] == "ms"] == [f"answer, {name}" for name in ("best", "p50", "p90", "p99")]
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["/a/out", "/b/other/"], ["out", "other"]),
+        (["/a/x/out", "/a/y/out", "story-gpt2"], ["x/out", "y/out", "story-gpt2"]),
+        (["."], ["{here}"]),
+    ],
+)
+def test_sources_have_names_instead_of_paths(names, shown):
+    assert short_names(names) == [name.format(here=Path.cwd().name) for name in shown]
 
 
 def test_a_bundle_that_writes_tells_its_tokens(writer):

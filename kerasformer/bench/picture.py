@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerasformer.bench.report import short_names
 from kerasformer.errors import InputError
 from kerasformer.viz.canvas import LIGHT, canvas, check_picture
 
 if TYPE_CHECKING:
-    from kerasformer.bench.figures import SubjectFigures
     from kerasformer.bench.run import Report
 
 __all__ = ["Bar", "Panel", "check_picture", "draw", "panels_of"]
@@ -85,29 +85,25 @@ def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", column
 def panels_of(report: Report) -> list[Panel]:
     """Speed of each work, then memory and size."""
     subjects = report.subjects
+    names = short_names([one.name for one in subjects])
+    labels = {one.name: f"{name} ({one.engine})" for one, name in zip(subjects, names, strict=True)}
     panels = []
     for work in dict.fromkeys(own.work for one in subjects for own in one.works):
         chosen = [(one, own) for one in subjects for own in one.works if own.work == work]
         writes = any(own.decode_tokens_s is not None for _, own in chosen)
         bars = tuple(
-            Bar(_label(one), own.tokens_s if writes else 1000 * own.median_s, _speed(own, writes))
+            Bar(labels[one.name], own.tokens_s if writes else 1000 * own.median_s, _speed(own, writes))
             for one, own in chosen
         )
         unit = "tokens/s (more is better)" if writes else "ms per answer (less is better)"
         panels.append(Panel(work, unit, bars))
-    panels.append(_sizes("Memory of the model, beyond the runtime", "MB (less is better)", subjects, "model_mb"))
-    panels.append(_sizes("Model files", "MB (less is better)", subjects, "size_mb"))
+    for title, field in _SIZES.items():
+        bars = tuple(Bar(labels[one.name], getattr(one, field), f"{getattr(one, field):,.1f}") for one in subjects)
+        panels.append(Panel(title, "MB (less is better)", bars))
     return panels
 
 
-def _sizes(title: str, unit: str, subjects: Sequence[SubjectFigures], field: str) -> Panel:
-    values = [(one, float(getattr(one, field))) for one in subjects]
-    return Panel(title, unit, tuple(Bar(_label(one), value, f"{value:,.1f}") for one, value in values))
-
-
-def _label(subject: SubjectFigures) -> str:
-    name = subject.name if len(subject.name) <= 36 else f"…{subject.name[-35:]}"
-    return f"{name} ({subject.engine})"
+_SIZES = {"Memory of the model, beyond the runtime": "model_mb", "Model files": "size_mb"}
 
 
 def _speed(own: Any, writes: bool) -> str:
