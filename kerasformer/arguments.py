@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError, KerasformerError
+from kerasformer.errors import InputError, KerasformerError, argument
 
 _SHOWN = 80
 """Characters of a refused value that an error shows."""
@@ -61,7 +61,7 @@ def check(name: str, value: Any, kind: Kind, *, error: type[KerasformerError] = 
     except KerasformerError:  # is one that says more
         raise
     except (TypeError, ValueError, OverflowError):
-        received = f"{name} must be {kind.expected}. Received: {name}={shown(value)}"
+        received = f"{argument(name)} must be {kind.expected}. Received: {argument(name, shown=shown(value))}"
     raise error(f"{received}. {advice}" if advice else received)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -9,7 +10,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
-from types import EllipsisType
 from typing import Any
 
 import typer
@@ -72,25 +72,30 @@ def options_of(command: Any) -> dict[str, str]:
     }
 
 
-def in_shell(options: Mapping[str, str], name: str, value: Any) -> str:
+def in_shell(options: Mapping[str, str], name: str, value: str | None) -> str:
     """An argument as the shell has it: `--overwrite` for `overwrite=True`; Python's where the command has no such."""
     if name not in options:
         return _as_setting(options, name, value)
     flag = options[name]
-    if value is None or value is True:
+    plain = _plain(value)
+    if plain is None or plain is True:
         return flag
-    values = value if isinstance(value, list) else [value]
-    return " ".join(f"{flag} {_quoted(each)}" for each in values)
+    values = plain if isinstance(plain, list | tuple) else [plain]
+    return " ".join(f"{flag} {'…' if each == '…' else shlex.quote(str(each))}" for each in values)
 
 
-def _as_setting(options: Mapping[str, str], name: str, value: Any) -> str:
+def _as_setting(options: Mapping[str, str], name: str, value: str | None) -> str:
     from kerasformer.decoding import GenerationConfig
 
     if _SETTING not in options or name not in {field.name for field in fields(GenerationConfig)}:
         return in_python(name, value)
-    shown = "…" if value is None or isinstance(value, EllipsisType) else json.dumps(value)
-    return f"{options[_SETTING]} {name}={shown}"
+    plain = _plain(value)
+    return f"{options[_SETTING]} {name}={'…' if plain in (None, '…') else json.dumps(plain, default=str)}"
 
 
-def _quoted(value: Any) -> str:
-    return "…" if isinstance(value, EllipsisType) else shlex.quote(str(value))
+def _plain(value: str | None) -> Any:
+    """The value itself, from Python; what is no literal stays text."""
+    try:
+        return None if value is None else ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from collections.abc import Callable
 from types import EllipsisType, ModuleType
 from typing import Any
 
-Spelling = Callable[[str, Any], str]
-"""From the name of an argument in Python and its value (`None`: the name alone, `...`: any value) to text."""
+Spelling = Callable[[str, str | None], str]
+"""From the name of an argument and the Python of its value (`None`: the name alone; `"…"`: any value) to text."""
 
 # Of Unicode's private use: no text, path or name that a message quotes has these by chance.
 _BEGIN, _VALUE, _END = "\ue000", "\ue001", "\ue002"
-_MARKED = re.compile(f"{_BEGIN}(\\w+){_VALUE}(.*?){_END}", re.DOTALL)
+_MARKED = re.compile(f"{_BEGIN}(\\w+)(?:{_VALUE}(.*?))?{_END}", re.DOTALL)
 
 
-def argument(name: str, value: Any = None) -> str:
+def argument(name: str, value: Any = None, *, shown: str | None = None) -> str:
     """An argument within the message of an error, which Python and the command line spell each in its own way.
 
     Args:
         name: As Python's functions have it, such as `"overwrite"`.
         value: What it should be or was; the name alone if `None`, `...` for a value of the reader's choice.
+        shown: The value in Python, where its `repr` will not do.
     """
-    content = "…" if isinstance(value, EllipsisType) else json.dumps(value, default=str)
-    return f"{_BEGIN}{name}{_VALUE}{content}{_END}"
+    if shown is None and value is not None:
+        shown = "…" if isinstance(value, EllipsisType) else repr(value)
+    return f"{_BEGIN}{name}{_END}" if shown is None else f"{_BEGIN}{name}{_VALUE}{shown}{_END}"
 
 
-def in_python(name: str, value: Any) -> str:
+def in_python(name: str, value: str | None) -> str:
     """An argument as a call in Python has it: `overwrite=True`."""
-    if value is None:
-        return name
-    return f"{name}=…" if isinstance(value, EllipsisType) else f"{name}={value!r}"
+    return name if value is None else f"{name}={value}"
 
 
 class KerasformerError(Exception):
@@ -48,12 +47,7 @@ class KerasformerError(Exception):
 
     def spelled(self, spelling: Spelling) -> str:
         """The message, its arguments written in another way than Python's."""
-
-        def write(found: re.Match[str]) -> str:
-            name, content = found.groups()
-            return spelling(name, ... if content == "…" else json.loads(content))
-
-        return _MARKED.sub(write, self._message)
+        return _MARKED.sub(lambda found: spelling(found[1], found[2]), self._message)
 
 
 class InputError(KerasformerError, ValueError):

@@ -292,7 +292,7 @@ def test_verify_repeats_the_comparison(bundle, capsys):
         (("run", "WRITER", "text", "--stream", "--json"), "--stream prints text alone"),
         (("run", "WRITER", "text", "--set", "num_beams"), "--set must be name=value"),
         (("run", "WRITER", "text", "--set", "num_beam=2"), "Did you mean num_beams?"),
-        (("run", "WRITER", "text", "--set", "num_beams=two"), "num_beams"),
+        (("run", "WRITER", "text", "--set", "num_beams=two"), "--num-beams must be an integer"),
         (("run", "WRITER", "text", "--json-schema", "/nowhere.json"), "must be a file of JSON"),
         (("run", "WRITER", "text", "--negative-prompt", "no"), "guidance_scale other than 1"),
         (("run", "WRITER", "text", "--assistant", "CHECKPOINT"), "A model that generates was expected"),

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from kerasformer.arguments import check, integer
 from kerasformer.cli_command import in_shell
 from kerasformer.errors import CapacityError, InputError, MissingExtraError, argument
 
@@ -20,7 +21,7 @@ OPTIONS = {"overwrite": "--overwrite", "num_threads": "--threads", "lengths": "-
         (("overwrite",), "overwrite", "--overwrite"),
         (("num_threads", 0), "num_threads=0", "--threads 0"),
         (("num_threads", ...), "num_threads=…", "--threads …"),
-        (("lengths", (16, 32)), "lengths=[16, 32]", "--lengths 16 --lengths 32"),
+        (("lengths", (16, 32)), "lengths=(16, 32)", "--lengths 16 --lengths 32"),
         (("num_threads", "a b"), "num_threads='a b'", "--threads 'a b'"),
         (("do_sample", True), "do_sample=True", "--set do_sample=true"),
         (("dtype", "float32"), "dtype='float32'", "dtype='float32'"),
@@ -37,3 +38,10 @@ def test_an_argument_is_spelled_for_who_reads_it(given, python, shell):
 def test_errors_of_two_bases_keep_their_message(kind):
     assert str(kind("what is wrong")) == "what is wrong"
     assert str(kind()) == ""
+
+
+def test_a_checked_argument_is_one_too():
+    with pytest.raises(InputError, match=r"^num_threads must be an integer.* Received: num_threads=0$") as raised:
+        check("num_threads", 0, integer(1))
+    said = raised.value.spelled(partial(in_shell, OPTIONS))
+    assert said == "--threads must be an integer of at least 1. Received: --threads 0"
