@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.layouts import Layout, num_bytes
 from kerasformer.export.matrices import Group, groups, matrices, mixed
 from kerasformer.export.recipes import BITS, RECIPES, Recipe, Storage
@@ -107,7 +107,9 @@ def choose(
     parts = matrices(model)
     members = groups(parts)
     if not members:
-        raise ExportError("No matrix of this model is large enough to be quantized. Take quantize='none'")
+        raise ExportError(
+            f"No matrix of this model is large enough to be quantized. Take {argument('quantize', 'none')}"
+        )
     simulation = Simulation(model, parts, layout)
     trial = shortest(as_read(model, references, _TRIAL_ANSWERS), _TRIAL_TOKENS)
     found = sensitivities(

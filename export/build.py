@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, check, optional
-from kerasformer.errors import ExportError, InputError
+from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.evaluation import examples
 from kerasformer.export.artifact import Artifact, Progress
 from kerasformer.export.auto import NAME as AUTO
@@ -116,7 +116,7 @@ def export(
     if tokenizer is not None:
         model = _with_tokenizer(model, wish, kind)
     if texts is None and labels is not None:
-        raise InputError("labels are for texts. Received: labels without texts=")
+        raise InputError(f"labels are for texts. Received: labels without {argument('texts', ...)}")
     given_texts = None if texts is None else examples(texts, labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     bundle.check_destination(destination, overwrite)
@@ -189,7 +189,8 @@ def _recipe(quantize: str | Recipe, limits: dict[str, float | None]) -> Recipe |
     if given:
         received = ", ".join(f"{name}={value:g}" for name, value in given.items())
         raise InputError(
-            f"{', '.join(limits)} are for quantize='auto'. Received: {received} for quantize={quantize!r:.60}"
+            f"{', '.join(limits)} are for {argument('quantize', 'auto')}. Received: {received} for "
+            f"{argument('quantize', quantize)}"
         )
     return find_recipe(quantize)
 
@@ -202,7 +203,7 @@ def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] |
         name = recipe.name if isinstance(recipe, Recipe) else AUTO
         raise InputError(
             f"calibration is for recipes with static activations, such as int8_static. Received: {name!r}. Leave "
-            "calibration out; texts= are what a bundle is compared with Keras on"
+            f"calibration out; {argument('texts', ...)} are what a bundle is compared with Keras on"
         )
     return None
 
@@ -211,8 +212,8 @@ def _with_tokenizer(model: Any, wish: Wish, kind: Format) -> PretrainedModel:
     """The model, if its tokenizer can be part of what is exported."""
     if wish.tokenizer != IN_GRAPH or not kind.in_graph:
         raise ExportError(
-            f"tokenizer={IN_GRAPH!r}, for format='tflite' or 'saved-model', was expected. "
-            f"Received: tokenizer={wish.tokenizer!r}, format={wish.format!r}"
+            f"{argument('tokenizer', IN_GRAPH)}, for {argument('format', 'tflite')} or 'saved-model', was expected. "
+            f"Received: {argument('tokenizer', wish.tokenizer)}, {argument('format', wish.format)}"
         )
     chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, wish.task)
     check_in_graph(chosen)

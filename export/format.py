@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import ExportError, InputError, require
+from kerasformer.errors import ExportError, InputError, argument, require
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
 from kerasformer.export.layouts import Layout
@@ -53,7 +53,8 @@ class Format:
             require(module, "export")
         if not self.profiles and (wish.profile is not None or wish.opset is not None):
             raise InputError(
-                f"profile and opset are for format='onnx'. Received: profile={wish.profile!r}, opset={wish.opset}"
+                f"profile and opset are for {argument('format', 'onnx')}. Received: "
+                f"{argument('profile', wish.profile)}, {argument('opset', wish.opset)}"
             )
         if wish.profile not in (None, *self.profiles):
             raise ExportError(

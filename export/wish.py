@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kerasformer.arguments import STRING, check, integer, optional, sequence
 from kerasformer.bundle import ModelInfo
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, argument
 from kerasformer.export.to_tflite.signatures import ENCODER_LENGTHS, PREFILL_LENGTHS, lengths_up_to
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._loading import TASK_ALIASES
@@ -109,7 +109,7 @@ def settle(
     if not isinstance(model, PretrainedModel):
         model = load(model, wish.task)
     if wish.task is not None and TASK_ALIASES.get(wish.task, wish.task) != model.task:
-        raise InputError(f"This model is for {model.task}. Received: task={wish.task!r}")
+        raise InputError(f"This model is for {model.task}. Received: {argument('task', wish.task)}")
     capacity = _capacity(model, wish.capacity)
     lengths = lengths_up_to(model.max_length, lengths) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
     if model.max_length is not None and max(lengths) > model.max_length:
@@ -134,7 +134,9 @@ def _capacity(model: PretrainedModel, wanted: int | None) -> int | None:
     if model.generates:
         return cache_capacity(wanted, None if model.is_encoder_decoder else model.max_length)
     if wanted is not None:
-        raise InputError(f"capacity is for models that generate. Received: capacity={wanted} for {model.task}")
+        raise InputError(
+            f"capacity is for models that generate. Received: {argument('capacity', wanted)} for {model.task}"
+        )
     return None
 
 
@@ -150,6 +152,8 @@ def cache_capacity(wanted: int | None, limit: int | None) -> int:
     """
     chosen = min(DEFAULT_CAPACITY, limit or DEFAULT_CAPACITY) if wanted is None else wanted
     if chosen < 2 or (limit is not None and chosen > limit):
-        raise InputError(f"capacity must lie between 2 and {limit or MAX_LENGTH}. Received: capacity={wanted}")
+        raise InputError(
+            f"capacity must lie between 2 and {limit or MAX_LENGTH}. Received: {argument('capacity', wanted)}"
+        )
     step = max(PREFILL_LENGTHS)
     return chosen if chosen < step or wanted is not None else chosen // step * step

@@ -78,8 +78,10 @@ def in_shell(options: Mapping[str, str], name: str, value: str | None) -> str:
         return _as_setting(options, name, value)
     flag = options[name]
     plain = _plain(value)
-    if plain is None or plain is True:
+    if value is None or plain is True:
         return flag
+    if plain is None or plain is False:
+        return f"no {flag}"
     values = plain if isinstance(plain, list | tuple) else [plain]
     return " ".join(f"{flag} {'…' if each == '…' else shlex.quote(str(each))}" for each in values)
 
@@ -90,7 +92,7 @@ def _as_setting(options: Mapping[str, str], name: str, value: str | None) -> str
     if _SETTING not in options or name not in {field.name for field in fields(GenerationConfig)}:
         return in_python(name, value)
     plain = _plain(value)
-    return f"{options[_SETTING]} {name}={'…' if plain in (None, '…') else json.dumps(plain, default=str)}"
+    return f"{options[_SETTING]} {name}={'…' if value in (None, '…') else json.dumps(plain, default=str)}"
 
 
 def _plain(value: str | None) -> Any:

@@ -16,15 +16,18 @@ _BEGIN, _VALUE, _END = "\ue000", "\ue001", "\ue002"
 _MARKED = re.compile(f"{_BEGIN}(\\w+)(?:{_VALUE}(.*?))?{_END}", re.DOTALL)
 
 
-def argument(name: str, value: Any = None, *, shown: str | None = None) -> str:
+_NAME_ALONE = object()
+
+
+def argument(name: str, value: Any = _NAME_ALONE, *, shown: str | None = None) -> str:
     """An argument within the message of an error, which Python and the command line spell each in its own way.
 
     Args:
         name: As Python's functions have it, such as `"overwrite"`.
-        value: What it should be or was; the name alone if `None`, `...` for a value of the reader's choice.
+        value: What it should be or was; the name alone without one, `...` for a value of the reader's choice.
         shown: The value in Python, where its `repr` will not do.
     """
-    if shown is None and value is not None:
+    if shown is None and value is not _NAME_ALONE:
         shown = "…" if isinstance(value, EllipsisType) else repr(value)
     return f"{_BEGIN}{name}{_END}" if shown is None else f"{_BEGIN}{name}{_VALUE}{shown}{_END}"
 

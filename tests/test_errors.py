@@ -19,6 +19,8 @@ OPTIONS = {"overwrite": "--overwrite", "num_threads": "--threads", "lengths": "-
     [
         (("overwrite", True), "overwrite=True", "--overwrite"),
         (("overwrite",), "overwrite", "--overwrite"),
+        (("overwrite", False), "overwrite=False", "no --overwrite"),
+        (("num_threads", None), "num_threads=None", "no --threads"),
         (("num_threads", 0), "num_threads=0", "--threads 0"),
         (("num_threads", ...), "num_threads=…", "--threads …"),
         (("lengths", (16, 32)), "lengths=(16, 32)", "--lengths 16 --lengths 32"),

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer import decoding
-from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, StaticCache
@@ -85,7 +85,7 @@ class KerasStep:
     def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
         limit = model.max_length if not model.is_encoder_decoder else None
         if capacity is not None and limit is not None and capacity > limit:
-            raise CapacityError(f"The model has {limit} positions. Received: capacity={capacity}")
+            raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
         self.model = model
         self.is_encoder_decoder = model.is_encoder_decoder
         self.vocab_size = int(model.config.vocab_size)

@@ -12,7 +12,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.recipes import Recipe, Storage
 from kerasformer.export.to_onnx.node_list import CONTRIB_DOMAIN, NodeList
@@ -87,8 +87,9 @@ class Matrices:
             self.nodes.node("Cast", [rows], output, to=TensorProto.FLOAT)
         elif storage == "int4":
             raise ExportError(
-                "The standard has no look-up in four bits. Received: a recipe with tables='int4', profile='portable'. "
-                "Take tables='int8', or profile='ort'"
+                f"The standard has no look-up in four bits. Received: a recipe with tables='int4', "
+                f"{argument('profile', 'portable')}. "
+                f"Take tables='int8', or {argument('profile', 'ort')}"
             )
         elif table in self.plan.tied:
             self._rows_of_channels(table, ids, rank, output)
@@ -109,7 +110,8 @@ class Matrices:
         if self.plan.recipe.block is not None:
             raise ExportError(
                 "Products of integers have one scale for each output in the operators of the standard. Received: "
-                f"block={self.plan.recipe.block}, profile='portable'. Leave block out, or take profile='ort'"
+                f"block={self.plan.recipe.block}, {argument('profile', 'portable')}. Leave block out, or take "
+                f"{argument('profile', 'ort')}"
             )
         return self._static_product if self.plan.recipe.activations == "static" else self._dynamic_product
 
@@ -208,7 +210,8 @@ class Matrices:
         if self.plan.opset < _INT4_OPSET:
             raise ExportError(
                 f"A scale for each block, and four bits, need opset {_INT4_OPSET} in the operators of the standard. "
-                f"Received: opset={self.plan.opset}. Give opset={_INT4_OPSET}, or take profile='ort'"
+                f"Received: {argument('opset', self.plan.opset)}. Give {argument('opset', _INT4_OPSET)}, or take "
+                f"{argument('profile', 'ort')}"
             )
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
         return self.store.columns(kernels, output_first, bits, self._block(kernels, output_first))

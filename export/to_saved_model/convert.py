@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasformer.errors import ExportError, ExportMismatchError, require
+from kerasformer.errors import ExportError, ExportMismatchError, argument, require
 from kerasformer.export.functions import Function
 from kerasformer.export.to_saved_model import tf_text
 from kerasformer.export.to_saved_model.tracing import trace
@@ -33,7 +33,7 @@ def check_in_graph(model: PretrainedModel) -> None:
     if reason is not None:
         raise ExportError(
             f"A tokenizer in the graph is for encoders that read one text, and {model.task} {reason}. "
-            "Export it without tokenizer='in-graph': the bundle then has tokenizer.json"
+            f"Export it without {argument('tokenizer', 'in-graph')}: the bundle then has tokenizer.json"
         )
 
 

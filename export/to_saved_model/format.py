@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.format import Format, Progress
 from kerasformer.export.functions import Function
@@ -31,7 +31,8 @@ class SavedModelFormat(Format):
         if quantize != "none":
             raise ExportError(
                 "A SavedModel keeps its weights in float32: TensorFlow has no operators that compute with quantized "
-                f"ones. Received: quantize={quantize!r}. Take quantize='none', or format='onnx' or 'tflite'"
+                f"ones. Received: {argument('quantize', quantize)}. Take {argument('quantize', 'none')}, or "
+                f"{argument('format', 'onnx')} or 'tflite'"
             )
 
     def functions(self, job: Job) -> list[Function]:

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
 from kerasformer.export.names import by_path
@@ -127,7 +127,8 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
     if size > MAX_BYTES:
         raise ExportError(
             f"A TFLite file holds less than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "
-            f"{recipe.name!r}. Take a recipe with fewer bits, such as quantize='int8', or format='onnx'"
+            f"{recipe.name!r}. Take a recipe with fewer bits, such as {argument('quantize', 'int8')}, or "
+            f"{argument('format', 'onnx')}"
         )
 
 

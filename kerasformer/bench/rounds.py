@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kerasformer.bench.question import Question
 from kerasformer.bench.worker import Sample
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, argument
 
 PAUSE = 0.1
 """Seconds between two subjects: threads that still spin would take time from the next one."""
@@ -94,4 +94,6 @@ def check_rounds(rounds: int) -> None:
         InputError: below 1.
     """
     if rounds < 1:
-        raise InputError(f"rounds must be at least 1: without an answer there is no time. Received: rounds={rounds}")
+        raise InputError(
+            f"rounds must be at least 1: without an answer there is no time. Received: {argument('rounds', rounds)}"
+        )

@@ -16,7 +16,7 @@ from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.process import Worker
 from kerasformer.bench.question import Facts, Question
 from kerasformer.bench.rounds import Answers, Progress, Work, check_rounds, first_answers, measure
-from kerasformer.errors import CapacityError, InputError
+from kerasformer.errors import CapacityError, InputError, argument
 
 PROMPT_LENGTH, NEW_TOKENS = 32, 128
 LENGTHS = (16, 128)
@@ -143,7 +143,7 @@ def _check(
         raise InputError("texts must hold a text. Received: none")
     for name, number in [*numbers.items(), *(("lengths", length) for length in lengths or ())]:
         if number is not None and number < 1:
-            raise InputError(f"{name} must be at least 1. Received: {name}={number}")
+            raise InputError(f"{argument(name)} must be at least 1. Received: {argument(name, number)}")
 
 
 def _works(
@@ -179,7 +179,7 @@ def _reading(
         return [_of_texts(texts, batch, 0)]
     most = min((of.longest for of in facts if of.longest is not None), default=None)
     if lengths and most is not None and max(lengths) > most:
-        raise CapacityError(f"Texts have at most {most} tokens here. Received: lengths={list(lengths)}")
+        raise CapacityError(f"Texts have at most {most} tokens here. Received: {argument('lengths', list(lengths))}")
     chosen = lengths or sorted({min(length, most or length) for length in LENGTHS})
     suffix = f", batch {batch}" if batch > 1 else ""
     return [Work(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in chosen]
@@ -199,7 +199,7 @@ def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | N
             raise CapacityError(
                 f"One of the models holds {of.longest} tokens"
                 + (f" and writes {of.longest_answer}" if of.longest_answer else ", prompt and answer together")
-                + f". Received: prompt_length={read}, new_tokens={write}. "
+                + f". Received: {argument('prompt_length', read)}, {argument('new_tokens', write)}. "
                 "Ask for less, or export with a larger capacity"
             )
     return read, write

@@ -30,7 +30,7 @@ from kerasformer.decoding.checks import (
     setting,
 )
 from kerasformer.decoding.names import tell_unknown, translated, unknown_name
-from kerasformer.errors import GenerationError
+from kerasformer.errors import GenerationError, argument
 
 DEFAULT_NEW_TOKENS = 20
 """New tokens when neither `max_new_tokens` nor `max_length` is set, as in `transformers`."""
@@ -156,13 +156,15 @@ class GenerationConfig:
         if self.num_return_sequences > 1 and not self.do_sample and self.num_return_sequences > self.num_beams:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams unless tokens are sampled, for greedy search has one "
-                f"result. Received: num_return_sequences={self.num_return_sequences}, num_beams={self.num_beams}. "
+                f"result. Received: {argument('num_return_sequences', self.num_return_sequences)}, "
+                f"{argument('num_beams', self.num_beams)}. "
                 "Set do_sample=True or more beams."
             )
         if 1 < self.num_beams < self.num_return_sequences:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams in beam search. Received: "
-                f"num_return_sequences={self.num_return_sequences}, num_beams={self.num_beams}. Set more beams."
+                f"{argument('num_return_sequences', self.num_return_sequences)}, "
+                f"{argument('num_beams', self.num_beams)}. Set more beams."
             )
 
     @property

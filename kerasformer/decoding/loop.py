@@ -20,7 +20,7 @@ from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
 from kerasformer.decoding.speculation import Choice, Drafter, ReadAhead
 from kerasformer.decoding.tally import Tally
-from kerasformer.errors import GenerationError
+from kerasformer.errors import GenerationError, argument
 
 ENDED = -1
 """Stands for the token of a row that has already ended."""
@@ -77,7 +77,7 @@ def stream(
     if run.config.num_beams > 1:
         raise GenerationError(
             "a stream needs num_beams=1, for beam search knows its tokens only at the end. "
-            f"Received: num_beams={run.config.num_beams}. Use generate, or set num_beams=1."
+            f"Received: {argument('num_beams', run.config.num_beams)}. Use generate, or set num_beams=1."
         )
     return _filled(run)
 

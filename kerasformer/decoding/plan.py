@@ -18,7 +18,7 @@ from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule, rules_of
 from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
 from kerasformer.decoding.stopping import check_stop, end_of
-from kerasformer.errors import CapacityError, GenerationError, InputError
+from kerasformer.errors import CapacityError, GenerationError, InputError, argument
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
     if config.num_beams > 1:
         raise GenerationError(
             "Guessing ahead (prompt lookup, an assistant) follows one hypothesis at a time. Expected num_beams=1. "
-            f"Received: num_beams={config.num_beams}. Leave one of the two out."
+            f"Received: {argument('num_beams', config.num_beams)}. Leave one of the two out."
         )
     if controls.assistant is None:
         return PromptLookup(config.max_matching_ngram_size)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kerasformer.decoding.config import GenerationConfig
-from kerasformer.errors import GenerationError
+from kerasformer.errors import GenerationError, argument
 
 Stop = Callable[[np.ndarray], bool]
 """New tokens of one row `(N,)` in, the last one just generated; `True` ends the row after it."""
@@ -72,5 +72,5 @@ def check_stop(config: GenerationConfig, decode: Decode | None) -> None:
     if config.stop_strings and decode is None:
         raise GenerationError(
             "stop_strings need a tokenizer, which generation over tokens does not have. "
-            f"Received: stop_strings={list(config.stop_strings)}. Pass Controls(decode=tokenizer.decode)."
+            f"Received: {argument('stop_strings', list(config.stop_strings))}. Pass Controls(decode=tokenizer.decode)."
         )

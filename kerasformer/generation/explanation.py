@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer.decoding import GenerationOutput, Node, Record
-from kerasformer.errors import GenerationError, require
+from kerasformer.errors import GenerationError, argument, require
 from kerasformer.generation.spelling import spelled
 from kerasformer.tokenization import Tokenizer
 
@@ -214,7 +214,9 @@ def explanations(
         GenerationError: nothing was recorded.
     """
     if output.record is None:
-        raise GenerationError("An explanation needs a record of the run. Received: none. Pass explain=True.")
+        raise GenerationError(
+            f"An explanation needs a record of the run. Received: none. Pass {argument('explain', True)}."
+        )
     found = []
     for output_number, path in enumerate(output.record.paths):
         said = output.sequences[output_number].tolist()

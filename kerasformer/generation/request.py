@@ -14,7 +14,7 @@ from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequ
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop
 from kerasformer.decoding.names import ALIASES, unknown_name
 from kerasformer.decoding.rules import Rule
-from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.errors import GenerationError, InputError, TokenizerError, argument
 from kerasformer.generation.assistants import Opener, assistant_of
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
 from kerasformer.generation.streams import Callback, Stream
@@ -180,7 +180,8 @@ def _stops(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Stop, ...]]:
         return {}, _functions("stop", stop)
     if "stop_strings" in given:
         raise GenerationError(
-            f"Stop strings are given twice. Received: stop={stop!r}, stop_strings={given['stop_strings']!r}. "
+            f"Stop strings are given twice. Received: stop={stop!r}, "
+            f"{argument('stop_strings', given['stop_strings'])}. "
             "Leave one out."
         )
     return {"stop_strings": stop}, ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kerasformer import bundle, sources
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import InputError, TokenizerError, require
+from kerasformer.errors import InputError, TokenizerError, argument, require
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -123,4 +123,4 @@ def _check_no_options(options: dict[str, Any]) -> None:
 def _checked_task(wanted: str | None, own: str) -> str:
     if wanted is None or wanted == own or {wanted, own} <= _SAME_MODEL:
         return wanted or own
-    raise InputError(f"This source is for {own}. Received: task={wanted!r}")
+    raise InputError(f"This source is for {own}. Received: {argument('task', wanted)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from kerasformer.arguments import BOOLEAN, STRING, check, optional
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, argument
 from kerasformer.generation import Request, Stream, Written, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines._base import Pipeline, batches, listed
@@ -167,7 +167,7 @@ class Text2TextGeneration(_Writes):
         fitting = {task: text for task, text in self.info.task_prefixes.items() if task.startswith(self.task)}
         if len(fitting) > 1:
             raise InputError(
-                f"This model has several prefixes for {self.task}. Expected prefix= to be one of "
+                f"This model has several prefixes for {self.task}. Expected {argument('prefix', ...)} to be one of "
                 f"{', '.join(map(repr, fitting.values()))}. Received none"
             )
         return next(iter(fitting.values()), "")

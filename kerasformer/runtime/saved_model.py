@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import BundleError, CapacityError, InputError, require
+from kerasformer.errors import BundleError, CapacityError, InputError, argument, require
 
 _DECODE, _PREFILL, _ENCODE, _GENERATE = "decode", "prefill", "encode", "generate"
 
@@ -71,7 +71,7 @@ def _limit(tf: Any, threads: int) -> None:
     except RuntimeError as error:
         raise InputError(
             "num_threads must be set before TensorFlow does anything in a process. "
-            f"Received: num_threads={threads} afterwards. Leave it out, or open this bundle first"
+            f"Received: {argument('num_threads', threads)} afterwards. Leave it out, or open this bundle first"
         ) from error
 
 
