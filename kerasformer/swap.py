@@ -42,8 +42,8 @@ _DISK_ERRORS = {
 _ATTEMPTS = 100
 _PAUSE = 0.01
 """Seconds between attempts to move a folder into place: who opens a bundle between two moves puts the old one back."""
-_UNLISTED = {"service-worker.js", "library/README.md"}
-"""Files of a site that its list leaves out."""
+_LISTS = {MANIFEST: "files", SITE: "names"}
+"""Where each kind of folder names the files that belong to it."""
 
 
 def check_destination(destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
@@ -206,18 +206,9 @@ def _own_files(folder: Path, mark: str) -> set[str] | None:
     """Files that a bundle or a site lists; `None` if its list cannot be read."""
     try:
         content = json.loads((folder / mark).read_text(encoding="utf-8"))
-        names = content["files"] if mark == MANIFEST else {*_UNLISTED, *_paths(content)}
-        return {mark, *names}
+        return {mark, *content[_LISTS[mark]]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _paths(content: object) -> Iterator[str]:
-    """Every `path` in the list of a site."""
-    if isinstance(content, dict) and isinstance(content.get("path"), str):
-        yield content["path"]
-    for value in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
-        yield from _paths(value)
 
 
 def repair(destination: str | Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.export.auto import COLUMNS
 from kerasformer.export.auto import in_words as in_words_of_auto
+from kerasformer.export.quoting import code, markdown
 from kerasformer.runtime.fidelity import in_words
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
@@ -48,14 +49,14 @@ def _title(folder: Path, manifest: Manifest) -> str:
     weights = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*.data*")])
     files += [path.relative_to(folder).as_posix() for path in weights]
     sizes = {name: (folder / name).stat().st_size for name in files}
-    rows = [f"| `{name}` | {_megabytes(size)} |" for name, size in sizes.items()]
+    rows = [f"| {code(name, True)} | {_megabytes(size)} |" for name, size in sizes.items()]
     rows += [f"| **together** | {_megabytes(sum(sizes.values()))} |"] if len(rows) > 1 else []
-    labels = f"\nLabels, by id: {', '.join(info.labels)}.\n" if info.labels else ""
+    labels = f"\nLabels, by id: {', '.join(map(code, info.labels))}.\n" if info.labels else ""
     table = "\n".join(rows)
-    return f"""# {info.model_type} for {info.task}
+    return f"""# {markdown(info.model_type)} for {markdown(info.task)}
 
 A bundle for {_ENGINES[manifest.format]}, made by kerasformer {manifest.versions.get("kerasformer", "")} with the
-recipe `{manifest.recipe.get("name")}`. {_limits(manifest)}
+recipe {code(str(manifest.recipe.get("name")))}. {_limits(manifest)}
 {labels}
 {_recipe(manifest)}
 
@@ -159,16 +160,19 @@ def _group(manifest: Manifest, names: list[str]) -> str:
     tables = []
     for part in ("inputs", "outputs"):
         kinds = [{_stem(name): info for name, info in getattr(each, part).items()} for each in signatures]
-        rows = [f"| `{name}` | {kinds[0][name].dtype} | {_shape(name, kinds, letters)} |" for name in _first(kinds[0])]
+        rows = [
+            f"| {code(name, True)} | {kinds[0][name].dtype} | {_shape(name, kinds, letters)} |"
+            for name in _first(kinds[0])
+        ]
         caches = [len(_numbered(getattr(each, part))) for each in signatures]
         if any(caches):
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
             rows.append(f"| … | | {number} caches in all, one of each kind a layer{_each_row(names)} |")
         tables.append("| name | type | shape |\n|---|---|---|\n" + "\n".join(rows))
-    listed = ", ".join(f"`{name}`" for name in names)
+    listed = ", ".join(map(code, names))
     sizes = "".join(f"; {letter} = {', '.join(map(str, dims))}" for dims, letter in letters.items())
     verbs = ("takes", "gives") if len(names) == 1 else ("take", "give")
-    return f"{listed} in `{signatures[0].file}`{sizes} {verbs[0]}\n\n{tables[0]}\n\nand {verbs[1]}\n\n{tables[1]}\n"
+    return f"{listed} in {code(signatures[0].file)}{sizes} {verbs[0]}\n\n{tables[0]}\n\nand {verbs[1]}\n\n{tables[1]}\n"
 
 
 def _each_row(names: list[str]) -> str:
@@ -191,14 +195,14 @@ def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[in
     for column in zip(*(kind[name].shape for kind in kinds), strict=True):
         same = len(set(column)) == 1
         dims.append(str(column[0]) if same else letters.setdefault(column, "NKLM"[min(len(letters), 3)]))
-    return f"`[{', '.join(dims)}]`"
+    return code(f"[{', '.join(dims)}]", True)
 
 
 def _fidelity(manifest: Manifest) -> str:
     figures = manifest.fidelity
     if not figures:
         return ""
-    rows = "\n".join(f"| {name} | {value} |" for name, value in in_words(figures))
+    rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in in_words(figures))
     return f"""## Fidelity
 
 Against the Keras model in float32, on {figures["answers"]} answers in this very file format and runtime:
@@ -222,9 +226,11 @@ def _measured(manifest: Manifest) -> str:
         parts.append(f"The ranges of activations were measured on {texts} texts{whose}.\n")
     if "auto" in manifest.recipe:
         header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
-        rows = "\n".join("| " + " | ".join(row) + " |" for row in in_words_of_auto(manifest.recipe["auto"]))
+        rows = "\n".join(
+            "| " + " | ".join(map(markdown, row)) + " |" for row in in_words_of_auto(manifest.recipe["auto"])
+        )
         parts.append(f"## How the recipe was found\n\nMixes of storages that were tried:\n\n{header}\n{rows}\n")
-        layers = "\n".join(f"| `{pattern}` | {storage} |" for pattern, storage in manifest.recipe["layers"])
+        layers = "\n".join(f"| {code(pattern, True)} | {storage} |" for pattern, storage in manifest.recipe["layers"])
         usual = f"Matrices are stored in {manifest.recipe['weights']}, tables in {manifest.recipe['tables']}"
         parts.append(f"{usual}, but:\n\n| path | storage |\n|---|---|\n{layers}\n" if layers else f"{usual}.\n")
     return "\n".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.program import Program, inputs, kind, prefills, quoted, takes_segments, values
+from kerasformer.export.quoting import cpp
 
 
 def section(manifest: Manifest) -> str:
@@ -13,7 +14,7 @@ def section(manifest: Manifest) -> str:
     if program is None:
         return ""
     filled = Program(program).substitute(
-        values(manifest),
+        values(manifest, cpp),
         prefills=prefills(manifest, '{{"{name}", {length}}}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], "  "),
         segments=", Ids segments = {}" if takes_segments(manifest) else "",
@@ -409,6 +410,6 @@ _PROGRAMS: dict[tuple[str, str | None], str] = {
 
 # Of the caches of a layer, in the order in which a decoder names them.
 _KINDS = {
-    "decoder": quoted((".key", ".value")),
-    "encoder-decoder": quoted((".decoder.key", ".decoder.value", ".encoder.key", ".encoder.value")),
+    "decoder": quoted((".key", ".value"), cpp),
+    "encoder-decoder": quoted((".decoder.key", ".decoder.value", ".encoder.key", ".encoder.value"), cpp),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, takes_segments, values
+from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, takes_segments, values
+from kerasformer.export.quoting import code, kotlin
 
 
 def section(manifest: Manifest) -> str:
@@ -12,7 +13,7 @@ def section(manifest: Manifest) -> str:
     if program is None:
         return ""
     filled = Program(program).substitute(
-        values(manifest),
+        values(manifest, kotlin),
         prefills=prefills(manifest, '"{name}" to {length}'),
         inputs=inputs(manifest, _INPUTS, " " * 12),
         segments=", segments: IntArray = IntArray(ids.size)" if takes_segments(manifest) else "",
@@ -20,7 +21,7 @@ def section(manifest: Manifest) -> str:
     version = manifest.versions.get("ai-edge-litert", "2.3.0")
     return f"""## Kotlin (Android)
 
-Gradle: `implementation("com.google.ai.edge.litert:litert:{version}")`; `{values(manifest)["file"]}` is an asset.
+Gradle: `implementation("com.google.ai.edge.litert:litert:{version}")`; {code(main_file(manifest))} is an asset.
 Ids are those of `tokenizer.json`, which any library for Hugging Face's tokenizers reads.
 
 ```kotlin

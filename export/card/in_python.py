@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Manifest
 from kerasformer.export.card.program import Program, inputs, kind, prefills, values
+from kerasformer.export.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 
@@ -21,7 +22,7 @@ def with_this_package(manifest: Manifest) -> str:
 ```python
 import kerasformer as kf
 
-pipe = kf.pipeline("{manifest.info.task}", "path/to/this/folder")
+pipe = kf.pipeline({python(manifest.info.task)}, "path/to/this/folder")
 print({call})
 ```
 """
@@ -35,7 +36,7 @@ def alone(manifest: Manifest) -> str:
     name, package = ("LiteRT", "ai-edge-litert") if manifest.format == "tflite" else ("ONNX Runtime", "onnxruntime")
     text, shown = _TEXTS.get(manifest.info.task, 'text = tokenizer.encode("A text.")'), _shown(manifest)
     filled = Program(program).substitute(
-        values(manifest),
+        values(manifest, python),
         json="import json\n\n" if "json." in text + shown else "",
         prefills=prefills(manifest, '"{name}": {length}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], "    "),
@@ -253,7 +254,7 @@ print(context[text.offsets[first][0] : text.offsets[last][1]])""",
 
 def _shown(manifest: Manifest) -> str:
     """What an encoder's arrays say."""
-    output, task = values(manifest)["output"], manifest.info.task
+    output, task = values(manifest, python)["output"], manifest.info.task
     if manifest.info.problem_type == "multi_label_classification":
         least = 0.5 if output == PROBABILITIES else 0
         shown = _LABELS + f'print([labels[str(i)] for i, score in enumerate(answer["@output"][0]) if score > {least}])'

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, takes_segments, values
+from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, takes_segments, values
+from kerasformer.export.quoting import code, swift
 
 
 def section(manifest: Manifest) -> str:
@@ -12,7 +13,7 @@ def section(manifest: Manifest) -> str:
     if program is None:
         return ""
     filled = Program(_SIGNATURE + program).substitute(
-        values(manifest),
+        values(manifest, swift),
         prefills=prefills(manifest, '("{name}", {length})'),
         inputs=inputs(manifest, _INPUTS, " " * 8),
         segments=", segments: [Int32] = []" if takes_segments(manifest) else "",
@@ -20,7 +21,7 @@ def section(manifest: Manifest) -> str:
     return f"""## Swift (iOS, macOS)
 
 Swift package `https://github.com/google-ai-edge/LiteRT`, branch `release/2.3.0`, product `LiteRT`;
-`{values(manifest)["file"]}` is a resource. Ids are those of `tokenizer.json`, which any library for Hugging Face's
+{code(main_file(manifest))} is a resource. Ids are those of `tokenizer.json`, which any library for Hugging Face's
 tokenizers reads.
 
 ```swift

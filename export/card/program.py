@@ -8,6 +8,7 @@ from math import prod
 from string import Template
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
+from kerasformer.export.quoting import Quote
 
 
 class Program(Template):
@@ -26,20 +27,25 @@ def kind(manifest: Manifest) -> str | None:
     return "encoder" if "model" in names or _numbered("forward", names) else None
 
 
-def values(manifest: Manifest) -> dict[str, str]:
-    """What programs in every language are told. Names and numbers stand with commas between them."""
+def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
+    """What programs in every language are told. Names and numbers stand with commas between them.
+
+    Args:
+        manifest: Of the bundle.
+        quote: Of the language, for `outputs`, which are literals, and for other texts, which stand inside of quotation
+            marks or in a comment.
+    """
     info, steps = manifest.info, _step(manifest)
     caches = [tensor for name, tensor in steps.inputs.items() if name.startswith(("kv_cache_k", "past_key_values"))]
     heads, size = (caches[0].shape[1], caches[0].shape[3]) if caches else (0, 0)
     lengths = lengths_of(manifest)
     return {
-        "file": steps.file,
-        "encoder_file": next(iter(manifest.signatures.values())).file,
-        "task": info.task,
+        "file": quote(steps.file)[1:-1],
+        "encoder_file": quote(next(iter(manifest.signatures.values())).file)[1:-1],
         "pad": str(info.pad_token_id or 0),
         "ends": numbers(info.eos_token_id),
         "start": str(info.start_token_id),
-        "prefix": info.task_prefixes.get(info.task, ""),
+        "prefix": quote(info.task_prefixes.get(info.task, ""))[1:-1],
         "lengths": numbers(lengths),
         "longest": str(max(lengths, default=info.max_length or 512)),
         "capacity": str(manifest.capacity),
@@ -50,9 +56,14 @@ def values(manifest: Manifest) -> dict[str, str]:
         "cache": str(_count(caches[0]) if caches and manifest.format == "tflite" else 0),
         "cross": str(_count(steps.inputs["cross_k_0"]) if "cross_k_0" in steps.inputs else 0),
         "vocabulary": str(steps.outputs["logits"].shape[-1] if "logits" in steps.outputs else info.vocab_size),
-        "outputs": quoted(steps.outputs),
-        "output": next(iter(steps.outputs)),
+        "outputs": quoted(steps.outputs, quote),
+        "output": quote(next(iter(steps.outputs)))[1:-1],
     }
+
+
+def main_file(manifest: Manifest) -> str:
+    """The model file that answers."""
+    return _step(manifest).file
 
 
 def prefills(manifest: Manifest, pair: str) -> str:
@@ -66,7 +77,7 @@ def inputs(manifest: Manifest, lines: Mapping[str, str], indent: str) -> str:
     """The lines of those inputs that an encoder takes, in its order."""
     given = next(iter(manifest.signatures.values())).inputs
     taken = f"\n{indent}".join(lines[name] for name in given if name in lines)
-    return Program(taken).substitute(values(manifest))
+    return Program(taken).substitute(pad=manifest.info.pad_token_id or 0)
 
 
 def takes_segments(manifest: Manifest) -> bool:
@@ -85,9 +96,9 @@ def numbers(given: Iterable[int]) -> str:
     return ", ".join(map(str, given))
 
 
-def quoted(names: Iterable[str]) -> str:
+def quoted(names: Iterable[str], quote: Quote) -> str:
     """Names in quotes, with commas between them."""
-    return ", ".join(f'"{name}"' for name in names)
+    return ", ".join(map(quote, names))
 
 
 def _numbered(prefix: str, names: Iterable[str]) -> list[str]:

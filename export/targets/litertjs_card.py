@@ -9,6 +9,7 @@ import json
 from math import prod
 
 from kerasformer.bundle import Manifest, ModelInfo
+from kerasformer.export.quoting import javascript
 
 VERSION = "2.5.3"
 """Of `@litertjs/core`, for which the code is written."""
@@ -37,7 +38,7 @@ import {{ loadLiteRt, loadAndCompile, Tensor }} from "@litertjs/core";
 import {{ Tokenizer }} from "@huggingface/tokenizers";
 
 await loadLiteRt("./node_modules/@litertjs/core/wasm/");
-const model = await loadAndCompile("{file}", {{ accelerator: "wasm" }});
+const model = await loadAndCompile({file}, {{ accelerator: "wasm" }});
 const json = async (name) => (await fetch(name)).json();
 const tokenizer = new Tokenizer(await json("tokenizer.json"), await json("tokenizer_config.json"));
 
@@ -137,7 +138,7 @@ def section(manifest: Manifest) -> str:
     if main is None:
         return ""
     code = _generator(manifest) if main == "decode" else _encoder(manifest)
-    return _SECTION.format(version=VERSION, file=manifest.signatures[main].file, code=code)
+    return _SECTION.format(version=VERSION, file=javascript(manifest.signatures[main].file), code=code)
 
 
 def _encoder(manifest: Manifest) -> str:
@@ -145,7 +146,7 @@ def _encoder(manifest: Manifest) -> str:
     # An input that the model ignores takes zeros.
     inputs = [f"    {name}: {_INPUTS.get(name, _ZEROS)}," for name in manifest.signatures[shortest].inputs]
     return _ENCODER.format(
-        outputs=" and ".join(f"`{name}`" for name in manifest.signatures[shortest].outputs),
+        outputs=" and ".join(f"`{javascript(name)[1:-1]}`" for name in manifest.signatures[shortest].outputs),
         lengths=json.dumps(lengths),
         longest=lengths[-1],
         inputs="\n".join(inputs).format(pad=_pad(manifest)),
@@ -186,7 +187,7 @@ def _generator(manifest: Manifest) -> str:
 def _prefixed(info: ModelInfo) -> str:
     """The text with what the checkpoint puts before it for this task, if that is one thing."""
     prefixes = [prefix for task, prefix in info.task_prefixes.items() if task.startswith(info.task)]
-    return f"{json.dumps(prefixes[0])} + text" if len(prefixes) == 1 else "text"
+    return f"{javascript(prefixes[0])} + text" if len(prefixes) == 1 else "text"
 
 
 def _prefill(manifest: Manifest, capacity: int) -> tuple[str, int]:

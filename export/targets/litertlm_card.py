@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kerasformer.bundle import Manifest
+from kerasformer.export.quoting import code
 from kerasformer.export.targets import litertlm_file
 
 VERSIONS = {"python": "0.18.1", "android": "0.18.0", "swift": "0.18.1"}
@@ -97,7 +98,7 @@ def section(manifest: Manifest) -> str:
 
 def _left_out(generation: dict[str, Any]) -> str:
     """Settings that every call has to give, if there are some."""
-    settings = [f"`{name}={value}`" for name, value in generation.items() if name not in _CARRIED]
+    settings = [code(f"{name}={value}") for name, value in generation.items() if name not in _CARRIED]
     if not settings:
         return ""
     return (

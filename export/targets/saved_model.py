@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
+from kerasformer.export.quoting import python
 from kerasformer.export.targets.target import Target
 
 
@@ -23,11 +26,9 @@ class SavedModel(Target):
         return "\n".join((_tensorflow(manifest), _serving(manifest)))
 
 
-def _asked(manifest: Manifest) -> tuple[str, dict[str, str]]:
-    """The signature that the examples call, and its inputs as Python and JSON write them: `input_ids` apart."""
-    name = "generate" if "generate" in manifest.signatures else "serving_default"
-    values = {"text": f'["{_text(manifest)}"]', "max_new_tokens": "40"}
-    return name, {key: values.get(key, "") for key in manifest.signatures[name].inputs}
+def _asked(manifest: Manifest) -> str:
+    """The signature that the examples call."""
+    return "generate" if "generate" in manifest.signatures else "serving_default"
 
 
 def _text(manifest: Manifest) -> str:
@@ -37,37 +38,38 @@ def _text(manifest: Manifest) -> str:
 
 def _tensorflow(manifest: Manifest) -> str:
     """Code for a process with TensorFlow."""
-    name, inputs = _asked(manifest)
+    name = _asked(manifest)
     output = next(iter(manifest.signatures[name].outputs))
     return f"""## TensorFlow
 
 ```python
-{_inputs(manifest, inputs)}
+{_inputs(manifest)}
 model = tf.saved_model.load("path/to/this/folder")
-print(model.signatures["{name}"](**inputs)["{output}"])
+print(model.signatures[{python(name)}](**inputs)[{python(output)}])
 ```
 {_notes(manifest)}"""
 
 
-def _inputs(manifest: Manifest, inputs: dict[str, str]) -> str:
+def _inputs(manifest: Manifest) -> str:
     """Makes tensors of a text."""
+    inputs, text = manifest.signatures[_asked(manifest)].inputs, python(_text(manifest))
     if "text" in inputs:
         return f"""import tensorflow as tf
 import tensorflow_text  # registers the operators of its tokenizer
 
-inputs = {{"text": tf.constant({inputs["text"]})}}"""
+inputs = {{"text": tf.constant([{text}])}}"""
     values = {
         "input_ids": "ids",
         "attention_mask": "tf.ones_like(ids)",
         "token_type_ids": "tf.zeros_like(ids)",
-        "max_new_tokens": f"tf.constant({inputs.get('max_new_tokens')})",
+        "max_new_tokens": "tf.constant(40)",
     }
-    given = "\n".join(f'    "{key}": {values[key]},' for key in inputs)
+    given = "\n".join(f"    {python(key)}: {values[key]}," for key in inputs)
     return f"""import tensorflow as tf
 import tokenizers
 
 tokenizer = tokenizers.Tokenizer.from_file("path/to/this/folder/tokenizer.json")
-ids = tf.constant([tokenizer.encode("{_text(manifest)}").ids])
+ids = tf.constant([tokenizer.encode({text}).ids])
 inputs = {{
 {given}
 }}"""
@@ -91,9 +93,18 @@ wants `temperature`, `top_k` (0 is off) and `seed`. Both end at {stop} and know 
 
 def _serving(manifest: Manifest) -> str:
     """A request to TensorFlow Serving."""
-    name, inputs = _asked(manifest)
-    arrays = {"input_ids": "[[5, 9, 7]]", "attention_mask": "[[1, 1, 1]]", "token_type_ids": "[[0, 0, 0]]"}
-    given = ", ".join(f'"{key}": {value or arrays[key]}' for key, value in inputs.items())
+    name = _asked(manifest)
+    arrays = {
+        "text": [_text(manifest)],
+        "max_new_tokens": 40,
+        "input_ids": [[5, 9, 7]],
+        "attention_mask": [[1, 1, 1]],
+        "token_type_ids": [[0, 0, 0]],
+    }
+    inputs = {key: arrays[key] for key in manifest.signatures[name].inputs}
+    in_python = {**inputs, "text": f"[{python(_text(manifest))}]"}
+    given = ", ".join(f"{python(key)}: {in_python[key]}" for key in inputs)
+    body = json.dumps({"signature_name": name, "inputs": inputs})
     ids = "" if "text" in inputs else ", with the ids that `tokenizer.json` gives to your text"
     return f"""## TensorFlow Serving
 
@@ -110,7 +121,7 @@ A request from Python, or by `curl -d` with the same JSON{ids}:
 import requests
 
 body = {{
-    "signature_name": "{name}",
+    "signature_name": {python(name)},
     "inputs": {{{given}}},
 }}
 answer = requests.post("http://localhost:8501/v1/models/my_model:predict", json=body)
@@ -119,6 +130,6 @@ print(answer.json()["outputs"])
 
 ```
 curl http://localhost:8501/v1/models/my_model:predict \\
-    -d '{{"signature_name": "{name}", "inputs": {{{given}}}}}'
+    -d {shlex.quote(body)}
 ```
 """

@@ -37,6 +37,7 @@ from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.companions import tells_pairs_apart
 from kerasformer.export.functions import Function
+from kerasformer.export.quoting import code
 from kerasformer.export.targets.target import Target
 from kerasformer.export.to_onnx.format import SUFFIXES
 from kerasformer.export.wish import Job
@@ -192,9 +193,9 @@ def _remarks(manifest: Manifest) -> str:
     if not manifest.capacity:
         return ""
     info = manifest.info
-    prefixes = [f"`{text}`" for task, text in info.task_prefixes.items() if task.startswith(info.task)]
+    prefixes = [code(text) for task, text in info.task_prefixes.items() if task.startswith(info.task)]
     before = f"Put one of these before the text: {', '.join(prefixes)}. " if len(prefixes) > 1 else ""
     before += "" if info.is_encoder_decoder else f"Prompt and answer together have {info.max_length} tokens at most. "
-    names = ", ".join(f"`{name}`" for name in _passed_over(info))
+    names = ", ".join(code(name) for name in _passed_over(info))
     ignored = f" It passes over {names} of `generation_config.json`." if names else ""
     return f"\n{before}There are no beams, and without `max_new_tokens` it writes up to 256 tokens.{ignored}\n"

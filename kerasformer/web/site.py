@@ -1,12 +1,14 @@
 """Writes a folder that any static web host serves: the page, bundles, their runtimes, and `site.json`, a list of all.
 
-`site.json` has a `version`, which changes with any file, a `title`, the `models`, and the files of the page and of each
-runtime. A file is `{"path", "bytes", "sha256"}`, the path relative to the folder: a site works under any address.
+`site.json` has a `version`, which changes with any file, a `title`, the `models`, the files of the page and of each
+runtime, and the `names` of all files. A file is `{"path", "bytes", "sha256"}`, the path relative to the folder: a site
+works under any address.
 """
 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
 import re
@@ -174,14 +176,10 @@ def _write_page(folder: Path, title: str) -> list[Path]:
     shutil.copytree(PAGE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("README.md", "__pycache__"))
     for name in ("index.html", "manifest.webmanifest"):
         text = (folder / name).read_text(encoding="utf-8")
-        shown = json.dumps(title)[1:-1] if name.endswith("manifest") else _escaped(title)
+        shown = json.dumps(title)[1:-1] if name.endswith("manifest") else html.escape(title)
         (folder / name).write_text(text.replace("{{title}}", shown), encoding="utf-8")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path for path in files if path.relative_to(folder).as_posix() not in _NEVER_LISTED]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
 
 
 def _write_model(folder: Path, name: str, members: list[_Named]) -> dict[str, Any]:
@@ -241,6 +239,7 @@ def _write_list(folder: Path, content: dict[str, Any]) -> None:
     """Writes `site.json`, and its version into the service worker: a browser updates a worker whose bytes changed."""
     worker = folder / "service-worker.js"
     script = worker.read_text(encoding="utf-8")
+    content["names"] = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     version = hashlib.sha256((script + json.dumps(content, sort_keys=True)).encode()).hexdigest()[:16]
     worker.write_text(script.replace("{{version}}", version), encoding="utf-8")
     text = json.dumps({"version": version, **content}, indent=1, ensure_ascii=False) + "\n"

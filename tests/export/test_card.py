@@ -133,7 +133,7 @@ def test_an_encoder_has_no_cache(tmp_path):
     assert manifest.cache_bytes == 0
     text = written(tmp_path, manifest)
     assert "**Memory.**" not in text
-    assert "Labels, by id: no, yes." in text and "Texts of up to 32 tokens." in text
+    assert "Labels, by id: `no`, `yes`." in text and "Texts of up to 32 tokens." in text
     assert "stores matrices as float16, and computes in float32" in text
 
 

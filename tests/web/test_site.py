@@ -113,7 +113,7 @@ def test_the_mask_token_is_known_before_the_model_is_loaded(tmp_path, packages):
 
 def test_the_title_stands_in_the_page_as_text(site):
     page = (site / "index.html").read_text()
-    assert "<h1>&quot;Tom&quot; &amp; &lt;Jerry></h1>" in page and "{{" not in page
+    assert "<h1>&quot;Tom&quot; &amp; &lt;Jerry&gt;</h1>" in page and "{{" not in page
     assert json.loads((site / "manifest.webmanifest").read_text())["name"] == '"Tom" & <Jerry>'
 
 
@@ -141,6 +141,10 @@ def test_a_site_is_replaced_on_demand_alone(site, tmp_path, packages):
         build([other], site, runtime_files=packages)
     build([other], site, runtime_files=packages, overwrite=True)
     assert [model["title"] for model in check_site(site)["models"]] == ["other"]
+    (site / "robots.txt").write_text("mine")
+    build([write_bundle(tmp_path / "third")], site, runtime_files=packages, overwrite=True)
+    assert (site / "robots.txt").read_text() == "mine"
+    assert not (site / "models" / "other").exists()
     with pytest.raises(BundleError, match="only a site or an empty folder may be replaced"):
         build([other], other, runtime_files=packages, overwrite=True)
     bundle.read(other)
