@@ -32,9 +32,10 @@ def resolve(source: str | Path, *, revision: str | None = None, token: str | Non
     """
     if isinstance(source, str) and source in presets():
         return _presets_folder() / source
-    folder = repair(source)
-    if folder.is_dir():
-        return folder
+    for _ in range(_LOOKS):
+        folder = repair(source)
+        if folder.is_dir():
+            return folder
     if folder.exists():
         raise SourceError(f"a folder was expected, with config.json or {MANIFEST} in it. Received: the file {folder}")
     if isinstance(source, Path) or not _HUB_ID.fullmatch(source):
