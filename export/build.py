@@ -119,7 +119,7 @@ def export(
         raise InputError(f"labels are for texts. Received: labels without {argument('texts', ...)}")
     given_texts = None if texts is None else examples(texts, labels)
     calibration_texts = _calibration_texts(recipe, calibration)
-    bundle.check_destination(destination, overwrite)
+    runtime.check_name(bundle.check_destination(destination, overwrite).name)
     if is_keras_hub(model):
         model = load(model, task)
     if keras.backend.backend() != "tensorflow":

@@ -13,11 +13,11 @@ from typing import Any
 from tokenizers import models, normalizers
 
 from kerasformer.export.wish import Job
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 
 
 def write_tokenizer(job: Job, folder: Path) -> None:
-    """Writes the tokenizer's files, if the model has a tokenizer."""
+    """Writes the tokenizer's files, and texts with their ids, if the model has a tokenizer."""
     tokenizer = job.model.tokenizer
     if tokenizer is None:
         return
@@ -30,6 +30,7 @@ def write_tokenizer(job: Job, folder: Path) -> None:
         # transformers.js surrounds a prompt by special tokens only if told so.
         settings["add_bos_token"] = True
     _write(path, settings)
+    hard_texts.write(tokenizer, folder)
 
 
 def write_config(job: Job, folder: Path, found_by: Mapping[str, Any]) -> None:

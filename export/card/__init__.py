@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift
+from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift, tokens
 from kerasformer.export.card.about import introduction, tensors
 from kerasformer.export.targets import Target
 
@@ -15,7 +15,7 @@ def write_card(folder: Path, manifest: Manifest, target: Target) -> None:
     parts = [*introduction(folder, manifest), in_python.with_this_package(manifest)]
     parts += [target.card(manifest, folder), tensors(manifest), in_python.alone(manifest)]
     parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target, folder)]
-    parts += [in_cpp.section(manifest)]
+    parts += [in_cpp.section(manifest), tokens.section(manifest, target, folder)]
     (folder / "README.md").write_text("\n".join(part for part in parts if part), encoding="utf-8")
 
 

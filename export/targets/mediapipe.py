@@ -41,6 +41,7 @@ class Mediapipe(Target):
     name = "mediapipe"
     summary = "MediaPipe Text Classifier and Text Embedder: Android, iOS, web, Python"
     needs = {"format": "tflite"}
+    tokenizes = True
     lengths = (128,)
 
     def check(self, job: Job, quantize: str) -> None:

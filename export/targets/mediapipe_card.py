@@ -74,8 +74,8 @@ def _before(language: str, functions: dict[str, str]) -> str:
     return f"{code}```\n\n```{language}\n" if code and language in ("kotlin", "swift") else f"{code}\n" * bool(code)
 
 
-_READS_THE_SAME = """The vocabulary (`spiece.model` in the file) makes the tokens of `tokenizer.json` of any text;
-MediaPipe ends a text at a character U+0000."""
+_READS_THE_SAME = """The vocabulary (`spiece.model` in the file) makes the tokens of `tokenizer.json` of any text
+without the sign U+2581 for a space; MediaPipe ends a text at a character U+0000."""
 
 
 def _reads_otherwise(words: _Words) -> str:

@@ -23,12 +23,14 @@ class Target:
         name: As `export(target=…)` takes it.
         summary: A line for `kerasformer export --list-targets`.
         needs: Settings of a `Wish` that this runtime dictates, such as `{"format": "tflite"}`.
+        tokenizes: An app gives it texts and sees no ids.
         lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
     """
 
     name: str = ""
     summary: str = "this package, LiteRT, ONNX Runtime"
     needs: dict[str, Any] = {}
+    tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
 
     def settle(self, wish: Wish) -> Wish:
@@ -54,6 +56,13 @@ class Target:
             quantize: Name of the recipe.
         Raises:
             ExportError: with the reason, and what to do instead.
+        """
+
+    def check_name(self, name: str) -> None:
+        """Looks at the name of the folder that is to be written.
+
+        Raises:
+            ExportError: this runtime does not load a folder of that name.
         """
 
     def functions(self, job: Job, functions: list[Function]) -> list[Function]:

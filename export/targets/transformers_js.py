@@ -29,9 +29,13 @@ Reference: `src/pipelines`, `src/models/modeling_utils.js` and `src/models/regis
 
 from __future__ import annotations
 
+import json
+import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
@@ -79,6 +83,22 @@ _OF_BEAMS = ("length_penalty", "early_stopping")
 _OF_SPEED = ("prompt_lookup_num_tokens", "max_matching_ngram_size", "num_assistant_tokens", "seed")
 
 
+_NAME = re.compile(r"\b[\w\-.]{1,96}\b", re.ASCII)
+"""Of a folder: a model id of the hub."""
+
+_RULES = {
+    "normalizer": ("BertNormalizer", "Precompiled", "Replace", "NFC", "NFD", "NFKC", "NFKD", "Strip", "StripAccents")
+    + ("Lowercase", "Prepend"),
+    "pre_tokenizer": ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel", "Split")
+    + ("Punctuation", "Digits", "FixedLength"),
+    "model": ("WordPiece", "Unigram", "BPE"),
+    "post_processor": ("TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing"),
+    "decoder": ("ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "CTC", "Replace", "Fuse", "Strip")
+    + ("ByteFallback",),
+}
+"""Parts of a `tokenizer.json` for which its tokenizers have a class."""
+
+
 class TransformersJs(Target):
     """transformers.js: Node and browsers."""
 
@@ -104,6 +124,17 @@ class TransformersJs(Target):
                 stacklevel=3,
             )
 
+    def check_name(self, name: str) -> None:
+        """Warns of a folder that is not found by its name."""
+        if not _NAME.fullmatch(name) or re.search(r"\.\.|--|\.(git|ipynb)$", name):
+            warnings.warn(
+                "transformers.js looks below env.localModelPath for names of up to 96 letters, digits, '-', '_' and "
+                f"'.', without '--' or '..', and finds others by their whole path alone. Received: {name!r}. Rename "
+                "the folder, or open it as the model card does in Node",
+                UserWarning,
+                stacklevel=3,
+            )
+
     def _check_pipeline(self, job: Job) -> None:
         """Refuses models that no pipeline opens."""
         if job.info.task in (*_NO_PIPELINE, *_LACKS.get(job.info.model_type, ())):
@@ -120,6 +151,11 @@ class TransformersJs(Target):
             raise ExportError(
                 f"target={self.name!r} needs a tokenizer, for its pipelines read texts. Received: a model whose "
                 "tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
+            )
+        if unread := list(_unread(json.loads(tokenizer.backend.to_str()))):
+            raise ExportError(
+                f"target={self.name!r} needs a tokenizer whose rules transformers.js has, or it stops or reads other "
+                f"tokens. Received: {', '.join(unread)}. Leave target out, and make ids with a tokenizer of your own"
             )
         pairs = job.info.task == "question-answering" and "token_type_ids" in job.model.input_names
         if pairs and not tells_pairs_apart(tokenizer):
@@ -145,10 +181,8 @@ class TransformersJs(Target):
 import path from "node:path";
 import {{ env, pipeline }} from "@huggingface/transformers";
 
-const folder = "path/to/this/folder";
 env.allowRemoteModels = false;
-env.localModelPath = path.dirname(folder);
-const pipe = await pipeline("{manifest.info.task}", path.basename(folder));
+const pipe = await pipeline("{manifest.info.task}", path.resolve("path/to/this/folder"));
 console.log({call});
 ```
 
@@ -167,6 +201,36 @@ In a browser, with this folder beside the page under the name `model`:
 </script>
 ```
 {_remarks(manifest)}"""
+
+
+def _unread(content: dict[str, Any]) -> Iterator[str]:
+    """Rules of a `tokenizer.json` that it lacks, or has otherwise, in words."""
+    for part, known in _RULES.items():
+        for rule in _steps(content.get(part)):
+            if rule.get("type", "BPE") not in known:
+                yield f"{part} {rule['type']}"
+            elif not _splits_alike(rule):
+                yield f"{part} {rule['type']}({rule.get('pattern', '')}, {rule['behavior']})"
+
+
+def _splits_alike(rule: dict[str, Any]) -> bool:
+    """Of a pattern it knows two behaviors, and with a plain string it keeps what it should remove."""
+    if rule.get("type") == "Punctuation":
+        return rule["behavior"] == "Contiguous"
+    if rule.get("type") != "Split":
+        return True
+    invert, removed = rule.get("invert"), rule["behavior"] == "Removed"
+    return removed if invert else rule["behavior"] == "Isolated" or (removed and "Regex" in rule["pattern"])
+
+
+def _steps(rule: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """A rule, or those of a sequence."""
+    if rule and rule.get("type") == "Sequence":
+        for steps in (value for value in rule.values() if isinstance(value, list)):
+            for step in steps:
+                yield from _steps(step)
+    elif rule:
+        yield rule
 
 
 def _passed_over(info: ModelInfo) -> list[str]:

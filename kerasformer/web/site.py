@@ -23,6 +23,7 @@ from kerasformer.bundle import MANIFEST, Manifest
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.swap import SITE, check_destination, publish, staging
 from kerasformer.tokenization import load_tokenizer
+from kerasformer.web.tokens import check_tokens
 from kerasformer.web.vendor import vendor
 
 PAGE = Path(__file__).with_name("page")
@@ -76,7 +77,8 @@ def build(
         The absolute destination.
 
     Raises:
-        BundleError: a bundle that is damaged or that no browser can run, or a destination that may not be replaced.
+        BundleError: a bundle that is damaged or that no browser can run, a tokenizer that the page reads otherwise than
+            the model's own, or a destination that may not be replaced.
         InputError: no bundle.
         SourceError: the runtimes cannot be had; `MissingExtraError` where npm is missing.
     """
@@ -90,6 +92,8 @@ def build(
         engines = sorted({engine["engine"] for entry in entries for engine in entry["engines"]})
         runtimes = {engine: _listed(folder, vendor(folder / "vendor", [engine], runtime_files)) for engine in engines}
         content = {"title": title, "models": entries, "page": _listed(folder, page), "runtimes": runtimes}
+        for member in (member for members in models.values() for member in members):
+            check_tokens(member.folder, folder / "library", folder / "vendor" / "tokenizers" / "tokenizers.min.mjs")
         _write_list(folder, content)
         return publish(folder, destination, overwrite, SITE)
 

@@ -20,7 +20,7 @@ from kerasformer import bundle, zoo
 from kerasformer.errors import ExportError
 from kerasformer.export.to_saved_model import tf_text
 from kerasformer.export.to_saved_model.double_array import double_array
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
 
@@ -89,6 +89,21 @@ def test_ids_are_those_of_the_tokenizer(tokenizers, name):
             continue  # two marks on a letter: the Rust library normalizes them together; U+0085: it splits there
         received = tf_text.encode(given, tf.constant([text]), None)["input_ids"].numpy()[0].tolist()
         assert received == tokenizer.encode(text), text
+
+
+@KINDS
+def test_ids_of_hard_texts(tokenizers, name):
+    """But for special tokens that a text spells out, words of more than 100 characters, and two marks on a letter."""
+    known = "The café was" if name == "sentencepiece" else "wordword"
+    tokenizer, given = tokenizers(name)
+    rows = hard_texts.hard_texts(tokenizer)
+    received = {
+        text: tf_text.encode(given, tf.constant([text]), None)["input_ids"].numpy()[0].tolist() for text, _ in rows
+    }
+    different = [text for text, ids in rows if received[text] != ids]
+    added = [token.content for token in tokenizer.backend.get_added_tokens_decoder().values()]
+    (other,) = [text for text in different if not any(token in text for token in added)]
+    assert other.startswith(known)
 
 
 @KINDS

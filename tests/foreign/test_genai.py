@@ -15,7 +15,7 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.texts import PROMPTS
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.export.text_models import ROWS
 from tests.foreign.cards import block
@@ -173,6 +173,10 @@ def test_ids_of_many_tongues(case: Case, tokenizer: Callable[[], Tokenizer], tmp
         model.tokenizer(text).input_ids[0].tolist() for text in MANY_TONGUES
     ]
     assert [each["read_back"][0] for each in read] == MANY_TONGUES
+    rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
+    said = run("genai", "genai_generate.py", {"folder": str(folder), "read": [row["text"] for row in rows]})
+    different = [row["text"] for row, ids in zip(rows, said["answers"], strict=True) if ids != row["ids"]]
+    assert different == []
 
 
 @pytest.mark.foreign("genai")

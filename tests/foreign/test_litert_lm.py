@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import replace
@@ -18,7 +19,7 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import ExportError
 from kerasformer.export.targets import litertlm_file
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.export.text_models import Row
@@ -94,6 +95,17 @@ def test_greedy_texts(case, tmp_path):
     texts = expected(model if case.quantize == "none" else folder)
     assert len(set(texts)) == len(PROMPTS), "texts that are alike show nothing"
     assert said(folder) == texts
+
+
+@pytest.mark.foreign(TARGET)
+def test_ids_of_hard_texts(exported):
+    """Those of Python."""
+    need(TARGET)
+    folder, _ = exported
+    rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
+    request = {"model": str(folder / litertlm_file.NAME), "read": [row["text"] for row in rows]}
+    received = run(TARGET, "litert_lm_generate.py", request)
+    assert [row["text"] for row, ids in zip(rows, received, strict=True) if ids != row["ids"]] == []
 
 
 @pytest.fixture(scope="module")

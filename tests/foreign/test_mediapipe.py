@@ -28,7 +28,7 @@ from kerasformer.export.texts import READING
 from kerasformer.export.to_tflite.convert import write_tflite
 from kerasformer.export.to_tflite.metadata import Tensor, attach, input_order, metadata
 from kerasformer.pipelines._base import sigmoid, softmax
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.export.text_models import ROWS, Row
@@ -60,7 +60,7 @@ TEXTS = (*READING[: 50 - len(ODD)], *ODD)
 # What the card says of uncased BERT: bytes are counted, this character is kept, and no special token is looked for.
 OTHERWISE = ("я" * 51, "a real \ufffd character", "[UNK] and")
 # And of ALBERT, whose texts are given as they are.
-CUT_SHORT = ("a \0 b",)
+SIGNS = ("a \0 b", "a▁▁ b▁")
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning",
@@ -232,12 +232,25 @@ def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
 def test_tokens(tokenizer, tmp_path):
     """Of texts that the card prepares, those of the model; what the card says of other texts is so."""
     need(TARGET)
-    others = CUT_SHORT if tokenizer is albert_pieces else OTHERWISE
+    others = SIGNS if tokenizer is albert_pieces else OTHERWISE
     received = asked(told_ids(tokenizer(), tmp_path), [*TEXTS, *others], normalize=False)
     for text, row in zip([*TEXTS, *others], received, strict=True):
         expected = ids(tokenizer(), text, LENGTH)
         same = row[: len(expected)] == expected and set(row[len(expected) :]) <= {-1.0}
         assert same == (text not in others), text
+
+
+@pytest.mark.parametrize("tokenizer", [letters, albert_pieces])
+def test_tokens_of_hard_texts(tokenizer, tmp_path):
+    """The model's, but for special tokens that a text spells out, and SentencePiece's own sign for a space."""
+    need(TARGET)
+    texts = [text for text, _ in hard_texts.hard_texts(tokenizer())]
+    received = asked(told_ids(tokenizer(), tmp_path), texts, normalize=False)
+    made = [ids(tokenizer(), text, LENGTH) for text in texts]
+    pairs = zip(texts, made, received, strict=True)
+    different = [text for text, expected, row in pairs if row[: len(expected)] != expected]
+    spelled = (*tokenizer().special_tokens.values(), "▁")
+    assert [text for text in different if not any(token in text for token in spelled)] == []
 
 
 def test_the_javascript_of_texts_is_what_the_tokenizer_does(tmp_path):

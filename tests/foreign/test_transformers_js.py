@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +19,7 @@ import pytest
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError
+from kerasformer.export.targets import TARGETS
 from kerasformer.export.texts import PROMPTS, READING
 from kerasformer.export.to_onnx import files as onnx_files
 from tests import tiny_text
@@ -388,6 +392,29 @@ def test_settings_that_it_passes_over(tmp_path: Path) -> None:
         folder = kf.export.export(model, tmp_path / "out", target="transformers.js")
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "It passes over `num_beams`, `top_p` of `generation_config.json`" in card
+
+
+def test_a_folder_whose_name_it_does_not_find(home: Path) -> None:
+    """Said at export; the program of the card opens it in Node by its whole path."""
+    case = READERS[0]
+    with pytest.warns(UserWarning, match=r"looks below env.localModelPath for names .* Received: 'of two words'"):
+        folder = case.export(home / "of two words", target="transformers.js")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    code = re.findall(r"```javascript\n(import path.*?)```", card, re.DOTALL)[0]
+    program = need("node").parent / f"{os.getpid()}-card.mjs"
+    try:
+        program.write_text(code.replace("path/to/this/folder", str(folder)), encoding="utf-8")
+        done = subprocess.run(["node", str(program)], capture_output=True, text=True, timeout=120)
+    finally:
+        program.unlink()
+    assert done.returncode == 0 and "score" in done.stdout, done.stderr
+    good = ["a", "my-model_1.5", "x" * 96]
+    bad = ["a b", "", "é", "a--b", "a..b", "x" * 97, "-a", "a.git"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in (*good, *bad):
+            TARGETS["transformers.js"].check_name(name)
+    assert len(caught) == len(bad)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Regex
 
 import kerasformer as kf
 import kerasformer.web
@@ -20,20 +22,31 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.rules import apply_rules, rules_of
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
 from kerasformer.web.vendor import vendor
 from tests import tiny_text
 from tests.export.text_models import ROWS
 from tests.foreign.environments import need
 from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.tokenization.samples import CORPUS, TEXTS
+from tests.tokenization.test_hard_texts import split_at
 from tests.web.pages import Page, chromium, served
 
 pytestmark = pytest.mark.foreign("web")
 
 PAGE = Path(kerasformer.web.__file__).parent / "page"
 PRESETS = ("sentiment-bert", "story-gpt2", "summarizer-t5")
-TINY = {"tiny-wordpiece": tiny_text.wordpiece, "tiny-bytes": tiny_text.byte_pairs, "tiny-pieces": tiny_text.pieces}
+SPLITS = {
+    f"split-{behavior}-{sign}": partial(split_at, pattern, behavior)
+    for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous")
+    for sign, pattern in (("string", "|"), ("pattern", Regex(r"[|,]")))
+}
+TINY = {
+    **SPLITS,
+    "tiny-wordpiece": tiny_text.wordpiece,
+    "tiny-bytes": tiny_text.byte_pairs,
+    "tiny-pieces": tiny_text.pieces,
+}
 SAMPLE = [*TEXTS, *CORPUS]
 # A space to JavaScript's patterns and none to Rust's: words begin elsewhere, where ids are the same.
 ODD = "\ufeff"
@@ -135,7 +148,8 @@ def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -
     else:
         ours = load_tokenizer(Path("zoo/presets") / name if name in PRESETS else checkpoint(name))
     ours.save(tmp_path)
-    pairs = [(text, None) for text in SAMPLE] + list(zip(CORPUS, TEXTS[3:], strict=False))
+    hard = [text for text, _ in hard_texts.hard_texts(ours)]
+    pairs = [(text, None) for text in (*SAMPLE, *hard)] + list(zip(CORPUS, TEXTS[3:], strict=False))
     received = page.call(
         """async (content, settings, pairs) => {
           const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
@@ -184,6 +198,22 @@ def encoded(tokenizer: Tokenizer, text: str, pair: str | None) -> dict[str, Any]
         "skipped": tokenizer.decode(ids, skip_special_tokens=True),
         "streamed": tokenizer.decode(ids, skip_special_tokens=True),
     }
+
+
+def test_a_tokenizer_that_reads_a_text_otherwise_is_an_error(made: Any, page: Page, site: Path) -> None:
+    """At opening; it names the text. Here the ids of one text are those of another model."""
+    folder = site / "models" / "otherwise"
+    shutil.copytree(made("classes"), folder)
+    rows = json.loads((folder / hard_texts.FILE).read_text())
+    rows[3]["ids"] = rows[4]["ids"]
+    (folder / hard_texts.FILE).write_text(json.dumps(rows))
+    bundle.write(folder, replace(bundle.read(folder, check=False), files=bundle.checksums(folder)))
+    opened = "async (base) => (await import('/library/index.js')).openBundle(base).then(() => 0, String)"
+    assert page.call(opened, "/models/classes/") == 0
+    message = page.call(opened, "/models/otherwise/")
+    assert message.startswith("TokenizerError: the page's tokenizer reads a text otherwise")
+    assert f"Text: {json.dumps(rows[3]['text'], ensure_ascii=False)}" in message
+    assert f"Expected ids: {', '.join(map(str, rows[3]['ids']))}. Received: 2" in message
 
 
 @pytest.mark.parametrize("strategy", ["only_first", "only_second", "longest_first"])

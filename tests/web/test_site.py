@@ -15,20 +15,26 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tokenizers
+from tokenizers import Tokenizer as Backend
+from tokenizers import pre_tokenizers
 
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_room
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.web import vendor as runtimes
 from kerasformer.web.serve import server
 from kerasformer.web.site import PAGE, build, check_site
+from kerasformer.web.tokens import check_tokens
 from kerasformer.web.vendor import vendor
+from tests import tiny_text
+from tests.foreign.environments import need
 from tests.test_cli import main
 from tests.web.pages import served as served_as_it_is
 from tests.web.sites import edit_manifest, served, tokenizer_json, write_bundle, write_runtimes
@@ -173,6 +179,28 @@ def test_a_damaged_bundle_is_refused(tmp_path, packages, damage, says):
     with pytest.raises(BundleError, match=says):
         build([folder], tmp_path / "site", runtime_files=packages)
     assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.foreign("web")
+def test_a_tokenizer_that_the_page_reads_otherwise_is_refused(tmp_path):
+    """Where Node is there; here signs are left out by a rule that the page's library has otherwise."""
+    packages = need("web").parent
+    own = write_bundle(tmp_path / "own")
+    backend = tiny_text.wordpiece().backend
+    for folder in (own, other := write_bundle(tmp_path / "other")):
+        if folder == other:
+            backend = Backend.from_str(backend.to_str())
+            backend.pre_tokenizer = pre_tokenizers.Punctuation("removed")
+        tokenizer = Tokenizer(backend, special_tokens=tiny_text.wordpiece().special_tokens)
+        tokenizer.save(folder)
+        hard_texts.write(tokenizer, folder)
+        bundle.write(folder, replace(bundle.read(folder, check=False), files=bundle.checksums(folder)))
+    site = build([own], tmp_path / "site", runtime_files=packages)
+    assert list(site.rglob(hard_texts.FILE))
+    assert check_tokens(own, site / "library", site / "vendor" / "tokenizers" / "tokenizers.min.mjs")
+    with pytest.raises(BundleError, match="reads a text otherwise than the model's own.* Text: .*Received: .*other"):
+        build([other], tmp_path / "refused", runtime_files=packages)
+    assert not (tmp_path / "refused").exists()
 
 
 def test_what_no_browser_runs_is_refused_with_the_reason(tmp_path, packages, monkeypatch):

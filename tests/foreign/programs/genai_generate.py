@@ -1,4 +1,7 @@
-"""Text generation with onnxruntime-genai: folder, texts and search options in; ids, and texts read back, out."""
+"""Text generation with onnxruntime-genai: folder, texts and search options in; ids, and texts read back, out.
+
+Or `read`, texts of which the ids are asked alone.
+"""
 
 import json
 import sys
@@ -10,6 +13,8 @@ def answers(request):
     model = og.Model(request["folder"])
     tokenizer = og.Tokenizer(model)
     tokenizer.update_options(add_special_tokens="true")
+    if "read" in request:
+        return [tokenizer.encode(text).tolist() for text in request["read"]]
     return [generate(model, tokenizer, **each) for each in request["runs"]]
 
 

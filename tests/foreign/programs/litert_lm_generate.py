@@ -1,5 +1,7 @@
 """Texts from LiteRT-LM: `{"model", "prompts", "tokens", "way"}` in, the text after each prompt out.
 
+Or `{"model", "read"}`, texts of which the ids are asked alone.
+
 Ways: "session" and "streamed" give plain prompts, "conversation" a message each, "own" leaves sampling to the file.
 """
 
@@ -32,6 +34,9 @@ def main() -> None:
     """Answers one request."""
     request = json.load(sys.stdin)
     engine = litert_lm.Engine(request["model"], backend=litert_lm.Backend.CPU(thread_count=2), cache_dir=":nocache")
+    if "read" in request:
+        print(json.dumps([list(engine.tokenize(text)) for text in request["read"]]))
+        return
     way = request.get("way", "session")
     write = conversation if way == "conversation" else session
     print(json.dumps([write(engine, prompt, request["tokens"], way) for prompt in request["prompts"]]))

@@ -8,6 +8,7 @@ import { onnxFiles, openOnnx } from "./engines/onnx.js";
 import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
 import { MANIFEST, readManifest } from "./manifest.js";
 import { TASKS } from "./tasks/index.js";
+import { checkTexts } from "./tokenization/hard_texts.js";
 import { Tokenizer } from "./tokenization/tokenizer.js";
 
 /** @typedef {import("./manifest.js").Manifest} Manifest */
@@ -22,6 +23,7 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
  * @property {string | URL} [vendor] Folder of the engines' files; that beside this library by default.
  */
 
+const HARD_TEXTS = "tokenizer_texts.json";
 const ENGINES = { tflite: "litert", onnx: "onnx" };
 
 /**
@@ -88,7 +90,9 @@ async function openTokenizer(files, manifest, vendor) {
   } catch (error) {
     throw new EngineError(`The tokenizer's library cannot be loaded: ${error}. Expected at ${module}`, { cause: error });
   }
-  return new Tokenizer(library, content, settings);
+  const tokenizer = new Tokenizer(library, content, settings);
+  if (HARD_TEXTS in manifest.files) checkTexts(tokenizer, await read(HARD_TEXTS));
+  return tokenizer;
 }
 
 /** A bundle that is ready to answer. */

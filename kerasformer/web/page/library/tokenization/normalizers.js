@@ -97,7 +97,7 @@ function prepended(text, before) {
   );
 }
 
-/** @param {string} text */
-function escaped(text) {
+/** A pattern that matches a text itself. @param {string} text */
+export function escaped(text) {
   return text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&").replace(/\\-/g, "-");
 }

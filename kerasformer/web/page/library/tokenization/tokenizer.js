@@ -8,7 +8,7 @@
 import { TokenizerError } from "../errors.js";
 import { AddedTokens } from "./added_tokens.js";
 import { Aligned } from "./aligned.js";
-import { normalizerOf } from "./normalizers.js";
+import { escaped, normalizerOf } from "./normalizers.js";
 import { windows } from "./truncation.js";
 
 /**
@@ -51,6 +51,7 @@ export class Tokenizer {
     );
     this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
     this.settings = settings;
+    splitAsInRust(this.backend.pre_tokenizer);
     this.byteLevel = stepOf(content.pre_tokenizer, "ByteLevel");
     this.parts = partsOf(content.pre_tokenizer);
     this.splitsSpaces = stepOf(content.pre_tokenizer, "WhitespaceSplit");
@@ -236,6 +237,46 @@ function inBytes(section, words) {
   origins.unshift(...Array.from({ length: missing }, () => section.origins[0]));
   let place = 0;
   return words.map((letters) => ({ letters, origins: origins.slice(place, (place += letters.length)) }));
+}
+
+/**
+ * Gives each `Split` of a pre-tokenizer all behaviors that it has in Rust; the library knows `Isolated` alone, and
+ * `Removed` of patterns.
+ * @param {any} step Of the library.
+ */
+function splitAsInRust(step) {
+  (step?.tokenizers ?? []).forEach(splitAsInRust);
+  if (step?.config?.type !== "Split") return;
+  const { behavior, invert, pattern } = step.config;
+  const separator = pattern.String === undefined ? step.pattern : new RegExp(escaped(pattern.String), "gu");
+  step.pre_tokenize_text = (/** @type {string} */ text) => parted(text, separator, behavior, invert);
+}
+
+/** @param {string} text @param {RegExp} separator @param {string} behavior @param {boolean} invert @returns {string[]} */
+function parted(text, separator, behavior, invert) {
+  /** @type {{ text: string, separates: boolean }[]} */
+  const parts = [];
+  let place = 0;
+  for (const { 0: found, index } of text.matchAll(separator)) {
+    parts.push({ text: text.slice(place, index), separates: invert }, { text: found, separates: !invert });
+    place = index + found.length;
+  }
+  parts.push({ text: text.slice(place), separates: invert });
+  const filled = parts.filter((part) => part.text);
+  if (behavior === "Removed") return filled.filter((part) => !part.separates).map((part) => part.text);
+  /** Whether a part is joined to the one before it. @type {Record<string, (part: number) => boolean>} */
+  const joins = {
+    Contiguous: (part) => filled[part].separates === filled[part - 1].separates,
+    MergedWithPrevious: (part) => filled[part].separates && !filled[part - 1].separates,
+    MergedWithNext: (part) => !filled[part].separates && filled[part - 1].separates,
+  };
+  /** @type {string[]} */
+  const words = [];
+  filled.forEach((part, index) => {
+    if (index && joins[behavior]?.(index)) words[words.length - 1] += part.text;
+    else words.push(part.text);
+  });
+  return words;
 }
 
 /** A step of a pre-tokenizer, if it has one of that type. @param {any} config @param {string} type @returns {any} */

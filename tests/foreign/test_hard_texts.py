@@ -1,0 +1,104 @@
+"""Tokens of hard texts in the libraries that read `tokenizer.json` in an app, by the lines of a model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerasformer.bundle import Manifest, ModelInfo
+from kerasformer.errors import ExportError
+from kerasformer.export.card import tokens
+from kerasformer.export.targets import TARGETS, Target
+from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
+from tests import tiny_text
+from tests.foreign.cards import run_python
+from tests.foreign.cases import tiny
+from tests.foreign.environments import started
+from tests.foreign.test_litert_lm import llama_like
+from tests.foreign.test_mediapipe import albert_pieces
+from tests.tokenization.conftest import Checkpoint, checkpoint  # noqa: F401 (a fixture)
+from tests.tokenization.test_hard_texts import split_at
+
+Ask = Callable[[Path], dict[str, Any]]
+
+SAME = (
+    tiny_text.wordpiece,
+    tiny_text.byte_pairs,
+    tiny_text.pieces,
+    albert_pieces,
+    llama_like,
+)
+# Of what SentencePiece does to characters it has NFKC alone, and it takes unknown characters of several words for one.
+OTHERWISE = {
+    "t5": ("The café", "emoji"),
+    "albert": ("ΟΔΟΣ", "今日は", "emoji", "no\u00a0break", "one▁two"),
+}
+
+
+@pytest.fixture(scope="module")
+def in_node() -> Iterator[Ask]:
+    with started("node", "tokens.js") as ask:
+        yield lambda folder: ask({"folder": str(folder), "code": code(folder, "javascript")})
+
+
+def saved(tokenizer: Tokenizer, folder: Path) -> Path:
+    """The part of a bundle that has to do with tokens."""
+    tokenizer.save(folder)
+    hard_texts.write(tokenizer, folder)
+    card = tokens.section(Manifest("tflite", ModelInfo("fill-mask"), {}), Target(), folder)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    return folder
+
+
+def code(folder: Path, language: str) -> str:
+    """Of the card."""
+    return (folder / "README.md").read_text(encoding="utf-8").partition(f"```{language}\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize("make", SAME, ids=lambda make: make.__name__)
+def test_tokens_are_those_of_python(make: Callable[[], Tokenizer], in_node: Ask, tmp_path: Path) -> None:
+    assert in_node(saved(make(), tmp_path)) == {"tokenizers": [], "transformers": []}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_javascript_reads_otherwise_of_a_sentencepiece_checkpoint(
+    name: str,
+    in_node: Ask,
+    tmp_path: Path,
+    checkpoint: Checkpoint,  # noqa: F811
+) -> None:
+    """docs/runtimes.md says so; the page of `kerasformer web` does it itself, and its tests find no difference."""
+    for texts in in_node(saved(load_tokenizer(checkpoint(name)), tmp_path)).values():
+        assert tuple(text for text in texts if not text.startswith(OTHERWISE[name])) == ()
+        assert len(texts) == len(OTHERWISE[name])
+
+
+@pytest.mark.parametrize("behavior", ["removed", "merged_with_previous", "merged_with_next", "contiguous"])
+def test_a_rule_that_javascript_reads_otherwise_is_refused(behavior: str, in_node: Ask, tmp_path: Path) -> None:
+    """By `transformers.js`, and rightly so: the texts show it."""
+    tokenizer = split_at("|", behavior)
+    answer = in_node(saved(tokenizer, tmp_path / "tokens"))
+    assert any("|" in text for text in answer["transformers"]) and any("|" in text for text in answer["tokenizers"])
+    model = tiny("bert", "text-classification").model()
+    model.tokenizer = tokenizer
+    with pytest.raises(ExportError, match=r"rules transformers.js has, .*Received: pre_tokenizer Split\(.*\|"):
+        tiny("bert", "text-classification").export(tmp_path / "out", model, target="transformers.js")
+
+
+def test_the_python_of_the_card(tmp_path: Path) -> None:
+    folder = saved(tiny_text.wordpiece(), tmp_path)
+    rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
+    (right,) = run_python(folder, "Tokens", [{}])
+    rows[2]["ids"] = []
+    (folder / hard_texts.FILE).write_text(json.dumps(rows), encoding="utf-8")
+    (wrong,) = run_python(folder, "Tokens", [{}])
+    assert (right.printed, wrong.printed) == ("[]", str([rows[2]["text"]]))
+
+
+def test_a_card_of_a_runtime_that_tokenizes_has_no_such_lines(tmp_path: Path) -> None:
+    folder = saved(tiny_text.wordpiece(), tmp_path)
+    assert tokens.section(Manifest("tflite", ModelInfo("fill-mask"), {}), TARGETS["mediapipe"], folder) == ""
