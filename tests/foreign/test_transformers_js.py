@@ -407,7 +407,7 @@ def test_a_folder_whose_name_it_does_not_find(home: Path) -> None:
         done = subprocess.run(["node", str(program)], capture_output=True, text=True, timeout=120)
     finally:
         program.unlink()
-    assert done.returncode == 0 and "score" in done.stdout, done.stderr
+    assert done.returncode == 0 and "[" in done.stdout, done.stderr
     good = ["a", "my-model_1.5", "x" * 96]
     bad = ["a b", "", "é", "a--b", "a..b", "x" * 97, "-a", "a.git"]
     with warnings.catch_warnings(record=True) as caught:
