@@ -131,6 +131,8 @@ def instance(expected: str, *types: type) -> Kind:
 
 BOOLEAN = instance("True or False", bool)
 STRING = instance("a string", str)
+TEXT = Kind("a string without lone surrogates", lambda value: STRING.convert(value).encode().decode())
+"""A string of whole characters, which alone can be written and tokenized."""
 FUNCTION = Kind("a function", lambda value: _require(value, callable))
 
 

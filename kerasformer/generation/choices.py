@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import TEXT, Kind, check, sequence
 from kerasformer.errors import GenerationError
 from kerasformer.generation.places import Closed
 from kerasformer.tokenization import Tokenizer
@@ -57,6 +58,9 @@ class Branch:
         return " or ".join(sorted(texts))
 
 
+_CHOICES = Kind("a list of texts, none of them empty", sequence(TEXT.where(bool, "a text"), least=1).convert)
+
+
 def begin(choices: Any, tokenizer: Tokenizer) -> Branch:
     """The place before the first token.
 
@@ -66,9 +70,7 @@ def begin(choices: Any, tokenizer: Tokenizer) -> Branch:
     Raises:
         GenerationError: no texts, or one that the tokenizer cannot say as it is.
     """
-    texts = [] if isinstance(choices, str) else list(choices)
-    if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise GenerationError(f"choices must be a list of texts, none of them empty. Received: {choices!r}")
+    texts = check("choices", choices, _CHOICES, error=GenerationError)
     tokens = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
     for text, said in zip(texts, tokens, strict=True):
         read = tokenizer.decode(said, skip_special_tokens=True)

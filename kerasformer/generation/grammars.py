@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kerasformer.arguments import TEXT, check, shown
 from kerasformer.errors import GenerationError, require
 
 
@@ -14,9 +15,8 @@ def regex(pattern: Any) -> str:
 
     There are more digits in Unicode, more than the `re` of any one Python knows.
     """
-    if not isinstance(pattern, str):
-        raise GenerationError(f"regex must be a text. Received: {pattern!r}")
-    return lark(f"start: /{require('llguidance', 'grammar').regex_to_lark(pattern, 'd')}/")
+    text = check("regex", pattern, TEXT, error=GenerationError)
+    return lark(f"start: /{require('llguidance', 'grammar').regex_to_lark(text, 'd')}/")
 
 
 _SPACES = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
@@ -30,17 +30,15 @@ def json_schema(schema: Any) -> str:
         if content is not True and not isinstance(content, Mapping):
             raise TypeError("expected an object, or true for any JSON")
         text = json.dumps({} if content is True else dict(content))
-    except (TypeError, ValueError) as error:
-        raise GenerationError(f"json_schema must be a JSON schema: {error}. Received: {schema!r}") from error
-    library = require("llguidance", "grammar")
-    return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_SPACES))
+        library = require("llguidance", "grammar")
+        return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_SPACES))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GenerationError(f"json_schema must be a JSON schema: {error}. Received: {shown(schema)}") from error
 
 
 def lark(grammar: Any) -> str:
     """A context-free grammar in the syntax of Lark."""
-    if not isinstance(grammar, str):
-        raise GenerationError(f"grammar must be a text. Received: {grammar!r}")
-    return json.dumps({"grammars": [{"lark_grammar": grammar}]})
+    return json.dumps({"grammars": [{"lark_grammar": check("grammar", grammar, TEXT, error=GenerationError)}]})
 
 
 GRAMMARS: Mapping[str, Callable[[Any], str]] = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,14 @@ from kerasformer.tokenization import Tokenizer
 
 _LONGEST_ENDING = 256
 """Bytes of an ending that is searched for."""
+_LONGEST_GRAMMAR = 250_000
+"""Characters of a grammar."""
+_STACK = 2048
+"""Bytes of stack for a character of a grammar: four times what chains of rules took that were as deep as can be."""
+_ITEMS, _ITEMS_OF_STEP = 20_000, 500_000
+"""Ways in which a text may go on at one place, and those looked at in one step."""
+
+_Made = TypeVar("_Made")
 
 
 class Vocabulary:
@@ -41,16 +51,22 @@ class Vocabulary:
             grammar: In the JSON form of `llguidance`.
             name: What asked for it, for the message.
         Raises:
-            GenerationError: the library refuses the grammar.
+            GenerationError: the library refuses the grammar, or it is too long.
         """
+        if len(grammar) > _LONGEST_GRAMMAR:
+            raise GenerationError(
+                f"{name} is too long to be followed. Expected at most {_LONGEST_GRAMMAR} characters. "
+                f"Received: {len(grammar)}. Leave parts of it out"
+            )
         library = require("llguidance", "grammar")
-        limits = library.LLParserLimits(verbose_errors=False)
-        parser, letters = (
-            library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
-            for tokenizer in (self._tokens, self._letters)
-        )
-        if parser.is_error():
-            raise GenerationError(f"{name} cannot be followed: {_reason(parser)}")
+        limits = library.LLParserLimits(verbose_errors=False, max_items_in_row=_ITEMS, step_max_items=_ITEMS_OF_STEP)
+
+        def compiled(tokenizer: Any) -> Any:
+            return library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+
+        # The library goes down from rule to rule, which would end the process on a stack of the usual size.
+        parser, letters = _with_stack(_STACK * len(grammar), lambda: (compiled(self._tokens), compiled(self._letters)))
+        _check(parser, f"{name} cannot be followed")
         return Parsed(parser, letters, self)
 
 
@@ -81,8 +97,7 @@ class Parsed:
             GenerationError: the library gave up.
         """
         bits = np.frombuffer(self.parser.compute_bitmask(), np.uint8)
-        if self.parser.is_error() and "NoExtension" not in self.parser.get_error():
-            raise GenerationError(f"the grammar cannot be followed any more: {_reason(self.parser)}")
+        _check(self.parser)
         count = len(self.vocabulary.spelling.tokens)
         return np.unpackbits(bits, bitorder="little", count=count).view(bool)
 
@@ -93,10 +108,15 @@ class Parsed:
         return None if text is None else self.vocabulary.spelling.spell(text)
 
     def after(self, token: int) -> Parsed | Closed:
-        """See `Place.after`."""
+        """See `Place.after`.
+
+        Raises:
+            GenerationError: the library gave up.
+        """
         text = self.vocabulary.spelling.text(token)
         parser, letters = self.parser.deep_copy(), self.letters.deep_copy()
         if not text or not parser.try_consume_tokens([token]):
+            _check(parser)
             return Closed(well=False)
         letters.try_consume_tokens(list(text))
         return Parsed(parser, letters, self.vocabulary)
@@ -150,7 +170,25 @@ def _tokenizer(tokens: Sequence[bytes]) -> Any:
     return library.LLTokenizer(library.TokenizerWrapper(_Tokens([*tokens, b"<end>"], end, [end])))
 
 
-def _reason(parser: Any) -> str:
-    """The library's message, without the state that it would show its developers."""
-    message: str = parser.get_error()
-    return message.split("<non-verbose/>")[0].strip()
+def _with_stack(size: int, function: Callable[[], _Made]) -> _Made:
+    """What a function gives that is called with at least so many bytes of stack."""
+    with ThreadPoolExecutor(1) as pool:
+        with _stack_lock:
+            usual = threading.stack_size(_LEAST_STACK + -(-size // _LEAST_STACK) * _LEAST_STACK)
+            try:
+                made = pool.submit(function)
+            finally:
+                threading.stack_size(usual)
+        return made.result()
+
+
+_LEAST_STACK = 8 << 20
+_stack_lock = threading.Lock()
+
+
+def _check(parser: Any, what: str = "the grammar cannot be followed any more") -> None:
+    """Raises what the library says when it has given up; that a text is over is none of these."""
+    message: str = parser.get_error() if parser.is_error() else ""
+    if message and "NoExtension" not in message:
+        # Without the state that it would show its developers.
+        raise GenerationError(f"{what}: {message.split('<non-verbose/>')[0].split('<backtrace>')[0].strip()}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,10 +19,11 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from kerasformer.arguments import shown
 from kerasformer.decoding import GenerationConfig, GenerationOutput
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError, MissingExtraError, TokenizerError
-from kerasformer.generation import request
+from kerasformer.generation import parsing, request
 from kerasformer.generation.constraints import constraint_of
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
@@ -282,13 +285,22 @@ def test_interrupted_texts_are_not_told() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"choices": []}, r"list of texts, none of them empty. Received: \[\]"),
+        ({"choices": []}, r"list of texts, none of them empty. Received: choices=\[\]"),
         ({"choices": "yes"}, "list of texts"),
         ({"choices": ["yes", ""]}, "none of them empty"),
         ({"choices": ["yes"], "regex": "a"}, "one constraint. Received: choices, regex"),
         ({"regex": "(a"}, "regex cannot be followed.*(?s:.*)unclosed group"),
         ({"regex": "(?=a)b"}, "look-around"),
-        ({"regex": 3}, "regex must be a text. Received: 3"),
+        ({"regex": 3}, "regex must be a string.* Received: regex=3"),
+        ({"regex": "\ud800"}, "regex must be a string without lone surrogates"),
+        ({"grammar": ["start"]}, "grammar must be a string"),
+        ({"choices": 5}, "choices must be a list of texts"),
+        ({"choices": ["\ud800"]}, "choices must be a list of texts"),
+        ({"json_schema": '{"items":' * 500 + "true" + "}" * 500}, "json_schema must be a JSON schema.*recursion"),
+        ({"json_schema": '{"items":' * 150 + "true" + "}" * 150}, "json_schema must be a JSON schema.*recursion"),
+        ({"json_schema": {"enum": ["\ud800"]}}, "json_schema must be a JSON schema"),
+        ({"json_schema": {"const": 10**5000}}, "json_schema must be a JSON schema"),
+        ({"json_schema": {"enum": ["x" * 250_000]}}, "json_schema is too long.*at most 250000 characters"),
         ({"json_schema": "{"}, "must be a JSON schema: Expecting property name"),
         ({"json_schema": []}, "must be a JSON schema: expected an object"),
         ({"json_schema": {"type": "text"}}, "json_schema cannot be followed: Invalid type: text"),
@@ -297,7 +309,7 @@ def test_interrupted_texts_are_not_told() -> None:
         ({"choices": ["yes"], "min_new_tokens": 20}, "at place [0-9]+: choices allows the end, and other rules"),
         ({"regex": "[ab]+", "suppress_tokens": [66, 67]}, None),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_errors(asked: dict[str, Any], message: str | None) -> None:
     tokenizer = tiny_text.byte_pairs()
@@ -306,6 +318,70 @@ def test_errors(asked: dict[str, Any], message: str | None) -> None:
         asked, message = {**asked, "suppress_tokens": spelled}, r"at place 0: regex allows '[ab]+'.*other rules"
     with pytest.raises(GenerationError, match=message):
         run("bytes", asked)
+
+
+def one_of_objects(count: int) -> dict[str, Any]:
+    """A schema with so many ways to go on after the first letter."""
+    names = [f"k{number}" for number in range(count)]
+    rest = {"type": "object", "additionalProperties": False}
+    return {"anyOf": [{**rest, "properties": {name: {"type": "null"}}, "required": [name]} for name in names]}
+
+
+def test_many_ways_are_followed() -> None:
+    schema = one_of_objects(2100)
+    texts, _ = run("bytes", {"json_schema": schema, "max_new_tokens": 30})
+    assert all(follows(schema)(text) for text in texts)
+
+
+@pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])
+def test_a_parser_that_gives_up_ends_the_run_rather_than_the_constraint(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsing, "_ITEMS", 1000)
+    with pytest.raises(GenerationError, match="cannot be followed any more: .*1100 items; max is 1000"):
+        run("bytes", {"json_schema": one_of_objects(1100), "max_new_tokens": 30, **METHODS[method]})
+
+
+DEEP = """
+import sys
+import threading
+from kerasformer.decoding import GenerationConfig
+from kerasformer.generation.constraints import constraint_of
+from kerasformer.tokenization import load_tokenizer
+
+tokenizer = load_tokenizer(sys.argv[1])
+names = [f"x{i}" for i in range(3000)]
+pairs = list(zip(names, names[1:]))
+asked = [
+    ("json_schema", {"$defs": {a: {"items": {"$ref": "#/$defs/" + b}} for a, b in pairs} | {names[-1]: {}},
+                     "$ref": "#/$defs/x0"}),
+    ("grammar", "start: x0\\n" + "\\n".join(f"{a}: {b}" for a, b in pairs) + f'\\n{names[-1]}: "a"'),
+    ("grammar", "start: X0\\n" + "\\n".join(f"{a}: {b}".upper() for a, b in pairs) + f'\\n{names[-1].upper()}: "a"'),
+    ("grammar", "start: " + "(" * 9000 + '"a"' + ")" * 9000),
+    ("regex", "(" * 9000 + "a" + ")?" * 9000),
+    ("json_schema", {"type": "string", "pattern": "(" * 9000 + "a" + ")" * 9000}),
+]
+def follow():
+    for name, value in asked:
+        try:
+            constraint = constraint_of({name: value}, tokenizer, GenerationConfig())
+            print("begun", flush=True)
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+threading.stack_size(1 << 19)
+thread = threading.Thread(target=follow)
+thread.start()
+thread.join()
+"""
+
+
+def test_deep_grammars_do_not_end_the_process(tmp_path: Path) -> None:
+    tiny_text.byte_pairs().save(tmp_path)
+    program = [sys.executable, "-c", DEEP, str(tmp_path)]
+    process = subprocess.run(program, capture_output=True, text=True, timeout=120)  # noqa: S603
+    assert process.returncode == 0, process.stderr[-500:]
+    assert process.stdout.split() == ["begun"] * 3 + ["GenerationError"] * 3
+    assert process.stderr == ""
 
 
 def test_letters_that_a_vocabulary_lacks() -> None:
