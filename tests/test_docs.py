@@ -1,0 +1,48 @@
+"""What is read first: links lead somewhere, code fits on a screen, and what a page types is what the command takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from kerasformer import cli
+from tests.code_blocks import blocks
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FIRST = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("install", "command_line", "training"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    targets = {a or b for a, b in LINK.findall(page.read_text(encoding="utf-8"))}
+    local = [target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_readme_links_to_every_page_and_begins_with_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text] == []
+    expected = ['pip install -e ".[all]" && kerasformer demo', 'pip install -e ".[test]" && pytest -n 2']
+    assert [block.strip() for block in blocks(ROOT / "README.md", "bash")][:2] == expected
+
+
+@pytest.mark.parametrize("page", FIRST, ids=lambda page: page.name)
+def test_code_fits_on_a_narrow_screen(page):
+    code = re.findall(r"^```\w+\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert [line for block in code for line in block.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_commands(page):
+    commands = typer.main.get_command(cli.app).commands
+    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    for part in (part.strip() for line in lines for part in re.split(r"\||&&|;", line.partition(" #")[0])):
+        typed = shlex.split(part)
+        if typed[:1] == ["kerasformer"] and typed[1] in commands and "--list-targets" not in typed:
+            commands[typed[1]].make_context(typed[1], typed[2:])
