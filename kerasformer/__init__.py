@@ -12,7 +12,9 @@ Everything public is reached from here and is loaded when it is first used: a bu
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,3 +58,40 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Registration:
+    """Makes layers and models known to Keras as soon as Keras is imported, and not before.
+
+    Keras opens a `.keras` file with the classes that are registered, and imports no module to find others.
+    """
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The spec that others find, whose module is followed by `kerasformer.zoo`."""
+        # Where the first import of Keras is that of `kerasformer.layers`, the zoo can follow only the latter.
+        if name not in ("keras", "kerasformer.layers"):
+            return None
+        finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def followed(module: Any) -> None:
+                execute(module)
+                if name != "keras" or "kerasformer.layers" not in sys.modules:
+                    _register()
+
+            spec.loader.exec_module = followed  # type: ignore[method-assign]
+        return spec
+
+
+def _register() -> None:
+    """Imports what registers its classes; Keras itself works without it."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("kerasformer.zoo")
+
+
+if "keras" in sys.modules:
+    _register()
+else:
+    sys.meta_path.insert(0, _Registration())

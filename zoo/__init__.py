@@ -18,4 +18,5 @@ __all__ = [
 ]
 
 for _name in architectures():
-    architecture(_name)  # registers its models with Keras, so that keras.models.load_model finds them
+    # Imports them, so that Keras finds their classes by name, and makes each one an attribute of this module.
+    globals().update({kind.__name__: kind for kind in architecture(_name).MODELS.values()})

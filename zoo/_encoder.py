@@ -5,26 +5,15 @@ A relative's file says what is its own: configuration, tensor names, heads.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
+from kerasformer.errors import InputError
 from kerasformer.layers import Dense, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, TransformerEmbeddings
+from kerasformer.layers.core import unpacked
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo._pretrained import Backbone
-
-
-class Encoded(NamedTuple):
-    """What an encoder gives."""
-
-    output: Tensor
-    """`(B, T, E)`."""
-    pooled: Tensor | None
-    """`(B, E)`, from the first token."""
-    hidden_states: tuple[Tensor, ...]
-    """The embeddings and what each layer gave, `(B, T, E)` each."""
-    attentions: tuple[Tensor | None, ...]
-    """Per layer `(B, H, T, T)`."""
 
 
 class BidirectionalEncoder(Backbone):
@@ -39,13 +28,19 @@ class BidirectionalEncoder(Backbone):
 
     Call arguments:
         ids: `(B, T)` int32.
-        attention_mask: Boolean `(B, 1, 1, T)`.
+        attention_mask: 1 for real tokens `(B, T)`, or boolean `(B, 1, 1, T)`.
         segments: `(B, T)` int32.
         positions: `(B, T)` int32; 0, 1, 2 … by default.
         count: Only this many first tokens are wanted.
+        return_pooled: Gives a dictionary of `output` and `pooled` `(B, E)`, from the first token.
+        return_hidden_states: Likewise with `hidden_states`: the embeddings and what each layer gave, `(B, T, E)` each.
+        return_attention: Likewise with `attentions`, `(B, H, T, T)` a layer.
 
     Returns:
-        `Encoded`.
+        `(B, T, E)`, or the dictionary.
+
+    Raises:
+        InputError: a pooled vector of an encoder without pooler.
     """
 
     def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
@@ -107,7 +102,7 @@ class BidirectionalEncoder(Backbone):
     def build(self, input_shape: Any = None) -> None:
         """Creates every variable."""
         shape = (None, None, self.config.hidden_dim)
-        self.embeddings.build()
+        self.embeddings.build((None, None))
         self.encoder.build(shape)
         if self.pooler is not None:
             self.pooler.build(shape)
@@ -120,9 +115,21 @@ class BidirectionalEncoder(Backbone):
         positions: Tensor | None = None,
         count: int | None = None,
         training: bool = False,
-    ) -> Encoded:
+        return_pooled: bool = False,
+        return_hidden_states: bool = False,
+        return_attention: bool = False,
+    ) -> Any:
         """Reads a text."""
         x = self.embeddings(ids, segments=segments, positions=positions, training=training)
-        states = self.encoder(x, attention_mask=attention_mask, count=count, training=training)
-        pooled = None if self.pooler is None else self.pooler(states.output[:, 0])
-        return Encoded(states.output, pooled, states.hidden_states, states.attentions)
+        flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
+        states = self.encoder(x, attention_mask=attention_mask, count=count, training=training, **flags)
+        if not return_pooled:
+            return states
+        if self.pooler is None:
+            raise InputError(f"{type(self).__name__} was made without a pooler. Expected: pooler=True")
+        states = unpacked(states)
+        return {**states, "pooled": self.pooler(states["output"][:, 0])}
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "pooler": self.pooler is not None}

@@ -11,8 +11,9 @@ from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
+from kerasformer.layers.core import Composite
 from kerasformer.layers.primitives import Tensor
-from kerasformer.zoo._model import CausalLM, EncoderModel, packed
+from kerasformer.zoo._model import CausalModel, EncoderModel
 
 
 class FeatureExtraction(EncoderModel):
@@ -71,7 +72,7 @@ class FillMask(EncoderModel):
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Scores."""
-        return self.head(states.output, embedding=self.backbone.embeddings.tokens)
+        return self.head(states["output"], embedding=self.backbone.embeddings.tokens)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
@@ -118,13 +119,13 @@ class Pretraining(FillMask):
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
         """Both scores."""
         words, relation = self.head(
-            states.output, pooled=states.pooled, embedding=self.backbone.embeddings.tokens, training=training
+            states["output"], pooled=states["pooled"], embedding=self.backbone.embeddings.tokens, training=training
         )
         return {"prediction_logits": words, self.relation: relation}
 
 
 @keras.saving.register_keras_serializable("kerasformer")
-class PretrainingHead(keras.layers.Layer):
+class PretrainingHead(Composite):
     """A head for masked words, and one for the relation of two texts.
 
     Args:
@@ -154,6 +155,11 @@ class PretrainingHead(keras.layers.Layer):
         """Applies both."""
         return self.predictions(x, embedding=embedding), self.relation(pooled, training=training)
 
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Of both."""
+        relation = self.relation.compute_output_shape((input_shape[0], input_shape[-1]))
+        return self.predictions.compute_output_shape(input_shape), relation
+
 
 class TextClassification(EncoderModel):
     """Scores of the classes of a text, `(B, C)`, from its pooled or first vector."""
@@ -162,6 +168,10 @@ class TextClassification(EncoderModel):
     has_labels = True
     count = 1
 
+    def head_shape(self) -> tuple[int | None, ...]:
+        """One vector a text."""
+        return None, self.config.hidden_dim
+
     def make_head(self) -> keras.layers.Layer:
         """Dropout and one dense layer."""
         config = self.config
@@ -169,7 +179,7 @@ class TextClassification(EncoderModel):
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Scores."""
-        vector = states.output[:, 0] if states.pooled is None else states.pooled
+        vector = states["pooled"] if self.pooled else states["output"][:, 0]
         return self.head(vector, training=training)
 
 
@@ -186,7 +196,7 @@ class TokenClassification(EncoderModel):
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Scores."""
-        return self.head(states.output, training=training)
+        return self.head(states["output"], training=training)
 
 
 class QuestionAnswering(EncoderModel):
@@ -204,45 +214,38 @@ class QuestionAnswering(EncoderModel):
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Scores."""
-        return self.head(states.output, training=training)
+        return self.head(states["output"], training=training)
 
 
-class CausalFeatures(CausalLM):
+class CausalFeatures(CausalModel):
     """Hidden states `(B, T, E)` of a decoder."""
 
     task = "feature-extraction"
     bare = True
-    generates = False
     output_name = "last_hidden_state"
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """The hidden states themselves."""
-        return hidden
 
-
-class CausalClassification(CausalLM):
+class CausalClassification(CausalModel):
     """Scores of the classes of a text, `(B, C)`, from a decoder's last real token."""
 
     task = "text-classification"
     has_labels = True
-    generates = False
 
     def make_head(self) -> keras.layers.Layer:
         """One dense layer without bias."""
         return Dense(self.config.num_labels, use_bias=False, name="head")
 
-    def call(
-        self, inputs: Any, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
+    def head_shape(self) -> tuple[int | None, ...]:
+        """One vector a text."""
+        return None, self.config.hidden_dim
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Scores at the last real token of each row."""
-        arrays = self.checked(inputs)
-        states = self.run_backbone(arrays, training)
-        ids = arrays["input_ids"]
-        real = arrays.get("attention_mask")
+        ids = inputs["input_ids"]
+        real = inputs.get("attention_mask")
         if real is None:
             pad = self.config.pad_token_id
             real = ops.ones_like(ids) if pad is None else ops.cast(ids != pad, "int32")
         places = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
         last = ops.reshape(ops.max(places, axis=1), (-1, 1, 1))
-        vector = ops.take_along_axis(states.output, last, axis=1)[:, 0]
-        return packed(self.head(vector), states, return_hidden_states, return_attention)
+        return self.head(ops.take_along_axis(states["output"], last, axis=1)[:, 0])

@@ -16,20 +16,19 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import LayerCache, causal_mask, padding_mask
+from kerasformer.layers.core import unpacked
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo._pretrained import Inputs, PretrainedModel
 
+STATES = ("hidden_states", "attentions", "cross_attentions")
+"""What a model gives beside its output, if it is asked to."""
 
-def packed(output: Tensor, states: Any, hidden_states: bool, attention: bool) -> Any:
-    """The one tensor that a model gives, or a dictionary if more was asked for."""
-    if not (hidden_states or attention):
-        return output
-    result = {"output": output}
-    if hidden_states:
-        result["hidden_states"] = states.hidden_states
-    if attention:
-        result["attentions"] = states.attentions
-    return result
+
+def with_states(output: Any, states: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> Any:
+    """The one tensor that a model gives, or a dictionary if more was asked of its backbone."""
+    asked = {name: states[name] for name in STATES if name in states}
+    asked |= {f"encoder_{name}": encoder[name] for name in STATES if encoder and name in encoder}
+    return {"output": output, **asked} if asked else output
 
 
 class EncoderModel(PretrainedModel):
@@ -68,18 +67,22 @@ class EncoderModel(PretrainedModel):
         places = {argument: arrays[name] for name, argument in names.items() if name in arrays}
         if self.count is not None and not (return_hidden_states or return_attention):
             places["count"] = self.count
+        if self.pooled:
+            places["return_pooled"] = True
         states = self.backbone(
             arrays["input_ids"],
             attention_mask=None if mask is None else padding_mask(mask),
             training=training,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
             **places,
         )
-        output = self.answer(states, arrays, training)
-        return packed(output, states, return_hidden_states, return_attention)
+        states = unpacked(states)
+        return with_states(self.answer(states, arrays, training), states)
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Any:
-        """What the head makes of the backbone's output."""
-        return states.output
+        """What the head makes of what the backbone gave."""
+        return states["output"]
 
 
 class _Generates(PretrainedModel):
@@ -125,8 +128,8 @@ class _Generates(PretrainedModel):
         return stream(self, text, callback, settings)
 
 
-class CausalLM(_Generates):
-    """Continues a text: a backbone that sees the past alone.
+class CausalModel(PretrainedModel):
+    """Reads a text with a backbone that sees the past alone, and a head.
 
     Call arguments:
         inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` and `position_ids`.
@@ -134,26 +137,43 @@ class CausalLM(_Generates):
         return_attention: Likewise with the attention weights.
 
     Returns:
-        Logits `(B, T, V)`.
+        One tensor: logits or hidden states.
     """
-
-    task = "text-generation"
-    generates = True
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Any:
-        """Logits of every place."""
-        states = self.run_backbone(self.checked(inputs), training)
-        return packed(self.project(states.output), states, return_hidden_states, return_attention)
-
-    def run_backbone(self, arrays: Mapping[str, Tensor], training: bool) -> Any:
-        """The backbone over a whole text, without a cache."""
+        """Applies backbone and head."""
+        arrays = self.checked(inputs)
         ids = arrays["input_ids"]
         mask = causal_mask(ops.shape(ids)[1])
         if "attention_mask" in arrays:
             mask = ops.logical_and(mask, padding_mask(arrays["attention_mask"]))
-        return self.backbone(ids, positions=arrays.get("position_ids"), attention_mask=mask, training=training)
+        states = self.backbone(
+            ids,
+            positions=arrays.get("position_ids"),
+            attention_mask=mask,
+            training=training,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
+        )
+        states = unpacked(states)
+        return with_states(self.answer(states, arrays, training), states)
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Any:
+        """What the head makes of what the backbone gave."""
+        return states["output"]
+
+
+class CausalLM(CausalModel, _Generates):
+    """Continues a text: a `CausalModel` that gives logits `(B, T, V)`, and generates."""
+
+    task = "text-generation"
+    generates = True
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Logits of every place."""
+        return self.project(states["output"])
 
     def project(self, hidden: Tensor) -> Tensor:
         """Logits `(B, T, V)` of hidden states `(B, T, E)`; tied to the token embeddings where there is no head."""
@@ -173,8 +193,10 @@ class CausalLM(_Generates):
         Returns:
             `(logits (B, T, V), caches)`.
         """
-        states = self.backbone(tokens, positions=positions, attention_mask=attention_mask, caches=caches)
-        return self.project(states.output), states.caches
+        states = self.backbone(
+            tokens, positions=positions, attention_mask=attention_mask, caches=caches, return_cache=True
+        )
+        return self.project(states["output"]), states["caches"]
 
 
 class Seq2SeqLM(_Generates):
@@ -183,8 +205,10 @@ class Seq2SeqLM(_Generates):
     Call arguments:
         inputs: Dictionary of int32: `input_ids` `(B, M)`, `decoder_input_ids` `(B, T)`; optional `attention_mask`
             and `decoder_attention_mask`.
-        return_hidden_states: Gives a dictionary with `output` and the decoder's `hidden_states`.
-        return_attention: Likewise with the decoder's attention weights.
+        return_hidden_states: Gives a dictionary with `output`, the decoder's `hidden_states` and the
+            `encoder_hidden_states`.
+        return_attention: Likewise with the decoder's `attentions` and `cross_attentions` `(B, H, T, M)`, and the
+            `encoder_attentions`.
 
     Returns:
         Logits `(B, T, V)`.
@@ -210,20 +234,25 @@ class Seq2SeqLM(_Generates):
         mask = causal_mask(ops.shape(arrays["decoder_input_ids"])[1])
         if "decoder_attention_mask" in arrays:
             mask = ops.logical_and(mask, padding_mask(arrays["decoder_attention_mask"]))
-        memory_mask = arrays.get("attention_mask")
+        memory_mask = padding_mask(arrays["attention_mask"]) if "attention_mask" in arrays else None
+        flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
+        encoded = self.backbone.encode(arrays["input_ids"], attention_mask=memory_mask, training=training, **flags)
+        encoded = unpacked(encoded)
         states = self.backbone.decode(
             arrays["decoder_input_ids"],
             attention_mask=mask,
-            memory=self.encode(arrays["input_ids"], memory_mask, training),
-            memory_mask=None if memory_mask is None else padding_mask(memory_mask),
+            memory=encoded["output"],
+            memory_mask=memory_mask,
             training=training,
+            **flags,
         )
-        return packed(self.project(states.output), states, return_hidden_states, return_attention)
+        states = unpacked(states)
+        return with_states(self.project(states["output"]), states, encoded)
 
     def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> Tensor:
         """Hidden states `(B, M, E)` of the text to read."""
         mask = None if attention_mask is None else padding_mask(attention_mask)
-        return self.backbone.encode(ids, attention_mask=mask, training=training).output
+        return self.backbone.encode(ids, attention_mask=mask, training=training)
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
@@ -265,5 +294,6 @@ class Seq2SeqLM(_Generates):
             memory=memory,
             memory_mask=memory_mask,
             cross_caches=cross_caches,
+            return_cache=True,
         )
-        return self.project(states.output), states.caches, states.cross_caches
+        return self.project(states["output"]), states["caches"], states["cross_caches"]

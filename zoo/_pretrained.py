@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 import keras
 import numpy as np
@@ -14,9 +14,12 @@ from keras import ops
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.config import FILE_NAME
 from kerasformer.errors import CapacityError, InputError, require
+from kerasformer.layers.core import PACKAGE, Composite, merged_lora
 from kerasformer.layers.primitives import Tensor
 from kerasformer.swap import staging
+from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.zoo._config import Config
 from kerasformer.zoo._tensors import TensorFile
 from kerasformer.zoo._weights import Names, Row, hf_tensors, nested
@@ -58,24 +61,7 @@ class PretrainedModel(keras.Model):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Lets Keras find every model by name when it opens a `.keras` file."""
         super().__init_subclass__(**kwargs)
-        keras.saving.register_keras_serializable("kerasformer")(cls)
-
-    @classmethod
-    def of(cls, backbone_type: Any, architecture: str, head_table: Sequence[Row] = (), **attributes: Any) -> type[Self]:
-        """This task for an architecture that does it as usual.
-
-        Args:
-            backbone_type: The layer without head.
-            architecture: Class name in `transformers`.
-            head_table: Weight table of the head.
-            attributes: Other attributes of the class, such as `pooled=True`.
-
-        Returns:
-            A subclass, named after both: `BertFillMask`.
-        """
-        own = {"backbone_type": backbone_type, "architecture": architecture, "head_table": tuple(head_table)}
-        documented = {"__module__": backbone_type.__module__, "__doc__": cls.__doc__}
-        return type(f"{backbone_type.__name__}{cls.__name__}", (cls,), {**documented, **own, **attributes})
+        keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -100,7 +86,11 @@ class PretrainedModel(keras.Model):
         """Creates every variable."""
         self.backbone.build(None)
         if self.head is not None:
-            self.head.build((None, None, self.config.hidden_dim))
+            self.head.build(self.head_shape())
+
+    def head_shape(self) -> tuple[int | None, ...]:
+        """Shape of what the head reads."""
+        return None, None, self.config.hidden_dim
 
     def rows(self, bare: bool = False) -> list[Row]:
         """The weight table of this model; `bare` leaves the prefix of the backbone's tensors out."""
@@ -209,7 +199,7 @@ class PretrainedModel(keras.Model):
         """
         folder = Path(folder)
         safetensors_numpy = require("safetensors.numpy", "tensorflow")
-        with staging(folder) as aside:
+        with staging(folder) as aside, merged_lora(self):
             tensors = {
                 name: np.ascontiguousarray(value if dtype is None else value.astype(dtype))
                 for name, value in hf_tensors(self, self.rows(self.bare))
@@ -227,6 +217,30 @@ class PretrainedModel(keras.Model):
             for path in sorted(aside.iterdir()):
                 path.replace(folder / path.name)
         return folder
+
+    def save_assets(self, folder: str) -> None:
+        """Puts tokenizer and generation settings into a `.keras` file, as in `save_pretrained`."""
+        self.generation_config.save(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder)
+
+    def load_assets(self, folder: str) -> None:
+        """Reads what `save_assets` wrote; an older file has no such folder."""
+        if Path(folder, FILE_NAME).exists():
+            self.generation_config = GenerationConfig.load(folder)
+        if has_tokenizer(Path(folder)):
+            self.tokenizer = load_tokenizer(folder)
+
+    def generate(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused by models that answer at once."""
+        raise InputError(
+            f"A model that generates was expected: kerasformer.zoo.load(source, task='text-generation'), or "
+            f"'text2text-generation'. Received: {type(self).__name__}, a model for {self.task}"
+        )
+
+    def stream(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused by models that answer at once."""
+        self.generate()
 
     def export(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Keras' own export would write a file without cache and without check."""
@@ -285,7 +299,7 @@ def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build
 def _policy(dtype: Any) -> Iterator[None]:
     """Layers that are made here have this dtype policy."""
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(before if dtype is None else dtype)
+    keras.config.set_dtype_policy(before if dtype is None else keras.dtype_policies.get(dtype))
     try:
         yield
     finally:
@@ -296,7 +310,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-class Backbone(keras.layers.Layer):
+class Backbone(Composite):
     """A Transformer without head.
 
     Attributes:
@@ -309,10 +323,30 @@ class Backbone(keras.layers.Layer):
     names: ClassVar[Names] = Names()
     input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Lets Keras find every backbone by name when it opens a `.keras` file."""
+        super().__init_subclass__(**kwargs)
+        keras.saving.register_keras_serializable(PACKAGE)(cls)
+
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
+        self.autocast = False  # ids that come as floats would be rounded to half precision
 
     def rows(self) -> list[Row]:
         """The weight table, Keras paths below the backbone."""
         raise InputError(f"{type(self).__name__} has no weight table")
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """`(B, T)` to `(B, T, E)`."""
+        return (*(input_shape or (None, None)), self.config.hidden_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "config": self.config.to_hf()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Backbone:
+        """A backbone from `get_config`, not built yet."""
+        with _policy(config.get("dtype")):
+            return cls(**{**config, "config": cls.config_type.from_hf(config["config"])})

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from kerasformer.errors import CheckpointError
+from kerasformer.layers.core import LOW_RANK
 from kerasformer.zoo._tensors import TensorFile
 
 
@@ -130,11 +131,14 @@ class Names:
 
 
 def variables_by_path(model: keras.Model) -> dict[str, Any]:
-    """The model's weights under their path below the model; random-number states are not weights."""
+    """The model's weights under their path below the model; random-number states are not weights.
+
+    Nor are low-rank matrices: whoever writes the weights does so within `merged_lora`.
+    """
     return {
         variable.path.split("/", 1)[1]: variable
         for variable in model.variables
-        if "seed_generator" not in variable.path and "metrics" not in variable.path
+        if not any(name in variable.path for name in ("seed_generator", "metrics", f"/{LOW_RANK}"))
     }
 
 

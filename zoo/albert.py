@@ -136,13 +136,54 @@ class AlbertPretraining(Pretraining):
 
 CLASSIFIER = dense("output", "classifier")
 
+
+class AlbertPooledFeatures(PooledFeatures):
+    """ALBERT for the hidden states of a text."""
+
+    backbone_type = Albert
+    architecture = "AlbertModel"
+
+
+class AlbertFillMask(FillMask):
+    """ALBERT for masked words."""
+
+    backbone_type = Albert
+    architecture = "AlbertForMaskedLM"
+    head_table = PREDICTIONS
+
+
+class AlbertTextClassification(TextClassification):
+    """ALBERT for classes of texts, by its pooled first token."""
+
+    backbone_type = Albert
+    architecture = "AlbertForSequenceClassification"
+    head_table = CLASSIFIER
+    pooled = True
+
+
+class AlbertTokenClassification(TokenClassification):
+    """ALBERT for classes of tokens, such as entities."""
+
+    backbone_type = Albert
+    architecture = "AlbertForTokenClassification"
+    head_table = CLASSIFIER
+
+
+class AlbertQuestionAnswering(QuestionAnswering):
+    """ALBERT for answers in a text."""
+
+    backbone_type = Albert
+    architecture = "AlbertForQuestionAnswering"
+    head_table = dense("output", "qa_outputs")
+
+
 MODELS = by_task(
-    PooledFeatures.of(Albert, "AlbertModel"),
-    FillMask.of(Albert, "AlbertForMaskedLM", PREDICTIONS),
+    AlbertPooledFeatures,
+    AlbertFillMask,
     AlbertPretraining,
-    TextClassification.of(Albert, "AlbertForSequenceClassification", CLASSIFIER, pooled=True),
-    TokenClassification.of(Albert, "AlbertForTokenClassification", CLASSIFIER),
-    QuestionAnswering.of(Albert, "AlbertForQuestionAnswering", dense("output", "qa_outputs")),
+    AlbertTextClassification,
+    AlbertTokenClassification,
+    AlbertQuestionAnswering,
 )
 
 

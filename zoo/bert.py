@@ -105,13 +105,54 @@ class BertPretraining(Pretraining):
 
 CLASSIFIER = dense("output", "classifier")
 
+
+class BertPooledFeatures(PooledFeatures):
+    """BERT for the hidden states of a text."""
+
+    backbone_type = Bert
+    architecture = "BertModel"
+
+
+class BertFillMask(FillMask):
+    """BERT for masked words."""
+
+    backbone_type = Bert
+    architecture = "BertForMaskedLM"
+    head_table = PREDICTIONS
+
+
+class BertTextClassification(TextClassification):
+    """BERT for classes of texts, by its pooled first token."""
+
+    backbone_type = Bert
+    architecture = "BertForSequenceClassification"
+    head_table = CLASSIFIER
+    pooled = True
+
+
+class BertTokenClassification(TokenClassification):
+    """BERT for classes of tokens, such as entities."""
+
+    backbone_type = Bert
+    architecture = "BertForTokenClassification"
+    head_table = CLASSIFIER
+
+
+class BertQuestionAnswering(QuestionAnswering):
+    """BERT for answers in a text."""
+
+    backbone_type = Bert
+    architecture = "BertForQuestionAnswering"
+    head_table = dense("output", "qa_outputs")
+
+
 MODELS = by_task(
-    PooledFeatures.of(Bert, "BertModel"),
-    FillMask.of(Bert, "BertForMaskedLM", PREDICTIONS),
+    BertPooledFeatures,
+    BertFillMask,
     BertPretraining,
-    TextClassification.of(Bert, "BertForSequenceClassification", CLASSIFIER, pooled=True),
-    TokenClassification.of(Bert, "BertForTokenClassification", CLASSIFIER),
-    QuestionAnswering.of(Bert, "BertForQuestionAnswering", dense("output", "qa_outputs")),
+    BertTextClassification,
+    BertTokenClassification,
+    BertQuestionAnswering,
 )
 
 

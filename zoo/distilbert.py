@@ -115,11 +115,35 @@ PREDICTIONS = (
     Row(("bias",), "vocab_projector.bias"),
 )
 
+
+class DistilBertFeatureExtraction(FeatureExtraction):
+    """DistilBERT for the hidden states of a text."""
+
+    backbone_type = DistilBert
+    architecture = "DistilBertModel"
+
+
+class DistilBertFillMask(FillMask):
+    """DistilBERT for masked words."""
+
+    backbone_type = DistilBert
+    architecture = "DistilBertForMaskedLM"
+    head_table = PREDICTIONS
+
+
+class DistilBertTokenClassification(TokenClassification):
+    """DistilBERT for classes of tokens, such as entities."""
+
+    backbone_type = DistilBert
+    architecture = "DistilBertForTokenClassification"
+    head_table = dense("output", "classifier")
+
+
 MODELS = by_task(
-    FeatureExtraction.of(DistilBert, "DistilBertModel"),
-    FillMask.of(DistilBert, "DistilBertForMaskedLM", PREDICTIONS),
+    DistilBertFeatureExtraction,
+    DistilBertFillMask,
     DistilBertTextClassification,
-    TokenClassification.of(DistilBert, "DistilBertForTokenClassification", dense("output", "classifier")),
+    DistilBertTokenClassification,
     DistilBertQuestionAnswering,
 )
 

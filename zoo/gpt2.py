@@ -17,13 +17,14 @@ from keras import ops
 from kerasformer.layers import (
     Decoder,
     DecoderLayer,
+    Dropout,
     Embedding,
     FeedForward,
     LayerCache,
     LayerNormalization,
     MultiHeadAttention,
-    StackOutput,
 )
+from kerasformer.layers.core import as_ids
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo import _keras_hub as keras_hub
 from kerasformer.zoo._config import Config, hf
@@ -81,9 +82,10 @@ class Gpt2(Backbone):
         positions: `(B, T)` or `(1, T)` int32; 0, 1, 2 … by default.
         attention_mask: Boolean, broadcastable to `(B, 1, T, S)`; the caller makes it causal.
         caches: One `LayerCache` a layer, or `None`.
+        flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
     Returns:
-        `StackOutput`.
+        `(B, T, E)`, or the dictionary of `Decoder`.
     """
 
     config_type = Gpt2Config
@@ -96,7 +98,7 @@ class Gpt2(Backbone):
         self.initializer = normal
         self.tokens = Embedding(config.vocab_size, config.hidden_dim, normal, name="tokens")
         self.positions = Embedding(config.max_length, config.hidden_dim, normal, name="positions")
-        self.dropout = keras.layers.Dropout(config.embedding_dropout, name="dropout")
+        self.dropout = Dropout(config.embedding_dropout, name="dropout")
         self.decoder = Decoder(
             [self._layer(index) for index in range(config.num_layers)],
             final_norm=LayerNormalization(config.epsilon, name="final_norm"),
@@ -132,8 +134,8 @@ class Gpt2(Backbone):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates every variable."""
-        self.tokens.build()
-        self.positions.build()
+        self.tokens.build((None, None))
+        self.positions.build((None, None))
         self.decoder.build((None, None, self.config.hidden_dim))
 
     def call(
@@ -143,12 +145,14 @@ class Gpt2(Backbone):
         attention_mask: Tensor | None = None,
         caches: Sequence[LayerCache] | None = None,
         training: bool = False,
-    ) -> StackOutput:
+        **flags: bool,
+    ) -> Any:
         """Reads some tokens."""
+        ids = as_ids(ids)
         if positions is None:
             positions = ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
         x = self.dropout(self.tokens(ids) + self.positions(positions), training=training)
-        return self.decoder(x, attention_mask=attention_mask, caches=caches, training=training)
+        return self.decoder(x, attention_mask=attention_mask, caches=caches, training=training, **flags)
 
     @property
     def num_cache_layers(self) -> int:
@@ -178,11 +182,29 @@ class Gpt2(Backbone):
         ]
 
 
-MODELS = by_task(
-    CausalLM.of(Gpt2, "GPT2LMHeadModel"),
-    CausalFeatures.of(Gpt2, "GPT2Model"),
-    CausalClassification.of(Gpt2, "GPT2ForSequenceClassification", [Row(("kernel",), "score.weight", transpose=True)]),
-)
+class Gpt2CausalLM(CausalLM):
+    """GPT-2 for texts that continue a prompt."""
+
+    backbone_type = Gpt2
+    architecture = "GPT2LMHeadModel"
+
+
+class Gpt2CausalFeatures(CausalFeatures):
+    """GPT-2 for the hidden states of a text."""
+
+    backbone_type = Gpt2
+    architecture = "GPT2Model"
+
+
+class Gpt2CausalClassification(CausalClassification):
+    """GPT-2 for classes of texts, by the last real token."""
+
+    backbone_type = Gpt2
+    architecture = "GPT2ForSequenceClassification"
+    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+
+MODELS = by_task(Gpt2CausalLM, Gpt2CausalFeatures, Gpt2CausalClassification)
 
 
 def _keras_hub_rows(config: Gpt2Config) -> list[Row]:

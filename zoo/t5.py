@@ -18,6 +18,7 @@ from kerasformer.layers import (
     Decoder,
     DecoderLayer,
     Dense,
+    Dropout,
     Embedding,
     Encoder,
     EncoderLayer,
@@ -25,7 +26,6 @@ from kerasformer.layers import (
     MultiHeadAttention,
     RelativePositionBias,
     RMSNormalization,
-    StackOutput,
 )
 from kerasformer.layers.primitives import Tensor
 from kerasformer.zoo import _keras_hub as keras_hub
@@ -105,10 +105,11 @@ class T5Encoder(Backbone):
 
     Call arguments:
         ids: `(B, M)` int32.
-        attention_mask: Boolean `(B, 1, 1, M)`.
+        attention_mask: 1 for real tokens `(B, M)`, or boolean `(B, 1, 1, M)`.
+        flags: `return_hidden_states` and `return_attention` of `Encoder`.
 
     Returns:
-        `StackOutput`.
+        `(B, M, E)`, or the dictionary of `Encoder`.
     """
 
     config_type = T5Config
@@ -118,7 +119,7 @@ class T5Encoder(Backbone):
         super().__init__(config, **kwargs)
         normal = keras.initializers.RandomNormal(stddev=config.initializer_factor)
         self.tokens = Embedding(config.vocab_size, config.hidden_dim, normal, name="tokens")
-        self.dropout = keras.layers.Dropout(config.dropout, name="dropout")
+        self.dropout = Dropout(config.dropout, name="dropout")
         layers = [EncoderLayer(**self._parts(), name=f"layer_{i}") for i in range(config.num_layers)]
         self.encoder = Encoder(layers, RMSNormalization(config.epsilon, name="final_norm"), name="encoder")
         self.encoder_bias = self._bias("encoder_bias", bidirectional=True)
@@ -165,21 +166,23 @@ class T5Encoder(Backbone):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates every variable."""
-        self.tokens.build()
-        self.encoder_bias.build()
+        self.tokens.build((None, None))
+        self.encoder_bias.build((None,))
         self.encoder.build((None, None, self.config.hidden_dim))
 
-    def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> StackOutput:
+    def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
         """Reads a text."""
         places = ops.arange(ops.shape(ids)[1], dtype="int32")
         bias = self.encoder_bias(places, places)
-        return self._run(self.encoder, ids, attention_mask=attention_mask, bias=bias, training=training)
+        return self._run(self.encoder, ids, attention_mask=attention_mask, bias=bias, training=training, **flags)
 
-    def _run(self, stack: Any, ids: Tensor, training: bool, **arguments: Any) -> StackOutput:
+    def _run(self, stack: Any, ids: Tensor, training: bool, **arguments: Any) -> Any:
         """Tokens through a stack, with dropout at both ends."""
         x = self.dropout(self.tokens(ids), training=training)
-        states: StackOutput = stack(x, training=training, **arguments)
-        return states._replace(output=self.dropout(states.output, training=training))
+        states = stack(x, training=training, **arguments)
+        if not isinstance(states, dict):
+            return self.dropout(states, training=training)
+        return {**states, "output": self.dropout(states["output"], training=training)}
 
     def rows(self) -> list[Row]:
         """The weight table."""
@@ -225,12 +228,12 @@ class T5(T5Encoder):
     def build(self, input_shape: Any = None) -> None:
         """Creates every variable."""
         super().build(input_shape)
-        self.decoder_bias.build()
+        self.decoder_bias.build((None,))
         self.decoder.build((None, None, self.config.hidden_dim))
 
-    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> StackOutput:
+    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
         """Reads a text; see `T5Encoder`."""
-        return self(ids, attention_mask=attention_mask, training=training)
+        return self(ids, attention_mask=attention_mask, training=training, **flags)
 
     def decode(
         self,
@@ -239,7 +242,7 @@ class T5(T5Encoder):
         attention_mask: Tensor | None = None,
         training: bool = False,
         **memory: Any,
-    ) -> StackOutput:
+    ) -> Any:
         """Some tokens of the decoder.
 
         Args:
@@ -247,7 +250,10 @@ class T5(T5Encoder):
             positions: `(T,)` int32; 0, 1, 2 … by default.
             attention_mask: Boolean, broadcastable to `(B, 1, T, S)`; the caller makes it causal.
             training: Applies dropout.
-            memory: `memory`, `memory_mask`, `caches` and `cross_caches` of `Decoder`.
+            memory: `memory`, `memory_mask`, `caches`, `cross_caches` and the flags of `Decoder`.
+
+        Returns:
+            `(B, T, E)`, or the dictionary of `Decoder`.
         """
         # With a cache there are more keys than tokens, and the mask is over all of them.
         keys = ops.arange(ops.shape(ids if attention_mask is None else attention_mask)[-1], dtype="int32")

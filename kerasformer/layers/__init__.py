@@ -9,7 +9,7 @@ from kerasformer.layers.attention import (
     scaled_dot_product_attention,
 )
 from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RowCaches, StaticCache
-from kerasformer.layers.core import Dense, Embedding, LayerNormalization, RMSNormalization
+from kerasformer.layers.core import Dense, Dropout, Embedding, LayerNormalization, RMSNormalization
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward, normalization
 from kerasformer.layers.heads import ClassificationHead, MaskedLMHead
@@ -19,8 +19,6 @@ from kerasformer.layers.transformer import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
-    LayerOutput,
-    StackOutput,
 )
 
 __all__ = [
@@ -29,6 +27,7 @@ __all__ = [
     "Decoder",
     "DecoderLayer",
     "Dense",
+    "Dropout",
     "Embedding",
     "Encoder",
     "EncoderLayer",
@@ -37,7 +36,6 @@ __all__ = [
     "GrowingCache",
     "LayerCache",
     "LayerNormalization",
-    "LayerOutput",
     "MaskedLMHead",
     "MultiHeadAttention",
     "RMSNormalization",
@@ -45,7 +43,6 @@ __all__ = [
     "RotaryEmbedding",
     "RowCaches",
     "SinusoidalPositions",
-    "StackOutput",
     "StaticCache",
     "TransformerEmbeddings",
     "activation",

@@ -11,7 +11,7 @@ from keras import backend, ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Dense, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.positions import RotaryAngles
 from kerasformer.layers.primitives import Tensor, mask_to_bias, split_heads
 
@@ -31,6 +31,40 @@ def padding_mask(attention_mask: Tensor) -> Tensor:
     """`(B, S)` with 1 for real tokens to boolean `(B, 1, 1, S)`."""
     shape = ops.shape(attention_mask)
     return ops.reshape(ops.cast(attention_mask, "int32"), (shape[0], 1, 1, shape[1])) > 0
+
+
+def head_mask(mask: Tensor, batch: int | None = None, keys: int | None = None) -> Tensor:
+    """A mask with an axis for the heads, from one of the three forms that layers take.
+
+    Args:
+        mask: `(B, S)`, 1 for real tokens, as tokenizers give it; `(B, T, S)`; or `(B, H, T, S)`. Axes may be 1.
+        batch: `B`, if it is known.
+        keys: `S`, if it is known.
+
+    Returns:
+        A tensor broadcastable to `(B, H, T, S)`.
+
+    Raises:
+        InputError: another number of axes, or two axes that are not `(B, S)`.
+    """
+    shape = tuple(mask.shape)
+    if len(shape) not in (2, 3, 4):
+        raise InputError(
+            "attention_mask must be (B, S) for padding, (B, T, S), or (B, H, T, S), where an axis may be 1. "
+            f"Received: shape {shape}"
+        )
+    if len(shape) == 4:
+        return mask
+    if len(shape) == 3:
+        return ops.expand_dims(mask, 1)
+    if any(
+        axis not in (None, 1, known) and known is not None for axis, known in zip(shape, (batch, keys), strict=True)
+    ):
+        raise InputError(
+            "An attention_mask of two axes is (B, S), with 1 for real tokens; a mask of queries and keys is (1, T, S). "
+            f"Expected: ({batch}, {keys}). Received: shape {shape}"
+        )
+    return padding_mask(mask)
 
 
 def scaled_dot_product_attention(
@@ -56,7 +90,7 @@ def scaled_dot_product_attention(
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class AttentionHead(keras.layers.Layer):
+class AttentionHead(Composite):
     """One attention head, as textbooks write it: three projections and a scaled dot product.
 
     Args:
@@ -65,7 +99,8 @@ class AttentionHead(keras.layers.Layer):
 
     Call arguments:
         x: `(B, T, E)`.
-        attention_mask: Boolean, broadcastable to `(B, T, T)`; `True` attends.
+        attention_mask: `True` or 1 attends: `(B, T)` for padding, or `(B, T, T)`, of which axes may be 1.
+        return_attention: Gives a dictionary of `output` and `attention` `(B, T, T)`.
 
     Returns:
         `(B, T, D)`.
@@ -83,13 +118,16 @@ class AttentionHead(keras.layers.Layer):
         for layer in (self.query, self.key, self.value):
             build_once(layer, input_shape)
 
-    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def call(self, x: Tensor, attention_mask: Tensor | None = None, return_attention: bool = False) -> Any:
         """Applies the head."""
         query, key, value = (ops.expand_dims(layer(x), 1) for layer in (self.query, self.key, self.value))
-        mask = attention_mask
-        if mask is not None and len(mask.shape) == 3:
-            mask = ops.expand_dims(mask, 1)
-        return ops.squeeze(scaled_dot_product_attention(query, key, value, mask)[0], 1)
+        mask = None if attention_mask is None else head_mask(attention_mask, *x.shape[:2])
+        output, weights = (ops.squeeze(y, 1) for y in scaled_dot_product_attention(query, key, value, mask))
+        return packed(output, return_attention, attention=weights)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """`(B, T, E)` to `(B, T, D)`."""
+        return (*input_shape[:-1], self.head_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
@@ -97,7 +135,7 @@ class AttentionHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(Composite):
     """Scaled dot-product attention over several heads, with an optional cache.
 
     Args:
@@ -115,16 +153,19 @@ class MultiHeadAttention(keras.layers.Layer):
     Call arguments:
         query: `(B, T, E)`.
         key_value: `(B, S, E')` to attend to (cross attention); `query` itself by default.
-        attention_mask: Boolean, broadcastable to `(B, H, T, S)`; `True` attends.
+        attention_mask: `True` or 1 attends: `(B, S)` for padding, `(B, T, S)` or `(B, H, T, S)`; axes may be 1.
         bias: Float, added to the scores; a stack of layers turns its mask into one once.
         cache: `LayerCache` of `(B, H, S, D)` keys and values, or `None`.
         rotary: `(cos, sin)` of `RotaryEmbedding` for the places of `query`, or `None`.
+        return_attention: Gives a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
+        return_cache: Likewise with `cache`, the updated one.
 
     Returns:
-        `(output (B, T, E), weights (B, H, T, S) or None, updated cache or None)`; always three.
+        `(B, T, E)`, or the dictionary.
 
     Raises:
-        InputError: `num_heads` does not divide `hidden_dim`, or `num_key_value_heads` does not divide `num_heads`.
+        InputError: `num_heads` does not divide `hidden_dim`, `num_key_value_heads` does not divide `num_heads`, or a
+            mask of another shape.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
     """
@@ -167,7 +208,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = self._dense(groups * self.head_dim, use_bias, "key")
         self.value = self._dense(groups * self.head_dim, use_bias, "value")
         self.output_dense = self._dense(hidden_dim, self.output_bias, "output")
-        self.weights_dropout = keras.layers.Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.weights_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def _dense(self, units: int, use_bias: bool, name: str) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
@@ -189,19 +230,22 @@ class MultiHeadAttention(keras.layers.Layer):
         cache: LayerCache | None = None,
         rotary: RotaryAngles | None = None,
         training: bool = False,
-    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+        return_attention: bool = False,
+        return_cache: bool = False,
+    ) -> Any:
         """Applies the layer."""
         if attention_mask is not None:
-            masked = mask_to_bias(attention_mask, backend.standardize_dtype(query.dtype))
+            keys = None if cache is not None else (query if key_value is None else key_value).shape[1]
+            mask = head_mask(attention_mask, query.shape[0], keys)
+            masked = mask_to_bias(mask, backend.standardize_dtype(query.dtype))
             bias = masked if bias is None else ops.cast(bias, query.dtype) + masked
-        keys, values = None, None
+        projected: tuple[Tensor | None, Tensor | None] = (None, None)
         if cache is None or not cache.complete:
             memory = query if key_value is None else key_value
-            keys, values = self.key(memory), self.value(memory)
+            projected = self.key(memory), self.value(memory)
         context, weights, cache = primitives.multi_head_attention(
             self.query(query),
-            keys,
-            values,
+            *projected,
             bias,
             self.scale,
             self.num_heads,
@@ -209,7 +253,16 @@ class MultiHeadAttention(keras.layers.Layer):
             rotary,
             self._drop if training and self.dropout else None,
         )
-        return self.output_dense(context), weights, cache
+        return packed(
+            self.output_dense(context),
+            return_attention or return_cache,
+            attention=weights if return_attention else None,
+            cache=cache if return_cache else None,
+        )
+
+    def compute_output_shape(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> Any:  # type: ignore[override]
+        """`(B, T, E')` to `(B, T, E)`."""
+        return (*query_shape[:-1], self.hidden_dim)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `(B, H, S, D)` of `(B, S, E')`: what a cache holds."""

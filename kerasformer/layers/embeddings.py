@@ -7,12 +7,21 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasformer.layers.core import PACKAGE, Dense, Embedding, LayerNormalization, build_once
+from kerasformer.layers.core import (
+    PACKAGE,
+    Composite,
+    Dense,
+    Dropout,
+    Embedding,
+    LayerNormalization,
+    as_ids,
+    build_once,
+)
 from kerasformer.layers.primitives import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class TransformerEmbeddings(keras.layers.Layer):
+class TransformerEmbeddings(Composite):
     """The sum of token, position and segment vectors, normalized; projected if they have a size of their own.
 
     Args:
@@ -66,13 +75,14 @@ class TransformerEmbeddings(keras.layers.Layer):
             self.norm = LayerNormalization(epsilon, name="norm", dtype=policy)
         if embedding_dim is not None:
             self.projection = Dense(hidden_dim, kernel_initializer=self.initializer, name="projection", dtype=policy)
-        self.output_dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
+        self.autocast = False  # as in `Embedding`
+        self.output_dropout = Dropout(dropout, name="dropout", dtype=policy)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates all tables."""
         for table in (self.tokens, self.positions, self.segments):
             if table is not None:
-                build_once(table)
+                build_once(table, (None, None))
         for layer in (self.norm, self.projection):
             if layer is not None:
                 build_once(layer, (None, None, self.embedding_dim))
@@ -81,6 +91,7 @@ class TransformerEmbeddings(keras.layers.Layer):
         self, ids: Tensor, segments: Tensor | None = None, positions: Tensor | None = None, training: bool = False
     ) -> Tensor:
         """Looks all vectors up and adds them."""
+        ids = as_ids(ids)
         x = self.tokens(ids)
         if self.segments is not None:
             x = x + self.segments(ops.zeros_like(ids) if segments is None else segments)
@@ -92,6 +103,10 @@ class TransformerEmbeddings(keras.layers.Layer):
             x = self.norm(x)
         x = self.output_dropout(x, training=training)
         return x if self.projection is None else self.projection(x)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
+        """`(B, T)` to `(B, T, E)`."""
+        return (*(input_shape or (None, None)), self.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

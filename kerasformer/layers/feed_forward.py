@@ -8,7 +8,7 @@ import keras
 
 from kerasformer.errors import InputError
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Dense, LayerNormalization, RMSNormalization, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, LayerNormalization, RMSNormalization, build_once
 from kerasformer.layers.primitives import Tensor
 
 _NORMS = {"layer_norm": LayerNormalization, "rms_norm": RMSNormalization}
@@ -22,7 +22,7 @@ def normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Laye
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class FeedForward(keras.layers.Layer):
+class FeedForward(Composite):
     """Position-wise feed-forward: widen, activate, narrow; `gated` multiplies by a second, linear widening.
 
     Args:
@@ -61,7 +61,7 @@ class FeedForward(keras.layers.Layer):
         self.intermediate = self._dense(intermediate_dim, "intermediate")
         self.gate = self._dense(intermediate_dim, "gate") if gated else None
         self.output_dense = self._dense(hidden_dim, "output")
-        self.activation_dropout = keras.layers.Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.activation_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def _dense(self, units: int, name: str) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
@@ -80,6 +80,10 @@ class FeedForward(keras.layers.Layer):
         if self.gate is not None:
             y = y * self.gate(x)
         return self.output_dense(self.activation_dropout(y, training=training))
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The last axis has `hidden_dim` entries."""
+        return (*input_shape[:-1], self.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

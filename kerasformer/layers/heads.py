@@ -7,12 +7,12 @@ from typing import Any
 import keras
 
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Dense, Embedding, LayerNormalization, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LayerNormalization, build_once
 from kerasformer.layers.primitives import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ClassificationHead(keras.layers.Layer):
+class ClassificationHead(Composite):
     """Scores of the classes, from one vector (a text, by its first token) or from every token's vector.
 
     Args:
@@ -48,7 +48,7 @@ class ClassificationHead(keras.layers.Layer):
             self.dense = Dense(
                 hidden_dim, activation=activation, kernel_initializer=initializer, name="dense", dtype=policy
             )
-        self.output_dropout = keras.layers.Dropout(dropout, name="dropout", dtype=policy)
+        self.output_dropout = Dropout(dropout, name="dropout", dtype=policy)
         self.output_dense = Dense(num_labels, use_bias, kernel_initializer=initializer, name="output", dtype=policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -63,6 +63,10 @@ class ClassificationHead(keras.layers.Layer):
             x = self.dense(x)
         return self.output_dense(self.output_dropout(x, training=training))
 
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """`(..., E)` to `(..., num_labels)`."""
+        return (*input_shape[:-1], self.num_labels)
+
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         names = ("num_labels", "hidden_dim", "activation", "use_bias", "dropout")
@@ -72,7 +76,7 @@ class ClassificationHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(Composite):
     """Scores of the vocabulary for every token: dense, activation, norm, then the (tied) word embeddings and a bias.
 
     Args:
@@ -120,6 +124,10 @@ class MaskedLMHead(keras.layers.Layer):
     def call(self, x: Tensor, embedding: Embedding) -> Tensor:
         """Applies the head."""
         return embedding.project(self.norm(self._activate(self.dense(x))), self.bias)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """`(..., E)` to `(..., V)`."""
+        return (*input_shape[:-1], self.vocab_size)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

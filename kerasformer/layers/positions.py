@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE
+from kerasformer.layers.core import PACKAGE, Flagged, as_ids
 from kerasformer.layers.primitives import Tensor
 
 RotaryAngles = tuple[Tensor, Tensor]
@@ -41,11 +41,12 @@ class SinusoidalPositions(keras.layers.Layer):
         frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / hidden_dim)
         angle = np.arange(max_length)[:, None] * frequency
         waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
+        self.autocast = False  # positions that come as floats would be rounded to half precision
         self._table = waves.reshape(max_length, hidden_dim).astype("float32")
 
     def call(self, positions: Tensor) -> Tensor:
         """Looks the vectors up."""
-        return ops.cast(ops.take(ops.convert_to_tensor(self._table), positions, axis=0), self.compute_dtype)
+        return ops.cast(ops.take(ops.convert_to_tensor(self._table), as_ids(positions), axis=0), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
@@ -76,6 +77,7 @@ class RotaryEmbedding(keras.layers.Layer):
         if head_dim % 2:
             raise InputError(f"head_dim must be even for rotary positions. Received: head_dim={head_dim}")
         self.head_dim, self.theta = head_dim, theta
+        self.autocast = False  # as in `SinusoidalPositions`
         self._frequency = (theta ** (-np.arange(0, head_dim, 2) / head_dim)).astype("float32")
 
     def call(self, positions: Tensor) -> RotaryAngles:
@@ -92,7 +94,7 @@ class RotaryEmbedding(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class RelativePositionBias(keras.layers.Layer):
+class RelativePositionBias(Flagged):
     """T5's learned score for a distance: exact for near keys, shared by ever wider buckets of far ones.
 
     Args:
@@ -142,6 +144,10 @@ class RelativePositionBias(keras.layers.Layer):
         bucket = ops.take(ops.convert_to_tensor(self._buckets), index, axis=0)
         scores = ops.take(self.embeddings, bucket, axis=0)
         return ops.expand_dims(ops.transpose(scores, (2, 0, 1)), 0)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """`(1, H, T, S)`."""
+        return 1, self.num_heads, None, None
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

@@ -59,7 +59,7 @@ class TinyEncoder(keras.Model):
 
     def call(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> tuple[Any, Any]:
         x = self.embeddings(input_ids, token_type_ids)
-        hidden = self.encoder(x, attention_mask=padding_mask(attention_mask)).output
+        hidden = self.encoder(x, attention_mask=padding_mask(attention_mask))
         return self.classifier(hidden[:, 0]), hidden
 
     def function(self, length: int) -> Function:
@@ -107,7 +107,7 @@ class TinyDecoder(keras.Model):
         length = tokens.shape[1]
         place = ops.arange(length)
         mask = ops.reshape(place, (1, 1, 1, -1)) <= ops.reshape(place, (1, 1, -1, 1))
-        hidden = self.decoder(self.embeddings(tokens), attention_mask=mask).output
+        hidden = self.decoder(self.embeddings(tokens), attention_mask=mask)
         return self.embeddings.tokens.project(hidden)
 
     def _cached(self, tokens: Any, input_pos: Any, **caches: Any) -> tuple[Any, dict[str, Any]]:
@@ -117,10 +117,10 @@ class TinyDecoder(keras.Model):
             StaticCache(caches[f"kv_cache_k_{i}"], caches[f"kv_cache_v_{i}"], input_pos[0])
             for i in range(len(self.decoder.layers))
         ]
-        result = self.decoder(x, attention_mask=mask, caches=given)
-        after = {f"kv_cache_k_{i}": cache.key for i, cache in enumerate(result.caches)}
-        after |= {f"kv_cache_v_{i}": cache.value for i, cache in enumerate(result.caches)}
-        return result.output, after
+        result = self.decoder(x, attention_mask=mask, caches=given, return_cache=True)
+        after = {f"kv_cache_k_{i}": cache.key for i, cache in enumerate(result["caches"])}
+        after |= {f"kv_cache_v_{i}": cache.value for i, cache in enumerate(result["caches"])}
+        return result["output"], after
 
     def functions(self, *prefill: int) -> list[Function]:
         def decode(**inputs: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class TinySeq2Seq(keras.Model):
         place = ops.arange(input_ids.shape[1], dtype="int32")
         bias = self.encoder_bias(place, place)
         x = self.embeddings(input_ids)
-        memory = self.encoder(x, attention_mask=padding_mask(attention_mask), bias=bias).output
+        memory = self.encoder(x, attention_mask=padding_mask(attention_mask), bias=bias)
         memory = ops.pad(memory, ((0, 0), (0, self.longest - input_ids.shape[1]), (0, 0)))
         crossed = [layer.cross_attention.project(memory) for layer in self.decoder.layers]
         keys = {f"cross_k_{i}": key for i, (key, _) in enumerate(crossed)}
@@ -189,10 +189,11 @@ class TinySeq2Seq(keras.Model):
             memory_mask=padding_mask(encoder_mask),
             caches=[StaticCache(caches[f"kv_cache_k_{i}"], caches[f"kv_cache_v_{i}"], input_pos[0]) for i in layers],
             cross_caches=[FixedCache(caches[f"cross_k_{i}"], caches[f"cross_v_{i}"]) for i in layers],
+            return_cache=True,
         )
-        after = {f"kv_cache_k_{i}": cache.key for i, cache in enumerate(result.caches)}
-        after |= {f"kv_cache_v_{i}": cache.value for i, cache in enumerate(result.caches)}
-        return {"logits": self.embeddings.tokens.project(result.output), **after}
+        after = {f"kv_cache_k_{i}": cache.key for i, cache in enumerate(result["caches"])}
+        after |= {f"kv_cache_v_{i}": cache.value for i, cache in enumerate(result["caches"])}
+        return {"logits": self.embeddings.tokens.project(result["output"]), **after}
 
     def functions(self, *lengths: int) -> list[Function]:
         def info(places: int) -> TensorInfo:

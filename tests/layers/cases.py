@@ -208,12 +208,12 @@ ATTENTION = [
         lambda: twins.TorchHead(E, 4),
         {"x": x, "attention_mask": np.broadcast_to(combined[:, 0], (B, T, T))},
     ),
-    # As many rows in the batch as tokens: a mask (T, T) that is taken for one mask a row would go unnoticed.
+    # As many rows in the batch as tokens: a mask (1, T, T) that is taken for one of padding would go unnoticed.
     Case(
         "one head, one mask for all rows",
         lambda: layers.AttentionHead(4),
         lambda: twins.TorchHead(E, 4),
-        {"x": numbers(T, T, E), "attention_mask": causal[0, 0]},
+        {"x": numbers(T, T, E), "attention_mask": causal[0]},
     ),
     attention_case("self", {"query": x}),
     attention_case("without bias", {"query": x}, bias=False),

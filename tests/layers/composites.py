@@ -9,28 +9,8 @@ from keras import ops
 
 from kerasformer import layers
 from kerasformer.layers.core import serialize_part
-from tests.layers.parity import call_layer
 
 register = keras.saving.register_keras_serializable("kerasformer_tests")
-
-
-@register
-class FirstOutput(keras.layers.Layer):
-    """The first tensor that a layer gives: Keras' functional models take no layer whose answer has a `None` in it."""
-
-    def __init__(self, layer: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.layer = layer
-
-    def call(self, inputs: dict[str, Any]) -> Any:
-        return call_layer(self.layer, inputs)[0]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> FirstOutput:
-        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
 
 
 @register
@@ -46,7 +26,7 @@ class RotaryAttention(keras.layers.Layer):
         self.attention.build(query_shape)
 
     def call(self, query: Any, positions: Any) -> Any:
-        return self.attention(query, rotary=self.rotary(positions))[0]
+        return self.attention(query, rotary=self.rotary(positions))
 
 
 @register
@@ -63,7 +43,7 @@ class AlibiAttention(keras.layers.Layer):
     def call(self, query: Any) -> Any:
         places = ops.arange(ops.shape(query)[1], dtype="int32")
         mask = layers.causal_mask(ops.shape(query)[1])
-        return self.attention(query, attention_mask=mask, bias=layers.alibi_bias(6, places, places))[0]
+        return self.attention(query, attention_mask=mask, bias=layers.alibi_bias(6, places, places))
 
 
 @register
@@ -95,12 +75,8 @@ class MaskedDecoder(keras.layers.Layer):
         self.decoder.build(x_shape)
 
     def call(self, x: Any, memory: Any, memory_mask: Any) -> Any:
-        mask = layers.padding_mask(memory_mask)
-        if isinstance(self.decoder, layers.Decoder):
-            more = {"memory_mask": mask}
-        else:
-            more = {"memory_bias": layers.primitives.mask_to_bias(mask, self.compute_dtype)}
-        return self.decoder(x, memory=memory, attention_mask=layers.causal_mask(ops.shape(x)[1]), **more).output
+        mask = layers.causal_mask(ops.shape(x)[1])
+        return self.decoder(x, memory=memory, attention_mask=mask, memory_mask=memory_mask)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "decoder": serialize_part(self.decoder)}
@@ -129,7 +105,7 @@ class LlamaLayer(keras.layers.Layer):
         self.layer.build(x_shape)
 
     def call(self, x: Any, positions: Any) -> Any:
-        return self.layer(x, attention_mask=layers.causal_mask(ops.shape(x)[1]), rotary=self.rotary(positions)).output
+        return self.layer(x, attention_mask=layers.causal_mask(ops.shape(x)[1]), rotary=self.rotary(positions))
 
 
 @register
@@ -162,7 +138,7 @@ class T5Layer(keras.layers.Layer):
     def call(self, x: Any, memory: Any = None) -> Any:
         places = ops.arange(ops.shape(x)[1], dtype="int32")
         mask = layers.causal_mask(ops.shape(x)[1]) if self.is_decoder else None
-        return self.layer(x, memory=memory, attention_mask=mask, bias=self.positions(places, places)).output
+        return self.layer(x, memory=memory, attention_mask=mask, bias=self.positions(places, places))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "is_decoder": self.is_decoder}

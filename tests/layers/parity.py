@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from kerasformer.layers import LayerOutput, StackOutput
+from kerasformer.layers.core import unpacked
 
 Arrays = dict[str, np.ndarray]
 
@@ -95,9 +95,20 @@ def call_layer(layer: Any, inputs: Mapping[str, Any], **more: Any) -> list[Any]:
     """Tensors that the layer gives, in the twin's order: outputs, then attention weights."""
     (_, first), *rest = inputs.items()
     result = layer(first, **dict(rest), **more)
-    if isinstance(result, LayerOutput | StackOutput):
-        return [result.output]
-    return [x for x in result if x is not None] if isinstance(result, tuple) else [result]
+    return list(unpacked(result).values())
+
+
+def functional(layer: keras.layers.Layer, inputs: Arrays) -> keras.Model:
+    """A functional model of the layer alone, whose inputs have the names of its arguments."""
+    free = {n: keras.Input(batch_shape=free_shape(a), dtype=str(a.dtype), name=n) for n, a in inputs.items()}
+    (_, first), *rest = free.items()
+    return keras.Model(free, layer(first, **dict(rest)))
+
+
+def free_shape(array: np.ndarray) -> list[int | None]:
+    """Features have a known size, and so has an axis that is there to be broadcast; all others are free."""
+    features = array.dtype == np.float32
+    return [n if n == 1 or (features and axis == array.ndim - 1) else None for axis, n in enumerate(array.shape)]
 
 
 def call_twin(twin: nn.Module, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -62,10 +62,10 @@ def test_mask_and_bias_add_up() -> None:
     layer = layers.MultiHeadAttention(H, 12)
     x, bias = numbers(B, T, 12), numbers(1, H, T, T)
     mask = np.tril(np.ones((1, 1, T, T), bool))
-    both, weights, _ = layer(x, attention_mask=mask, bias=bias)
-    assert_close(both, layer(x, bias=bias + as_numpy(mask_to_bias(mask)))[0])
+    both, weights = layer(x, attention_mask=mask, bias=bias, return_attention=True).values()
+    assert_close(both, layer(x, bias=bias + as_numpy(mask_to_bias(mask))))
     assert as_numpy(weights)[..., 0, 1:].max() == 0.0
-    assert np.abs(as_numpy(both) - as_numpy(layer(x, attention_mask=mask)[0])).max() > 1e-3
+    assert np.abs(as_numpy(both) - as_numpy(layer(x, attention_mask=mask))).max() > 1e-3
 
 
 def test_padding_changes_no_other_token() -> None:
@@ -76,17 +76,17 @@ def test_padding_changes_no_other_token() -> None:
     seen = np.array([[0, 0, 1, 1, 1]], "int32")
     mask = ops.logical_and(layers.causal_mask(5), layers.padding_mask(seen))
     positions = np.array([[0, 0, 0, 1, 2]], "int32")
-    output = layer(padded, attention_mask=mask, rotary=rotary(positions))[0]
+    output = layer(padded, attention_mask=mask, rotary=rotary(positions))
     short = rotary(np.array([[0, 1, 2]], "int32"))
-    assert_close(output[:, 2:], layer(alone, attention_mask=layers.causal_mask(3), rotary=short)[0])
+    assert_close(output[:, 2:], layer(alone, attention_mask=layers.causal_mask(3), rotary=short))
 
 
 def test_dropout_falls_on_the_weights_in_training_alone() -> None:
     layer = layers.MultiHeadAttention(H, 12, dropout=0.5)
     x = numbers(B, T, 12)
-    still = layer(x)[0]
-    assert_close(layer(x, training=False)[0], still)
-    assert np.abs(as_numpy(layer(x, training=True)[0]) - as_numpy(still)).max() > 1e-3
+    still = layer(x)
+    assert_close(layer(x, training=False), still)
+    assert np.abs(as_numpy(layer(x, training=True)) - as_numpy(still)).max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,11 @@ def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
     layer = layers.MultiHeadAttention(hidden_dim=E, **options)
     angles = layers.RotaryEmbedding(layer.head_dim)
     x, places = numbers(B, 6, E), np.tile(np.arange(6, dtype="int32"), (B, 1))
-    whole, weights, nothing = layer(x, attention_mask=layers.causal_mask(6), rotary=angles(places) if rotary else None)
-    assert nothing is None
+    asked = {"return_attention": True, "return_cache": True}
+    turned = angles(places) if rotary else None
+    given = layer(x, attention_mask=layers.causal_mask(6), rotary=turned, **asked)
+    assert given.keys() == {"output", "attention"}, "there is no cache"
+    whole, weights = given.values()
     cache, start = empty(kind, layer.num_key_value_heads, layer.head_dim), 0
     for length in (3, 1, 2):
         here = slice(start, start + length)
@@ -55,7 +58,8 @@ def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
             attention_mask=mask_of_step(kind, start, length),
             cache=cache,
             rotary=angles(places[:, here]) if rotary else None,
-        )
+            **asked,
+        ).values()
         assert_close(output, whole[:, here])
         start += length
         assert_close(step_weights[..., :start], weights[:, :, here, :start])
@@ -82,11 +86,12 @@ def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:
             attention_mask=mask_of_step(kind, start, length),
             caches=caches,
             cross_caches=cross,
+            return_cache=True,
             **options,
         )
-        assert_close(step.output, whole.output[:, here])
-        caches, start = step.caches, start + length
-        assert all(a.key is b.key for a, b in zip(step.cross_caches, cross, strict=True))
+        assert_close(step["output"], whole[:, here])
+        caches, start = step["caches"], start + length
+        assert all(a.key is b.key for a, b in zip(step["cross_caches"], cross, strict=True))
 
 
 def test_updates_leave_the_old_cache_as_it_was() -> None:
@@ -126,7 +131,7 @@ def test_one_graph_for_all_lengths(kind) -> None:
 
     layer = layers.MultiHeadAttention(3, E)
     x = numbers(B, 6, E)
-    whole = layer(x, attention_mask=layers.causal_mask(6))[0]
+    whole = layer(x, attention_mask=layers.causal_mask(6))
     cache_type = {"static": layers.StaticCache, "growing": layers.GrowingCache}[kind]
     spec = tf.TensorSpec((None, 3, None, 4))
 
@@ -136,7 +141,7 @@ def test_one_graph_for_all_lengths(kind) -> None:
         length = tf.shape(piece)[1]
         keys = tf.shape(key)[2] + (0 if kind == "static" else length)
         seen = tf.range(keys)[None, None, None, :] <= (position + tf.range(length))[None, None, :, None]
-        output, _, cache = layer(piece, bias=mask_to_bias(seen), cache=cache)
+        output, cache = layer(piece, bias=mask_to_bias(seen), cache=cache, return_cache=True).values()
         return output, cache.key, cache.value, position + length
 
     first = empty(kind, 3, 4)

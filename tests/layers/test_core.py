@@ -49,27 +49,28 @@ def test_norms_count_in_float32() -> None:
 def test_layers_can_share_a_place() -> None:
     """One layer at three places is that layer three times: ALBERT."""
     layer, x = encoder_layer()(), numbers(2, 3, 12)
-    shared = layers.Encoder([layer], schedule=[0, 0, 0])(x)
-    assert_close(shared.output, layer(layer(layer(x).output).output).output)
-    assert [len(shared.hidden_states), len(shared.attentions)] == [4, 3]
+    shared = layers.Encoder([layer], schedule=[0, 0, 0])(x, return_hidden_states=True, return_attention=True)
+    assert_close(shared["output"], layer(layer(layer(x))))
+    assert [len(shared["hidden_states"]), len(shared["attentions"])] == [4, 3]
 
 
 def test_stack_tells_what_every_layer_gave() -> None:
     stack, x = encoder(), numbers(2, 3, 12)
-    given = stack(x)
-    first = stack.layers[0](x)
-    assert_close(given.hidden_states[0], x)
-    assert_close(given.hidden_states[1], first.output)
-    assert_close(given.attentions[0], first.weights)
-    assert_close(given.hidden_states[2], given.output)
-    assert_close(given.output, stack.final_norm(stack.layers[1](first.output).output))
-    assert given.caches == given.cross_caches == given.cross_attentions == (None, None)
+    given = stack(x, return_hidden_states=True, return_attention=True)
+    first = stack.layers[0](x, return_attention=True)
+    assert_close(given["hidden_states"][0], x)
+    assert_close(given["hidden_states"][1], first["output"])
+    assert_close(given["attentions"][0], first["attention"])
+    assert_close(given["hidden_states"][2], given["output"])
+    assert_close(given["output"], stack.final_norm(stack.layers[1](first["output"])))
+    assert_close(stack(x), given["output"])
+    assert given.keys() == {"output", "hidden_states", "attentions"}
 
 
 def test_rotary_reaches_every_layer_of_a_stack() -> None:
     stack, x = encoder(), numbers(2, 3, 12)
     turned = stack(x, rotary=layers.RotaryEmbedding(4)(np.array([[0, 1, 2], [0, 2, 4]], "int32")))
-    assert np.abs(as_numpy(turned.output) - as_numpy(stack(x).output)).max() > 1e-3
+    assert np.abs(as_numpy(turned) - as_numpy(stack(x))).max() > 1e-3
 
 
 def test_dropout_works_in_training_alone() -> None:
@@ -91,7 +92,7 @@ def test_a_decoder_needs_no_memory() -> None:
     decoding(x), encoding(x)
     decoding.set_weights(encoding.get_weights())
     mask = layers.causal_mask(3)
-    assert_close(layers.Decoder([decoding])(x, attention_mask=mask).output, encoding(x, attention_mask=mask).output)
+    assert_close(layers.Decoder([decoding])(x, attention_mask=mask), encoding(x, attention_mask=mask))
 
 
 @pytest.mark.parametrize(

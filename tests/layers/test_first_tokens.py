@@ -20,9 +20,9 @@ def test_the_first_tokens_are_those_of_the_whole(norm_first) -> None:
     encoder = layers.Encoder([layer(), layer()])
     x = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])[:, None, None] > 0
-    whole, first = encoder(x, attention_mask=mask), encoder(x, attention_mask=mask, count=2)
-    assert first.output.shape == (2, 2, 12) and first.hidden_states[1].shape == (2, 5, 12)
-    assert_close(np.asarray(first.output), np.asarray(whole.output)[:, :2])
+    whole, first = encoder(x, attention_mask=mask), encoder(x, attention_mask=mask, count=2, return_hidden_states=True)
+    assert first["output"].shape == (2, 2, 12) and first["hidden_states"][1].shape == (2, 5, 12)
+    assert_close(np.asarray(first["output"]), np.asarray(whole)[:, :2])
 
 
 @pytest.mark.parametrize(

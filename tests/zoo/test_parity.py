@@ -44,15 +44,20 @@ def test_hidden_states_and_attention(loaded, row):
     inputs = make_inputs(it)
     expected = run_reference(it.reference, inputs, output_hidden_states=True, output_attentions=True)
     actual = it.model(inputs, return_hidden_states=True, return_attention=True)
-    side = "decoder_" if it.model.is_encoder_decoder else ""
-    for name in ("hidden_states", "attentions"):
-        theirs = expected[side + name]
+    # Theirs by our names; the text whose tokens ask.
+    names = {name: (name, "") for name in ("hidden_states", "attentions")}
+    if it.model.is_encoder_decoder:
+        names = {f"encoder_{name}": (f"encoder_{name}", "") for name in names}
+        names |= {name: (f"decoder_{name}", "decoder_") for name in ("hidden_states", "attentions")}
+        names["cross_attentions"] = ("cross_attentions", "decoder_")
+    assert actual.keys() == {"output", *names}
+    for name, (their_name, side) in names.items():
+        theirs, queries = expected[their_name], inputs[f"{side}attention_mask"]
         assert len(actual[name]) == len(theirs)
         for place, (a, b) in enumerate(zip(actual[name], theirs, strict=True)):
-            if name == "attentions":  # queries of padding look anywhere
-                queries = inputs[f"{side}attention_mask"][:, None, :, None]
-                a, b = keras.ops.convert_to_numpy(a) * queries, b.numpy() * queries
-            assert_close(inputs, keras.ops.convert_to_numpy(a), b, f"{name}[{place}]")
+            # Queries of padding look anywhere.
+            real = queries[:, None, :, None] if "attentions" in name else queries[:, :, None]
+            assert_close({}, keras.ops.convert_to_numpy(a) * real, b.numpy() * real, f"{name}[{place}]")
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -176,7 +176,7 @@ def test_decoder_takes_the_encoded_text_itself(save: Save) -> None:
     mask = causal_mask(ids.shape[1])
     direct = model.backbone.decode(ids, attention_mask=mask, memory=memory, memory_mask=memory_mask)
     del inputs["decoder_attention_mask"]
-    assert error(model.project(direct.output), keras.ops.convert_to_numpy(model(inputs)), np.ones_like(ids)) == 0.0
+    assert error(model.project(direct), keras.ops.convert_to_numpy(model(inputs)), np.ones_like(ids)) == 0.0
 
 
 def test_an_equal_copy_of_the_table_is_the_table(save: Save) -> None:

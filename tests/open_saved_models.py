@@ -1,0 +1,77 @@
+"""A process of its own opens saved models: nothing but kerasformer was imported when the first one is opened.
+
+Its argument is a folder of pairs: `<name>.keras` and `<name>.npz`, the inputs and, under `_expected`, the outputs. It
+prints one JSON object: for each name the largest difference, or the error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import kerasformer  # noqa: F401  # before Keras: the classes must be found all the same
+
+import keras  # isort: skip
+import numpy as np  # isort: skip
+
+
+@keras.saving.register_keras_serializable("kerasformer_tests")
+class Subclassed(keras.Model):
+    """A model of one layer that is written as a class, without a `build` of its own.
+
+    Args:
+        layer: Its only layer.
+        names: Of the layer's arguments, in order.
+        kwargs: `keras.Model` arguments.
+    """
+
+    def __init__(self, layer: Any, names: list[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layer, self.names = layer, list(names)
+
+    def call(self, inputs: dict[str, Any]) -> Any:
+        """Applies the layer."""
+        first, *rest = self.names
+        return self.layer(inputs[first], **{name: inputs[name] for name in rest})
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer), "names": self.names}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Subclassed:
+        """A model from `get_config`."""
+        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
+
+
+def flat(outputs: Any) -> np.ndarray:
+    """All numbers of one or several tensors."""
+    arrays = [keras.ops.convert_to_numpy(x).astype("float32").ravel() for x in keras.tree.flatten(outputs)]
+    return np.concatenate(arrays)
+
+
+def difference(path: Path) -> Any:
+    """How far the model's outputs are from those that were saved with it; its tokens and settings where it has any."""
+    inputs = dict(np.load(path.with_suffix(".npz")))
+    expected = inputs.pop("_expected")
+    try:
+        model = keras.models.load_model(path)
+        found = float(np.abs(flat(model(inputs)) - expected).max())
+        if getattr(model, "tokenizer", None) is None:
+            return found
+        return [found, model.generation_config.to_dict(), model.tokenizer("Hello, world").input_ids.tolist()]
+    except Exception as error:  # noqa: BLE001  # told by the test, for each file
+        return f"{type(error).__name__}: {str(error)[:500]}"
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    results = {path.stem: difference(path) for path in sorted(folder.glob("*.keras"))}
+    if len(sys.argv) > 2:  # classes of the tests themselves, which a user's own program has too
+        sys.path.insert(0, sys.argv[2])
+        from tests.layers import composites  # noqa: F401
+
+        results |= {path.stem: difference(path) for path in sorted(folder.glob("own/*.keras"))}
+    print(json.dumps(results))

@@ -1,0 +1,136 @@
+"""Saved models, opened by another process: every layer in two kinds of models, and every model of the zoo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from kerasformer import layers, zoo
+from tests import tiny_text
+from tests.layers import composites
+from tests.layers.cases import CASES
+from tests.layers.parity import Arrays, functional
+from tests.open_saved_models import Subclassed, flat
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the files are the same on every backend"),
+]
+
+ROOT = Path(__file__).parents[1]
+SIZES = {"vocab_size": 203, "hidden_dim": 12, "num_layers": 1, "num_heads": 3}
+MODELS = [(model_type, task) for model_type, tasks in zoo.models().items() for task in tasks]
+POSITIONS = {"positions": np.array([[0, 1, 2], [2, 5, 3]], "int32")}
+IDS = {"ids": np.array([[4, 8, 1], [2, 0, 0]], "int32")}
+ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
+    "sinusoidal positions": (layers.SinusoidalPositions(9, 12), POSITIONS),
+    "rotary positions": (layers.RotaryEmbedding(4), POSITIONS),
+    "relative positions": (
+        layers.RelativePositionBias(8, 10, 3, bidirectional=True),
+        {"query_positions": np.arange(5, dtype="int32"), "key_positions": np.arange(7, dtype="int32")},
+    ),
+}
+"""Layers that no row of `CASES` has by itself."""
+
+
+def adapted() -> keras.layers.Layer:
+    """A layer that was fine-tuned through low-rank matrices."""
+    layer = layers.Dense(5)
+    layer.build((None, 12))
+    layer.enable_lora(2)
+    return layer
+
+
+def used_layers() -> dict[str, tuple[keras.layers.Layer, Arrays]]:
+    """Every layer by name, with its inputs."""
+    alone = {**ALONE, "low rank": (adapted(), {"x": np.ones((2, 12), "float32")})}
+    return {**{case.name: (case.layer(), case.inputs) for case in CASES}, **alone}
+
+
+def spread(model: keras.Model) -> None:
+    """Random numbers everywhere: what begins as zeros or ones would hide that it was not loaded."""
+    random = np.random.default_rng(0)
+    for variable in model.weights:
+        if "seed" not in variable.path:
+            variable.assign(random.normal(size=variable.shape) * 0.4)
+
+
+def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
+    """The file, with inputs and outputs beside it."""
+    model(inputs)
+    spread(model)
+    np.savez(path.with_suffix(".npz"), _expected=flat(model(inputs)), **inputs)
+    model.save(path)
+
+
+def zoo_model(model_type: str, task: str) -> Any:
+    """A small model with a tokenizer and settings of its own."""
+    sizes = {"gpt2": {"max_length": 16}, "t5": {"intermediate_dim": 20, "head_dim": 5}}
+    model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, {"max_length": 16, "intermediate_dim": 20}))
+    model.tokenizer = tiny_text.wordpiece()
+    model.generation_config = model.generation_config.replace(max_new_tokens=7, eos_token_id=3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the other process found in each file."""
+    folder = tmp_path_factory.mktemp("saved")
+    (folder / "own").mkdir()
+    for name, (layer, inputs) in used_layers().items():
+        own = type(layer).__module__ == composites.__name__
+        place = folder / "own" if own else folder
+        save(Subclassed(layer, list(inputs)), inputs, place / f"{name} subclassed.keras")
+        twin = type(layer).from_config(layer.get_config())
+        save(functional(twin, inputs), inputs, place / f"{name} functional.keras")
+    for model_type, task in MODELS:
+        model = zoo_model(model_type, task)
+        inputs = {name: IDS["ids"] for name in ("input_ids", "decoder_input_ids") if name in model.input_names}
+        save(model, inputs, folder / f"{model_type} {task}.keras")
+    model = zoo_model("bert", "text-classification")
+    backbone = type(model.backbone).from_config(model.backbone.get_config())
+    save(functional(backbone, IDS), IDS, folder / "backbone.keras")
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "open_saved_models.py"), str(folder), str(ROOT)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("kind", ["subclassed", "functional"])
+@pytest.mark.parametrize("name", [*(case.name for case in CASES), *ALONE, "low rank"])
+def test_layers(opened: dict[str, Any], name: str, kind: str) -> None:
+    # A sum that was formed in a file rounds otherwise than one that is formed of two products.
+    assert opened[f"{name} {kind}"] <= (1e-6 if name == "low rank" else 0.0)
+
+
+@pytest.mark.parametrize(("model_type", "task"), MODELS)
+def test_models_with_tokenizer_and_settings(opened: dict[str, Any], model_type: str, task: str) -> None:
+    model = zoo_model(model_type, task)
+    found, settings, ids = opened[f"{model_type} {task}"]
+    assert found == 0.0
+    assert settings == model.generation_config.to_dict() and settings["max_new_tokens"] == 7
+    assert ids == model.tokenizer("Hello, world").input_ids.tolist()
+
+
+def test_a_backbone_in_a_model_of_ones_own(opened: dict[str, Any]) -> None:
+    assert opened["backbone"] == 0.0
+
+
+def test_every_public_layer_is_saved_here() -> None:
+    public = {
+        value for value in vars(layers).values() if isinstance(value, type) and issubclass(value, keras.layers.Layer)
+    }
+    seen = {type(part) for layer, _ in used_layers().values() for part in layer._flatten_layers()}
+    assert public <= seen
