@@ -176,12 +176,13 @@ def test_grouped_heads_over_a_cache(tmp_path, rotary):
     def call(x, past_key, past_value):
         length, before = ops.shape(x)[1], ops.shape(past_key)[2]
         places = ops.expand_dims(ops.arange(length, dtype="int32") + before, 0)
-        y, _, cache = layer(
+        y, cache = layer(
             x,
             attention_mask=causal_mask(length, before + length),
             cache=GrowingCache(past_key, past_value, causal=True),
             rotary=angles(places) if rotary else None,
-        )
+            return_cache=True,
+        ).values()
         return {"y": y, "key": cache.key, "value": cache.value}
 
     x, past = TensorInfo(("b", "t", 32), "float32"), TensorInfo(("b", 2, "s", 8), "float32")
