@@ -16,9 +16,21 @@ import typer
 from kerasformer import __version__
 from kerasformer.cli_command import Command, examples
 from kerasformer.cli_export import export, fidelity_line
-from kerasformer.cli_output import Json, Source, Stages, Threads, import_keras, print_json, print_warning, say, table
+from kerasformer.cli_output import (
+    Json,
+    Source,
+    Stages,
+    Threads,
+    import_keras,
+    preset_names,
+    print_json,
+    print_warning,
+    say,
+    table,
+)
 from kerasformer.cli_run import run
 from kerasformer.cli_web import serve, web
+from kerasformer.errors import BundleError, argument
 
 app = typer.Typer(
     help="Transformers from Hugging Face checkpoints through Keras to LiteRT and ONNX bundles.",
@@ -139,37 +151,46 @@ command("kerasformer serve site", "kerasformer serve site --port 9000 --host 0.0
 @command(
     "kerasformer verify out",
     "kerasformer verify out --data reviews.tsv --text-column 2 --label-column label",
+    "kerasformer verify sentiment-bert --data reviews.tsv",
     "kerasformer verify out --json | jq .faithful",
 )
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A bundle.")],
+    source: Annotated[
+        str, typer.Argument(help="A bundle; with --data, any source that run takes.", autocompletion=preset_names)
+    ],
     data: Annotated[
-        Path | None, typer.Option(help="Measure the bundle on these texts: lines, or TSV, CSV or JSONL with labels.")
+        Path | None, typer.Option(help="Measure it on these texts: lines, or TSV, CSV or JSONL with labels.")
     ] = None,
     text_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a bundle with Keras's answers, or measure it on texts.
+    """Compare a bundle with Keras's answers, or measure a source on texts.
 
-    The answers of the Keras model are in the bundle: neither way needs Keras.
+    The answers of the Keras model are in the bundle: to compare needs no Keras. Texts are for checkpoints too.
     """
-    from kerasformer import bundle
+    from kerasformer import bundle, sources
+
+    folder = sources.resolve(source)
+    if data is not None:
+        _measure(source, folder, _read_data(data, text_column, label_column), threads, as_json)
+        return
+    if sources.kind(folder) == "checkpoint":
+        raise BundleError(
+            f"A bundle has answers of its Keras model to be compared with. Received a checkpoint: {folder}. "
+            f"Give {argument('data', ...)} to measure it on texts"
+        )
     from kerasformer.evaluation import QUALITY
     from kerasformer.runtime import open_engine
     from kerasformer.tokenization import load_tokenizer
 
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
-        tokenizer = (
-            load_tokenizer(folder) if data or QUALITY in (references := bundle.read_references(folder)) else None
-        )
-        return manifest, open_engine(folder, manifest, threads), tokenizer, None if data else references
+        references = bundle.read_references(folder)
+        tokenizer = load_tokenizer(folder) if QUALITY in references else None
+        return manifest, open_engine(folder, manifest, threads), tokenizer, references
 
     manifest, engine, tokenizer, references = bundle.load(folder, opened)
-    if data is not None:
-        _measure(folder, manifest, engine, tokenizer, _read_data(data, text_column, label_column), as_json)
-        return
     _compare(folder, manifest, engine, tokenizer, references, as_json)
 
 
@@ -179,19 +200,23 @@ def _read_data(data: Path, text_column: str | None, label_column: str | None) ->
     return read_examples(data, text_column, label_column)
 
 
-def _measure(folder: Path, manifest: Any, engine: Any, tokenizer: Any, examples: Any, as_json: bool) -> None:
-    """Figures on texts of the user's own."""
-    from kerasformer.evaluation import evaluate, pipeline_of
+def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_json: bool) -> None:
+    """Figures on texts of the user's own, of a bundle or a checkpoint."""
+    from kerasformer import sources
+    from kerasformer.evaluation import evaluate
+    from kerasformer.pipelines import pipeline
     from kerasformer.runtime.fidelity import quality_in_words
 
-    pipe = pipeline_of(engine, manifest.info, tokenizer)
+    if sources.kind(folder) == "checkpoint":
+        import_keras("tensorflow")
+    pipe = pipeline(None, source, num_threads=threads)
     with Stages(quiet=as_json) as stages:
-        figures = evaluate(pipe, examples, lambda done, total: stages(manifest.info.task, done, total))
+        figures = evaluate(pipe, examples, lambda done, total: stages(pipe.task, done, total))
     if as_json:
-        print_json({"task": manifest.info.task, "texts": len(examples), **figures})
+        print_json({"task": pipe.task, "texts": len(examples), **figures})
         return
     rows = [[name.replace("_", " "), quality_in_words(name, value)] for name, value in figures.items()]
-    table(f"{folder}: {manifest.info.task} on {len(examples):,} texts", ["measure", "value"], rows)
+    table(f"{folder}: {pipe.task} on {len(examples):,} texts", ["measure", "value"], rows)
 
 
 def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, references: Any, as_json: bool) -> None:

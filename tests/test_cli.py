@@ -277,6 +277,20 @@ def test_verify_repeats_the_comparison(bundle, capsys):
     assert json.loads(capsys.readouterr().out)["faithful"] is True
 
 
+def test_a_checkpoint_is_measured_on_texts_as_its_bundle_is(checkpoint, bundle, tmp_path, capsys):
+    texts = ["a good film", "the plot is bad", "not very good"]
+    labels = [each["label"] for each in kf.pipeline(None, bundle)(texts)]
+    labels[0] = "LABEL_0" if labels[0] != "LABEL_0" else "LABEL_1"
+    data = tmp_path / "labelled.tsv"
+    data.write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)))
+    figures = []
+    for source in (checkpoint, bundle):
+        assert main("verify", str(source), "--data", str(data), "--json") == 0
+        figures.append(json.loads(capsys.readouterr().out))
+    assert figures[0] == figures[1]
+    assert figures[0]["texts"] == 3 and figures[0]["accuracy"] == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -298,7 +312,7 @@ def test_verify_repeats_the_comparison(bundle, capsys):
         (("run", "WRITER", "text", "--assistant", "CHECKPOINT"), "A model that generates was expected"),
         (("run", "WRITER", "good " * 200), "Shorten the prompt"),
         (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--tokenizer", "in-graph"), "in-graph"),
-        (("verify", "CHECKPOINT"), "bundle"),
+        (("verify", "CHECKPOINT"), "Give --data … to measure it on texts"),
     ],
 )
 def test_errors_are_one_clear_line_and_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
