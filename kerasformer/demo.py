@@ -10,6 +10,7 @@ from typing import Any
 
 from kerasformer import bundle
 from kerasformer.errors import require
+from kerasformer.examples import examples
 
 KERAS = "Keras f32"
 FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
@@ -26,38 +27,14 @@ class Work:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+def _texts(task: str) -> tuple[str, ...]:
+    return tuple(example["text"] for example in examples(task)["inputs"])
+
+
 WORKS = (
-    Work(
-        "sentiment-bert",
-        "text-classification",
-        (
-            "A warm, funny and beautifully acted film.",
-            "The plot is a mess and the jokes fall flat.",
-            "I could watch it again tomorrow.",
-            "Two hours of my life that I will never get back.",
-            "The music is lovely, but nothing else in this film works.",
-            "It is the smartest thriller of the year.",
-            "An honest, moving story about a family and its secrets.",
-            "Dull, loud and far too long.",
-        ),
-    ),
-    Work(
-        "story-gpt2",
-        "text-generation",
-        ("The old man looked at the sea and", "It was late in the evening when"),
-        {"max_new_tokens": 40, "do_sample": False},
-    ),
-    Work(
-        "summarizer-t5",
-        "summarization",
-        (
-            "This package contains a small program that reads a text file and counts how often each word occurs in it. "
-            "The result is printed as a table that is sorted by frequency. It can ignore upper and lower case.",
-            "A library for reading and writing compressed archives. It supports several formats and can extract single "
-            "files without unpacking the whole archive. This package contains the development files.",
-        ),
-        {"max_new_tokens": 24, "num_beams": 1},
-    ),
+    Work("sentiment-bert", "text-classification", _texts("text-classification")),
+    Work("story-gpt2", "text-generation", _texts("text-generation")[:2], {"max_new_tokens": 40, "do_sample": False}),
+    Work("summarizer-t5", "summarization", _texts("summarization")[:2], {"max_new_tokens": 24, "num_beams": 1}),
 )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from kerasformer import bundle
 from kerasformer.bundle import MANIFEST, Manifest
 from kerasformer.errors import BundleError, InputError, SourceError
+from kerasformer.examples import examples
 from kerasformer.swap import SITE, check_destination, publish, staging
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.web.tokens import check_tokens
@@ -197,6 +198,7 @@ def _write_model(folder: Path, name: str, members: list[_Named]) -> dict[str, An
         "mask_token": load_tokenizer(members[0].folder).mask_token if info.task == "fill-mask" else None,
         "task_prefixes": info.task_prefixes,
         "generation": info.generation,
+        "examples": examples(info.task),
         "engines": [_write_bundle(folder, f"models/{name}/{member.variant}/", member) for member in members],
     }
 

@@ -132,7 +132,9 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-HIDDEN = "document.getElementById('problem').hidden"
+TROUBLE = "[...document.querySelectorAll('#problem, .error')].filter((each) => each.checkVisibility())"
+"""What the page says that it cannot do, by the fields or for the whole page."""
+IDLE = "document.getElementById('run').textContent === 'Run'"
 
 
 class Browser:
@@ -153,15 +155,14 @@ class Browser:
 
     def answered(self) -> str:
         """The answer, when it is there; a problem fails."""
-        done = "!document.getElementById('stop').checkVisibility() && !document.getElementById('run').disabled"
-        self("until", script=f"{done} && (!document.getElementById('figures').hidden || !{HIDDEN})")
-        assert not self("visible", at="#problem"), self("text", at="#problem")
+        self("until", script=f"{IDLE} && (!document.getElementById('figures').hidden || {TROUBLE}.length)")
+        assert self("run", script=f"{TROUBLE}.length") == 0, self.problem()
         return str(self("text", at="#result"))
 
     def problem(self) -> str:
-        """What the page says that it cannot do."""
-        self("until", script=f"!{HIDDEN}")
-        return str(self("text", at="#problem"))
+        """What the page says that it cannot do, with the details."""
+        self("until", script=f"{TROUBLE}.length")
+        return str(self("run", script=f"{TROUBLE}.map((each) => each.textContent).join()"))
 
     def open(self, url: str, width: int = 390, height: int = 844, **settings: Any) -> None:
         """A page in a fresh profile, a phone's by default."""

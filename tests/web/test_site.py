@@ -27,6 +27,7 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_room
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
+from kerasformer.examples import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.web import vendor as runtimes
 from kerasformer.web.serve import server
@@ -78,6 +79,7 @@ def test_bundles_of_one_model_are_one_entry_with_a_choice_of_engines(site):
         "tokenizer_config.json",
     ]
     assert reviews["engines"][0]["bytes"] == sum(file["bytes"] for file in reviews["engines"][0]["files"])
+    assert reviews["examples"] == examples("text-classification") and story["examples"]["inputs"]
     assert (story["generation"], story["engines"][0]["capacity"]) == ({"do_sample": True}, 256)
 
 

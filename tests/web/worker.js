@@ -4,7 +4,10 @@ const WORDS = "The boat came back at night. Nobody had seen it leave, and nobody
 let cancelled = null;
 
 const RESULTS = {
-  "text-classification": () => [{ label: "POSITIVE", score: 0.973 }, { label: "NEGATIVE", score: 0.027 }],
+  "text-classification": (text) => {
+    const [first, second] = text.includes("bad") ? ["NEGATIVE", "POSITIVE"] : ["POSITIVE", "NEGATIVE"];
+    return [{ label: first, score: 0.973 }, { label: second, score: 0.027 }];
+  },
   "token-classification": () => [
     { entity_group: "PER", score: 0.99, word: "Ada Lovelace", start: 0, end: 12 },
     { entity_group: "LOC", score: 0.91, word: "London", start: 36, end: 42 },
@@ -27,7 +30,8 @@ self.onmessage = async ({ data }) => {
     else if (data.type === "run") self.postMessage({ type: "result", id: data.id, ...(await run(data)) });
     else if (data.type === "cancel") cancelled = data.id;
   } catch (error) {
-    self.postMessage({ type: "error", id: data.id, name: error.name, message: error.message });
+    const { name, message, most, received } = error;
+    self.postMessage({ type: "error", id: data.id, name, message, most, received });
   }
 };
 
@@ -62,10 +66,13 @@ async function fetched(url) {
 
 async function run({ id, inputs, options }) {
   if (String(inputs).includes("endless prompt")) {
-    throw named("CapacityError", "the prompt is longer than the cache. Expected at most 64 tokens. Received: 80. Shorten it.");
+    const advice = "the prompt is longer than the cache. Shorten it, or set truncation to have it cut.";
+    throw Object.assign(named("CapacityError", advice), { most: 64, received: 80 });
   }
   const figures = { seconds: 0.2, prompt_tokens: 7, memory_bytes: 52_000_000 };
   if (info.task in RESULTS) return { result: RESULTS[info.task](inputs), figures };
+  if (inputs === "nothing") return { result: [{ generated_text: "" }], figures: { ...figures, tokens: 1, finish_reason: "eos" } };
+  await new Promise((resolve) => setTimeout(resolve, 150)); // reads what it was given
   let text = "";
   let tokens = 0;
   while (tokens < options.max_new_tokens && cancelled !== id) {

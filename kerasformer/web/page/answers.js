@@ -6,7 +6,8 @@ import { make, percent } from "./elements.js";
  * Elements that show a result.
  * @param {any} model Of site.json.
  * @param {any} result Of the engine; see library/README.md.
- * @param {{shown: string, other: any}} asked The text that it is about; the result of a second text, to compare with.
+ * @param {{shown: string, other: any, labels: string[]}} asked The text that it is about; the result of a second text, to compare
+ *     with; the model's labels, whose places choose their colours.
  * @returns {Node[]}
  */
 export function answer(model, result, asked) {
@@ -14,6 +15,7 @@ export function answer(model, result, asked) {
 }
 
 const MOST_BARS = 20;
+const COLOURS = 6; // of labels, in style.css
 const VIEWS = {
   "text-classification": classes,
   "token-classification": entities,
@@ -26,11 +28,11 @@ const VIEWS = {
   "text2text-generation": written("generated_text"),
 };
 
-function classes(result, _asked, model) {
+function classes(result, { labels }, model) {
   if (model.problem_type === "regression") {
     return result.map(({ label, score }) => make("p", { className: "big" }, `${result.length > 1 ? `${label}: ` : ""}${score.toFixed(3)}`));
   }
-  return [bars(result.map(({ label, score }) => ({ name: label, score })), "bars ranked")];
+  return [bars(result.map(({ label, score }) => ({ name: label, score, kind: labels.indexOf(label) })), "bars ranked")];
 }
 
 function entities(result, { shown }) {
@@ -83,11 +85,15 @@ function numbers(result, { other }) {
 }
 
 function continued([{ generated_text }], { shown }) {
-  return writing(shown, generated_text);
+  return finished(shown, generated_text);
 }
 
 function written(key) {
-  return (result) => writing("", result[0][key]);
+  return (result) => finished("", result[0][key]);
+}
+
+function finished(given, text) {
+  return [writing(given, text), ...(text.trim() ? [] : [make("p", { className: "muted" }, "The model wrote nothing.")])];
 }
 
 /**
@@ -96,16 +102,23 @@ function written(key) {
  * @param {string} text
  */
 export function writing(given, text) {
-  const empty = text.trim() ? [] : [make("p", { className: "muted" }, "The model wrote nothing.")];
-  return [make("p", { className: "text" }, make("span", { className: "prompt" }, given), make("span", { className: "new" }, text)), ...empty];
+  return make("p", { className: "text" }, make("span", { className: "prompt" }, given), make("span", { className: "new" }, text));
 }
 
-/** Names with a share of 1 each, as bars. */
+/** An answer as plain text, for the clipboard. @param {Element} result */
+export function plain(result) {
+  const lines = [...result.querySelectorAll(".text, .big, .bar")].map((each) => {
+    return each.matches(".bar") ? [...each.children].map(({ textContent }) => textContent).join(" ").trim() : each.textContent;
+  });
+  return lines.join("\n");
+}
+
+/** Names with a share of 1 each, as bars; a `kind` has its own colour and pattern. */
 function bars(rows, className = "bars") {
-  return make("ul", { className }, ...rows.slice(0, MOST_BARS).map(({ name, score }) => {
+  return make("ul", { className }, ...rows.slice(0, MOST_BARS).map(({ name, score, kind = -1 }) => {
     const fill = make("span");
     fill.style.width = `${100 * Math.max(0, Math.min(1, score))}%`;
-    return make("li", { className: "bar" }, make("span", { className: "name" }, name),
+    return make("li", { className: kind < 0 ? "bar" : `bar label-${(kind % COLOURS) + 1}` }, make("span", { className: "name" }, name),
       make("span", { className: "value" }, percent(score)), make("span", { className: "track", aria: { hidden: "true" } }, fill));
   }));
 }

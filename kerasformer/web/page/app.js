@@ -1,15 +1,17 @@
 // The page: which model and engine, what is asked, and what is under way. Each part of it is a module of its own.
 
-import { answer, writing } from "./answers.js";
+import { answer, plain, writing } from "./answers.js";
 import * as browser from "./browser.js";
 import { find, make, megabytes, options, percent, seconds, terms } from "./elements.js";
 import { Engine } from "./engine.js";
+import { explained } from "./failures.js";
 import * as offline from "./offline.js";
 import * as questions from "./questions.js";
 import * as settings from "./settings.js";
+import { copied, linkTo, linked } from "./share.js";
 
 const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime" };
-const FATAL = new Set(["BundleError", "RuntimeError"]); // after these the engine is started anew
+const SMALL = 32e6; // bytes that may be loaded unasked, where it costs nothing
 
 const engine = new Engine();
 let site = null;
@@ -18,6 +20,9 @@ let chosen = null; // one of model.engines
 let loaded = null; // the one that the engine has open
 let info = null; // what the library knows of it
 let busy = null; // "load" or "run"
+let underWay = Promise.resolve(); // ends with the last question
+let turn = 0; // of the last question; those before it are given up
+let last = null; // the question that the answer on the page is of
 let lost = ""; // why a file could not be kept for offline use
 let touched = false; // the user has done something here
 
@@ -41,8 +46,33 @@ async function start() {
   find("notes").replaceChildren(...browser.notes().map((note) => make("li", {}, note)));
   find("starting").hidden = true;
   find("form").hidden = false;
-  await showModel(site.models[0]);
-  await keepOffline();
+  await openLink();
+  if (await keepOffline()) await runFirst();
+}
+
+/** Shows the question of the address, or the first example of the first model. */
+async function openLink() {
+  const link = linked();
+  const wanted = site.models.findIndex(({ name }) => name === link?.model);
+  find("model").value = String(Math.max(0, wanted));
+  await showModel(site.models[Math.max(0, wanted)]);
+  if (!link) return;
+  if (wanted < 0) return complain("", `The link asks for a model that this page does not have: ${link.model}.`);
+  const place = model.engines.findIndex(({ base }) => variant(base) === link.engine);
+  if (place > 0) {
+    find("engine-options").querySelectorAll("input")[place].checked = true;
+    await chooseEngine(model.engines[place]);
+  }
+  questions.fill(model, link);
+  if (questions.writes(model.task)) settings.fill(link);
+}
+
+/** Answers what the page opened with, unless that would cost someone a download that they may not want. */
+async function runFirst() {
+  if (touched || busy || !find("failure").hidden) return;
+  const kept = await offline.available(chosen, site.runtimes[chosen.engine]);
+  const free = !browser.metered() && chosen.bytes + runtimeBytes(chosen) <= SMALL;
+  if (kept || free) await ask({ unasked: true });
 }
 
 async function readSite() {
@@ -65,29 +95,46 @@ function stopHere(title, text) {
 function listen() {
   find("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    ask();
+    if (!busy) ask();
+    else if (performance.now() - began > 400) stop(); // a double click is none
   });
   find("form").addEventListener("input", () => { touched = true; });
-  find("form").addEventListener("change", () => { find("problem").hidden = true; });
   find("model").addEventListener("change", (event) => showModel(site.models[Number(event.target.value)]));
   find("engine-options").addEventListener("change", (event) => chooseEngine(model.engines[Number(event.target.value)]));
-  find("load").addEventListener("click", () => (busy === "load" ? stop() : attempt(load)));
-  find("stop").addEventListener("click", stop);
+  find("load").addEventListener("click", () => { underWay = attempt(load); });
   find("forget").addEventListener("click", async () => {
     await offline.forget(chosen);
     await showState();
   });
-  find("again").addEventListener("click", () => ask());
+  find("retry").addEventListener("click", () => ask());
+  find("copy").addEventListener("click", async () => {
+    tell(await copied(plain(find("result"))) ? "Copied." : "This browser lets no page copy. Select the text.");
+  });
+  find("again").addEventListener("click", () => ask({ question: last }));
+  find("share").addEventListener("click", async () => {
+    const link = linkTo(last.link);
+    history.replaceState(null, "", link);
+    tell(await copied(link) ? "Link copied." : "The link is in the address bar.");
+  });
+  addEventListener("hashchange", async () => {
+    if (!linked()) return;
+    touched = false;
+    await openLink();
+    await runFirst();
+  });
   find("reload").addEventListener("click", offline.update);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !busy) ask();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
     else if (event.key === "Escape" && busy) stop();
     else return;
     event.preventDefault();
   });
 }
 
-/** Starts the service worker. Pages without the headers that threads need are loaded once more, when it can add them. */
+/**
+ * Starts the service worker. Pages without the headers that threads need are loaded once more, when it can add them.
+ * @returns {Promise<boolean>} Whether this page stays.
+ */
 async function keepOffline() {
   try {
     await offline.start({
@@ -100,22 +147,28 @@ async function keepOffline() {
     });
   } catch (error) {
     lost = `Nothing is kept for offline use: ${error.message}`;
-    return showState();
+    await showState();
+    return true;
   }
   const once = "kerasformer-isolated";
-  if (!(await offline.ready(10_000)) || globalThis.crossOriginIsolated || touched || busy || sessionStorage.getItem(once)) return;
+  if (!(await offline.ready(10_000)) || globalThis.crossOriginIsolated || touched || busy || sessionStorage.getItem(once)) return true;
   sessionStorage.setItem(once, "tried");
   location.reload();
+  return false;
 }
 
 async function showModel(one) {
   await leave();
   model = one;
+  mendAll();
   find("task").textContent = questions.says(model.task);
-  questions.show(model, () => ask());
+  questions.show(model, () => {
+    touched = true;
+    ask();
+  });
   find("settings").hidden = !questions.writes(model.task);
   if (questions.writes(model.task)) settings.show(model.generation);
-  find("engines").hidden = model.engines.length < 2;
+  find("engine-card").hidden = model.engines.length < 2;
   find("engine-options").replaceChildren(...options("engine", model.engines.map((each, place) => ({
     value: String(place), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}`,
   })), "0"));
@@ -131,7 +184,9 @@ async function chooseEngine(one) {
 
 /** Ends what is under way, and closes the engine: it is another model's. */
 async function leave() {
+  turn += 1;
   engine.end();
+  await underWay;
   loaded = info = null;
   lost = "";
 }
@@ -140,18 +195,17 @@ async function leave() {
 async function showState() {
   const wanted = chosen;
   const kept = await offline.available(wanted, site.runtimes[wanted.engine]);
-  if (wanted !== chosen || busy === "load") return;
+  if (wanted !== chosen || (busy === "load" && loaded !== chosen)) return;
   const ready = loaded === chosen;
   const size = `${megabytes(chosen.bytes)} and ${megabytes(runtimeBytes(chosen))} for its engine`;
   const words = [
-    ready ? "Ready" : kept ? "On this device" : `Not loaded: ${size}`,
+    ready ? `Ready: ${describe(chosen)}` : kept ? "On this device" : `Not loaded: ${size}`,
     kept ? "works offline" : "",
     ready && !kept && lost ? lost : "",
   ];
   find("state").textContent = words.filter(Boolean).join(" · ");
   find("state").classList.toggle("ready", ready);
-  find("load").hidden = ready;
-  find("load").textContent = "Load";
+  find("load").hidden = ready || Boolean(busy);
   find("forget").hidden = !kept;
   find("facts").replaceChildren(...terms(facts(kept)));
 }
@@ -167,9 +221,20 @@ function facts(kept) {
     ["Reads", chosen.capacity && !chosen.max_length ? `up to ${chosen.capacity} tokens, with those that it writes` : `up to ${chosen.max_length ?? chosen.capacity} tokens`],
     ["Against the original model", fidelity.answers ? `${percent(fidelity.agreement)} of ${fidelity.answers} answers are the same` : "not compared"],
     ["Settings not followed here", Object.keys(info?.ignored ?? {}).join(", ")],
+    ["Examples", model.examples.credit ?? ""],
     ["Without a network", kept ? "works" : lost || "works after it was loaded once"],
   ];
   return found.filter(([term, said]) => said && (term !== "Reads" || chosen.capacity || chosen.max_length));
+}
+
+/** `LiteRT.js, int8, 4.4 MB`. */
+function describe(one) {
+  return `${ENGINES[one.engine]}, ${recipe(one)}, ${megabytes(one.bytes)}`;
+}
+
+/** The last folder of a bundle's address, which tells the engines of a model apart. */
+function variant(base) {
+  return base.split("/").at(-2);
 }
 
 function recipe({ recipe: name }) {
@@ -189,16 +254,12 @@ async function load() {
   if (loaded === chosen) return;
   const wanted = chosen;
   setBusy("load");
-  try {
-    await offline.ready(3000);
-    const place = { base: new URL(wanted.base, location.href).href, engine: wanted.engine, threads: browser.threads() };
-    info = (await engine.load(place, progressOf(wanted))).info;
-    loaded = wanted;
-    await offline.complete(wanted);
-  } finally {
-    setBusy(null);
-    await showState();
-  }
+  await offline.ready(3000);
+  const place = { base: new URL(wanted.base, location.href).href, engine: wanted.engine, threads: browser.threads() };
+  info = (await engine.load(place, progressOf(wanted))).info;
+  loaded = wanted;
+  await offline.complete(wanted);
+  await showState();
 }
 
 /** Shows how far a load is: the bytes of all its files, then an uncertain bar while the engine prepares them. */
@@ -214,56 +275,91 @@ function progressOf(wanted) {
   };
 }
 
-/** Runs the question that the fields hold; loads the model first where that is still to be done. */
-function ask() {
-  if (busy) return;
-  touched = true;
-  attempt(async () => {
-    const asked = questions.asked(model);
-    const told = { ...asked.options, ...(questions.writes(model.task) ? settings.settings() : {}) };
-    clearAnswer();
-    find("problem").hidden = true;
+/**
+ * Answers a question, and loads the model first where that is still to be done. An answer that is being written ends; the one that
+ * is there stays until the next one comes.
+ * @param {{question?: any, unasked?: boolean}} [how] The question, that of the fields by default; `unasked` for what the page does by
+ *     itself, which moves nothing and is not read out.
+ */
+async function ask({ question, unasked = false } = {}) {
+  const mine = ++turn;
+  if (busy === "run") engine.cancel();
+  await underWay;
+  if (mine !== turn) return;
+  underWay = attempt(async () => {
+    mendAll();
+    const asked = question ?? fromFields();
     await load();
+    if (mine !== turn) return; // another question came meanwhile
     setBusy("run");
-    showFrom("answer");
-    await (questions.writes(model.task) ? write(asked, told) : answerAtOnce(asked, told));
-  });
+    if (!unasked) showFrom("answer");
+    await (questions.writes(model.task) ? write(asked, unasked) : answerAtOnce(asked, unasked));
+  }, unasked);
+  await underWay;
 }
 
-async function answerAtOnce(asked, told) {
-  const { result, figures } = await engine.run(asked.inputs, told, null);
-  const other = asked.more === null ? null : (await engine.run(asked.more, told, null)).result;
-  showAnswer(answer(model, result, { ...asked, other }), figures);
-  find("spoken").textContent = `Answer: ${find("result").innerText.replaceAll(/\n+/g, ", ")}`;
+/** What the fields and the settings say. */
+function fromFields() {
+  const asked = questions.asked(model);
+  return { ...asked, told: questions.writes(model.task) ? settings.settings() : {} };
+}
+
+async function answerAtOnce(asked, unasked) {
+  const { result, figures } = await engine.run(asked.inputs, asked.options, null);
+  const other = asked.more === null ? null : (await engine.run(asked.more, asked.options, null)).result;
+  showAnswer(answer(model, result, { ...asked, other, labels: info.labels }), figures, asked, {});
+  if (!unasked) find("spoken").textContent = `Answer: ${plain(find("result")).replaceAll("\n", ", ")}`;
 }
 
 /** Shows a text while it is written. Screen readers are told sentences, for single tokens are noise. */
-async function write(asked, told) {
-  const given = model.task === "text-generation" ? asked.shown : "";
-  find("result").replaceChildren(...writing(given, " "));
-  find("result").setAttribute("aria-busy", "true");
-  const text = find("result").querySelector(".new");
-  text.textContent = "";
+async function write(asked, unasked) {
+  const told = { ...asked.told };
+  if (told.do_sample) told.seed ??= settings.freshSeed();
+  const begun = writing(model.task === "text-generation" ? asked.shown : "", "");
+  const text = begun.querySelector(".new");
   text.classList.add("writing");
   let unsaid = "";
-  const { result, figures } = await engine.run(asked.inputs, told, (piece) => {
+  const { result, figures } = await engine.run(asked.inputs, { ...asked.options, ...told }, (piece) => {
+    if (!begun.isConnected) replaceAnswer(asked, begun);
     text.append(piece);
     unsaid += piece;
     const end = unsaid.search(/[.!?…]\s/) + 1;
     if (end) {
-      find("spoken").textContent = unsaid.slice(0, end);
+      if (!unasked) find("spoken").textContent = unsaid.slice(0, end);
       unsaid = unsaid.slice(end);
     }
   });
-  showAnswer(answer(model, result, asked), figures);
-  find("spoken").textContent = unsaid;
+  showAnswer(answer(model, result, asked), figures, asked, told);
+  if (!unasked) find("spoken").textContent = unsaid;
 }
 
-function showAnswer(elements, figures) {
+function showAnswer(elements, figures, asked, told) {
   const end = ENDS[figures.finish_reason];
-  find("result").replaceChildren(...elements, ...(end ? [make("p", { className: "muted small" }, end)] : []));
-  find("figures").replaceChildren(...terms(inWords(figures)));
+  replaceAnswer(asked, ...elements, ...(end ? [make("p", { className: "muted small" }, end)] : []));
+  find("figures").replaceChildren(...terms(inWords(figures, told)));
   find("figures").hidden = false;
+  last = { ...asked, link: { model: model.name, engine: variant(chosen.base), ...asked.texts, ...inLink(told) } };
+  find("keep").hidden = false;
+  find("again").hidden = !told.do_sample || asked.told.seed !== undefined; // the same again would be the same
+}
+
+/** Shows something instead of the last answer, with the question unless it is a part of the answer. */
+function replaceAnswer(asked, ...elements) {
+  clearAnswer();
+  find("asked").textContent = asked.texts.question ?? asked.shown;
+  find("asked").hidden = ["text-generation", "token-classification", "fill-mask"].includes(model.task);
+  find("result").classList.remove("stale");
+  find("result").replaceChildren(...elements);
+}
+
+/** Settings for a link, with what was drawn by chance. */
+function inLink(told) {
+  return questions.writes(model.task) ? settings.inLink(told) : {};
+}
+
+/** Says what became of an answer that was to be kept. */
+function tell(what) {
+  find("kept").textContent = what;
 }
 
 /** Why a text ends where it does, unless the model ended it itself. */
@@ -276,7 +372,7 @@ const ENDS = {
 };
 
 /** Figures of a run. */
-function inWords(figures) {
+function inWords(figures, { seed }) {
   const rows = [["Time", seconds(figures.seconds)]];
   if (figures.tokens !== undefined) {
     rows.unshift(
@@ -286,6 +382,7 @@ function inWords(figures) {
   }
   rows.push(["Read", `${figures.prompt_tokens} tokens`]);
   if (figures.memory_bytes) rows.push(["Memory", megabytes(figures.memory_bytes)]);
+  if (seed !== undefined) rows.push(["Seed", String(seed)]);
   return rows;
 }
 
@@ -296,13 +393,16 @@ function showFrom(id) {
 }
 
 function clearAnswer() {
+  last = null;
   find("result").replaceChildren(make("p", { className: "muted" }, "It appears here."));
-  find("figures").hidden = true;
+  for (const id of ["asked", "keep", "figures"]) find(id).hidden = true;
   find("spoken").textContent = "";
+  tell("");
 }
 
 /** Ends a generation, which keeps what it wrote, or a load. */
 function stop() {
+  turn += 1;
   if (busy === "load") {
     engine.end();
     loaded = null;
@@ -310,46 +410,60 @@ function stop() {
 }
 
 /** Does something that may fail, and says so. */
-async function attempt(something) {
+async function attempt(something, unasked = false) {
   try {
     await something();
   } catch (error) {
-    await fail(error);
+    await fail(error, unasked);
   } finally {
-    find("result").removeAttribute("aria-busy");
     setBusy(null);
+    await showState();
   }
 }
 
-const TITLES = {
-  RangeError: "Something is missing", CapacityError: "The text is too long", GenerationError: "These settings do not work",
-  InputError: "This cannot be read", BundleError: "The model could not be loaded", RuntimeError: "The engine could not do it",
-};
-
-async function fail(error) {
-  clearAnswer();
-  find("problem").hidden = true;
+/** Says what went wrong, where it can be mended; the last answer stays. */
+async function fail(error, unasked) {
   if (error.name === "AbortError") return;
-  if (FATAL.has(error.name)) {
+  const { field, text, detail, fatal } = explained(error, questions.mainField(model));
+  if (fatal) {
     engine.end();
     loaded = info = null;
   }
   if (error.name === "BundleError") await offline.repair(chosen);
-  find("problem-title").textContent = TITLES[error.name] ?? "Something went wrong";
-  find("problem-text").textContent = error.message;
-  find("again").hidden = !FATAL.has(error.name);
-  find("problem").hidden = false;
-  showFrom("problem");
-  await showState();
+  complain(field, text, detail);
+  find("retry").hidden = !fatal;
+  if (unasked) return;
+  if (field) find(field).focus();
+  else showFrom("failure");
 }
 
+/** Shows a complaint by its field, or by the model where `field` is "". */
+function complain(field, text, detail = "") {
+  if (field.startsWith("set")) find("settings").open = true;
+  if (field) return questions.complain(field, detail ? `${text} (${detail})` : text);
+  find("failure-text").textContent = text;
+  find("failure-detail").textContent = detail;
+  find("failure-more").hidden = !detail;
+  find("failure").hidden = false;
+}
+
+function mendAll() {
+  find("failure").hidden = true;
+  for (const error of document.querySelectorAll("[id^=error-]")) questions.mend(error.id.slice("error-".length));
+}
+
+let began = 0; // when Run became Stop
+
 function setBusy(what) {
+  if (what && !busy) began = performance.now();
   busy = what;
-  find("run").disabled = Boolean(what);
-  find("stop").hidden = what !== "run";
-  find("model").disabled = find("engines").disabled = Boolean(what);
-  find("load").textContent = what === "load" ? "Cancel" : "Load";
-  find("load").disabled = what === "run";
+  find("run").textContent = what ? "Stop" : "Run";
+  find("run").classList.toggle("stops", Boolean(what));
+  find("doing").textContent = what === "run" ? "Working…" : "";
+  find("result").classList.toggle("stale", what === "run");
+  find("result").setAttribute("aria-busy", String(what === "run"));
+  document.querySelector(".writing")?.classList.remove("writing");
+  find("load").hidden = Boolean(what) || loaded === chosen;
   find("progress").hidden = what !== "load";
   if (what === "load") find("progress").value = 0;
 }

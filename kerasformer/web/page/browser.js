@@ -28,6 +28,13 @@ export function threads() {
   return globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS) : 1;
 }
 
+/** Whether a download that nobody asked for may cost money or patience: phones that do not tell how they are connected count. */
+export function metered() {
+  const { saveData, type, effectiveType } = /** @type {any} */ (navigator).connection ?? {};
+  if (saveData || type === "cellular" || /[23]g$/.test(effectiveType ?? "")) return true;
+  return type === undefined && matchMedia("(pointer: coarse)").matches;
+}
+
 /** What works less well here, in words for the user. @returns {string[]} */
 export function notes() {
   const found = [];

@@ -2,10 +2,10 @@
 
 /** An error that the worker told of; `name` is the one of Python, such as `"CapacityError"`. */
 export class EngineError extends Error {
-  /** @param {string} name @param {string} message */
-  constructor(name, message) {
+  /** @param {string} name @param {string} message @param {{most?: number, received?: number}} [tokens] Of a text that is too long. */
+  constructor(name, message, { most, received } = {}) {
     super(message);
-    this.name = name;
+    Object.assign(this, { name, most, received });
   }
 }
 
@@ -63,7 +63,7 @@ export class Engine {
       this.#worker.onerror = (event) => {
         event.preventDefault();
         const what = event.message ? `: ${event.message}` : ", for a file of the page is missing";
-        this.end(new EngineError("RuntimeError", `The engine could not go on${what}. Reload the page.`));
+        this.end(new EngineError("RuntimeError", `the engine ended${what}.`));
       };
     }
     return this.#worker;
@@ -76,7 +76,7 @@ export class Engine {
     else if (message.type === "token") asked.onToken?.(message.text);
     else {
       this.#waiting.delete(message.id);
-      if (message.type === "error") asked.reject(new EngineError(message.name, message.message));
+      if (message.type === "error") asked.reject(new EngineError(message.name, message.message, message));
       else asked.resolve(message);
     }
   }

@@ -77,10 +77,12 @@ export async function forget(engine) {
 export async function repair(engine) {
   if (!KEPT) return;
   const cache = await files();
-  for (const file of engine.files) {
-    const response = await cache.match(keyOf(file));
-    if (response && (await digestOf(response)) !== file.sha256) await cache.delete(keyOf(file));
-  }
+  await navigator.locks.request(FILES, async () => { // what the service worker is still keeping counts, too
+    for (const file of engine.files) {
+      const response = await cache.match(keyOf(file));
+      if (response && (await digestOf(response)) !== file.sha256) await cache.delete(keyOf(file));
+    }
+  });
 }
 
 async function digestOf(response) {
@@ -91,5 +93,6 @@ async function digestOf(response) {
 // As in service-worker.js, which can import nothing: a file is kept under its content, so that a new version of the page
 // takes over what did not change.
 const SCOPE = new URL(".", location.href).href;
-const files = () => caches.open(`kerasformer files ${SCOPE}`);
+const FILES = `kerasformer files ${SCOPE}`;
+const files = () => caches.open(FILES);
 const keyOf = ({ path, sha256 }) => new URL(`${path}?sha256=${sha256}`, SCOPE).href;

@@ -74,7 +74,8 @@ function fetched(path) {
 async function keepAndTell(file, response) {
   let message = { type: "kept", path: file.path };
   try {
-    await keep(file, response);
+    // The page that finds a file damaged waits until it is kept before it removes it.
+    await self.navigator.locks.request(FILES, { mode: "shared" }, () => keep(file, response));
   } catch (error) {
     const reason = error.name === "QuotaExceededError" ? "there is no room for it on this device" : error.message;
     message = { type: "not-kept", path: file.path, reason };

@@ -1,6 +1,8 @@
 // The controls of a generation, and what they say in the names of kf.pipeline.
 
 import { find, make, options } from "./elements.js";
+import { FieldError } from "./failures.js";
+import { complaint, mend } from "./questions.js";
 
 /** Controls in their order; those with `only` count in that mode. */
 const CONTROLS = [
@@ -40,20 +42,44 @@ export function show(generation) {
 /**
  * What the controls say.
  * @returns {Object<string, any>} Settings of a generation.
- * @throws {RangeError} A number is not one that the control takes.
+ * @throws {FieldError} A number is not one that the control takes.
  */
 export function settings() {
   const said = { do_sample: mode() === "sample", num_beams: 1 };
   for (const control of CONTROLS.filter(counts)) {
     const input = find(`set-${control.name}`);
     if (!input.checkValidity()) {
-      throw new RangeError(`${control.label} must be a number from ${control.min} to ${control.max}. Received: ${input.value || "no number"}.`);
+      throw new FieldError(input.id, `A number from ${control.min} to ${control.max}, please${input.value && `, not ${input.value}`}.`);
     }
     if (input.value === "") continue;
     if (control.name === "stop") said.stop = [input.value];
     else said[control.name] = Number(input.value);
   }
   return said;
+}
+
+/**
+ * Settings by the names of their controls, for a link.
+ * @param {Object<string, any>} told What `settings` gave.
+ * @returns {Object<string, string>}
+ */
+export function inLink(told) {
+  const chosen = told.do_sample ? "sample" : told.num_beams > 1 ? "beams" : "greedy";
+  const said = CONTROLS.filter(({ name, only = chosen }) => told[name] !== undefined && only === chosen);
+  return { mode: chosen, ...Object.fromEntries(said.map(({ name }) => [name, String(told[name])])) };
+}
+
+/** Sets the controls that a link names. @param {Object<string, string>} said */
+export function fill(said) {
+  const chosen = [...document.getElementsByName("mode")].find((each) => /** @type {any} */ (each).value === said.mode);
+  if (chosen) /** @type {any} */ (chosen).checked = true;
+  for (const { name } of CONTROLS) if (name in said) find(`set-${name}`).value = said[name];
+  refresh();
+}
+
+/** A seed by chance, so that a text that pleases can be had again. */
+export function freshSeed() {
+  return crypto.getRandomValues(new Uint32Array(1))[0];
 }
 
 /** Hides what does not count, and sums the choice up in the closed settings. */
@@ -88,9 +114,9 @@ function slider({ name, label, min, max, step }, start) {
 
 function field({ name, label, kind, min, max, step, help }, start) {
   const limits = kind === "number" ? { min, max, step, inputMode: "decimal" } : { autocomplete: "off" };
-  const input = make("input", { id: `set-${name}`, type: kind, ...limits, value: start });
-  if (help) input.setAttribute("aria-describedby", `help-${name}`);
+  const id = `set-${name}`;
+  const input = make("input", { id, type: kind, ...limits, value: start, aria: { describedby: `${help ? `help-${name} ` : ""}error-${id}` }, oninput: () => mend(id) });
   return make("div", { className: "field" },
-    make("label", { htmlFor: `set-${name}` }, label), input,
+    make("label", { htmlFor: id }, label), input, complaint(id),
     ...(help ? [make("small", { id: `help-${name}` }, help)] : []));
 }

@@ -47,7 +47,8 @@ async function answer(message, signal) {
   try {
     postMessage(await actions[message.type](message, signal));
   } catch (error) {
-    postMessage({ type: "error", id: message.id, name: error?.name ?? "Error", message: error?.message ?? String(error) });
+    const { name = "Error", message: said = String(error), most, received } = error ?? {};
+    postMessage({ type: "error", id: message.id, name, message: said, most, received });
   }
 }
 

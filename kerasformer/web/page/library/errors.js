@@ -20,7 +20,14 @@ export const BundleError = kind("BundleError");
 export const InputError = kind("InputError");
 
 /** More tokens than the model or its cache can hold. */
-export const CapacityError = kind("CapacityError");
+export class CapacityError extends kind("CapacityError") {
+  /** @param {string} message @param {{ most: number, received: number }} tokens Allowed, and there. */
+  constructor(message, { most, received }) {
+    super(message);
+    this.most = most;
+    this.received = received;
+  }
+}
 
 /** Generation settings that contradict each other or that are not known here. */
 export const GenerationError = kind("GenerationError");

@@ -57,6 +57,7 @@ export function plan(step, prompt, config, decode, signal) {
     throw new CapacityError(
       `the prompt leaves no place for a new token. Expected at most ${step.capacity - 1} tokens. ` +
         `Received: ${begin.length}. Shorten the prompt, or export with a larger capacity.`,
+      { most: step.capacity - 1, received: begin.length },
     );
   }
   const least = config.min_new_tokens ?? Math.max(config.min_length - begin.length, 0);

@@ -192,7 +192,10 @@ export class LiteRtStep {
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
   async start(ids) {
     if (!this.isEncoderDecoder && ids.length > this.capacity) {
-      throw new CapacityError(`A prompt has at most ${this.capacity} tokens here. Received: ${ids.length}. Shorten it`);
+      throw new CapacityError(`A prompt has at most ${this.capacity} tokens here. Received: ${ids.length}. Shorten it`, {
+        most: this.capacity,
+        received: ids.length,
+      });
     }
     const encoded = this.isEncoderDecoder ? await this.encode(ids) : null;
     const caches = this.cacheNames.map((name) => [name, this.engine.zeros("decode", name)]);
@@ -204,7 +207,10 @@ export class LiteRtStep {
   /** See `Step.step`. @param {number} token @param {State} state */
   async step(token, state) {
     if (state.position >= this.capacity) {
-      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, prompt and generated ones together`);
+      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, prompt and generated ones together`, {
+        most: this.capacity,
+        received: this.capacity + 1,
+      });
     }
     const { logits, ...caches } = await this.read(this.stepFor(state), [token], state);
     if (state.encoded) state.encoded.users++;

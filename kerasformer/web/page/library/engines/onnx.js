@@ -245,6 +245,7 @@ export class OnnxStep {
     throw new CapacityError(
       `The model holds ${this.capacity} tokens, prompt and answer together. Received: ${length}. ` +
         "Shorten the prompt, ask for fewer tokens, or export with a larger capacity",
+      { most: this.capacity, received: length },
     );
   }
 }
@@ -252,7 +253,10 @@ export class OnnxStep {
 /** @param {number} length @param {number | null | undefined} most */
 function checkLength(length, most) {
   if (most == null || length <= most) return;
-  throw new CapacityError(`The model reads ${most} tokens at most. Received: ${length}. Shorten the text`);
+  throw new CapacityError(`The model reads ${most} tokens at most. Received: ${length}. Shorten the text`, {
+    most,
+    received: length,
+  });
 }
 
 /** The output that continues an input. @param {string} name */

@@ -31,7 +31,10 @@ export function smallest(signatures, length, what) {
   const found = signatures.find(({ size }) => size >= length);
   if (found) return found;
   const most = signatures[signatures.length - 1].size;
-  throw new CapacityError(`The ${what} has at most ${most} tokens here. Received: ${length}. Shorten it`);
+  throw new CapacityError(`The ${what} has at most ${most} tokens here. Received: ${length}. Shorten it`, {
+    most,
+    received: length,
+  });
 }
 
 /** Steps of one token: `decode` and `decode_{window}`, ascending by how many positions they see. @param {Manifest} manifest */

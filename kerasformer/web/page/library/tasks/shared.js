@@ -48,6 +48,7 @@ export function encoded(bundle, text, truncation, pair = null) {
   throw new CapacityError(
     `A text is longer than the model. Expected at most ${limit} tokens. Received: ${tokens.length}. ` +
       "Shorten it, or set truncation to have it cut.",
+    { most: limit, received: tokens.length },
   );
 }
 
