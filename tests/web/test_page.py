@@ -15,7 +15,7 @@ pytestmark = pytest.mark.foreign("web")
 PICTURES = os.environ.get("KERASFORMER_PICTURES")
 """A folder for pictures of the page, to be looked at; none are taken without it."""
 
-REVIEWS, STORIES = "Film reviews", "Stories"
+REVIEWS, STORIES, ODD = "Film reviews", "Stories", "Odd"
 TASKS = {
     "token-classification": "Ada Lovelace PER",
     "question-answering": "lighthouse",
@@ -43,6 +43,7 @@ def site(tmp_path_factory) -> Path:
     bundles = [f"{REVIEWS}={write_bundle(root / f'reviews-{kind}', format=kind)}" for kind in ("tflite", "onnx")]
     bundles.append(f"{STORIES}={write_bundle(root / 'story', 'text-generation', model_type='gpt2')}")
     bundles += [str(write_bundle(root / task, task, task_prefixes=prefixes)) for task in TASKS]
+    bundles.append(f"{ODD}={write_bundle(root / 'odd')}")
     return write_site(root / "site", *bundles, title="Small models")
 
 
@@ -510,6 +511,19 @@ def test_errors_of_the_engine_are_shown(chromium, url):
     chromium("click", at=".gap")
     chromium("click", at="#run")
     assert "Paris" in chromium.answered()
+
+
+def test_a_tokenizer_that_reads_otherwise_is_said_by_the_model(chromium, url):
+    chromium.open(url)
+    chromium.ready()
+    example(chromium)
+    chromium("choose", at="#model", label=ODD)
+    chromium("click", at="#run")
+    assert "reads texts otherwise than the model learned to" in chromium.problem()
+    assert chromium("text", at="#failure").endswith("For those who made this page")  # advice for them is folded away
+    assert "Expected ids: 1, 2" in chromium.problem() and not chromium("visible", at="#retry")
+    assert chromium("run", script="document.getElementById('failure').previousElementSibling.id") == "progress"
+    assert chromium("axe") == []
 
 
 def test_what_a_model_says_is_text_and_never_markup(chromium, url):

@@ -21,7 +21,9 @@ let loaded = null; // the one that the engine has open
 let info = null; // what the library knows of it
 let busy = null; // "load" or "run"
 let underWay = Promise.resolve(); // ends with the last question
-let turn = 0; // of the last question; those before it are given up
+let turn = 0; // of what was wanted last; all before it is given up
+let stops = false; // Run is Stop
+let began = 0; // when it became that
 let last = null; // the question that the answer on the page is of
 let lost = ""; // why a file could not be kept for offline use
 let touched = false; // the user has done something here
@@ -72,7 +74,7 @@ async function runFirst() {
   if (touched || busy || !find("failure").hidden) return;
   const kept = await offline.available(chosen, site.runtimes[chosen.engine]);
   const free = !browser.metered() && chosen.bytes + runtimeBytes(chosen) <= SMALL;
-  if (kept || free) await ask({ unasked: true });
+  if (!touched && (kept || free)) await ask({ unasked: true });
 }
 
 async function readSite() {
@@ -95,13 +97,13 @@ function stopHere(title, text) {
 function listen() {
   find("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    if (!busy) ask();
+    if (!stops) ask();
     else if (performance.now() - began > 400) stop(); // a double click is none
   });
   find("form").addEventListener("input", () => { touched = true; });
   find("model").addEventListener("change", (event) => showModel(site.models[Number(event.target.value)]));
   find("engine-options").addEventListener("change", (event) => chooseEngine(model.engines[Number(event.target.value)]));
-  find("load").addEventListener("click", () => { underWay = attempt(load); });
+  find("load").addEventListener("click", () => perform(load));
   find("forget").addEventListener("click", async () => {
     await offline.forget(chosen);
     await showState();
@@ -162,10 +164,7 @@ async function showModel(one) {
   model = one;
   mendAll();
   find("task").textContent = questions.says(model.task);
-  questions.show(model, () => {
-    touched = true;
-    ask();
-  });
+  questions.show(model, () => ask());
   find("settings").hidden = !questions.writes(model.task);
   if (questions.writes(model.task)) settings.show(model.generation);
   find("engine-card").hidden = model.engines.length < 2;
@@ -187,6 +186,7 @@ async function leave() {
   turn += 1;
   engine.end();
   await underWay;
+  offerStop(false);
   loaded = info = null;
   lost = "";
 }
@@ -281,21 +281,31 @@ function progressOf(wanted) {
  * @param {{question?: any, unasked?: boolean}} [how] The question, that of the fields by default; `unasked` for what the page does by
  *     itself, which moves nothing and is not read out.
  */
-async function ask({ question, unasked = false } = {}) {
-  const mine = ++turn;
-  if (busy === "run") engine.cancel();
-  await underWay;
-  if (mine !== turn) return;
-  underWay = attempt(async () => {
+function ask({ question, unasked = false } = {}) {
+  return perform(async (isGivenUp) => {
     mendAll();
     const asked = question ?? fromFields();
     await load();
-    if (mine !== turn) return; // another question came meanwhile
+    if (isGivenUp()) return;
     setBusy("run");
     if (!unasked) showFrom("answer");
     await (questions.writes(model.task) ? write(asked, unasked) : answerAtOnce(asked, unasked));
   }, unasked);
+}
+
+/** Does something after what is under way, which ends early, unless something else was wanted meanwhile. Run is Stop until then. */
+async function perform(something, unasked = false) {
+  const mine = ++turn;
+  if (busy === "run") engine.cancel();
+  if (!unasked) {
+    touched = true;
+    offerStop(true);
+  }
   await underWay;
+  if (mine !== turn) return;
+  underWay = attempt(() => something(() => mine !== turn), unasked);
+  await underWay;
+  if (mine === turn) offerStop(false);
 }
 
 /** What the fields and the settings say. */
@@ -402,7 +412,8 @@ function clearAnswer() {
 
 /** Ends a generation, which keeps what it wrote, or a load. */
 function stop() {
-  turn += 1;
+  const mine = ++turn;
+  underWay.then(() => mine === turn && offerStop(false));
   if (busy === "load") {
     engine.end();
     loaded = null;
@@ -452,13 +463,16 @@ function mendAll() {
   for (const error of document.querySelectorAll("[id^=error-]")) questions.mend(error.id.slice("error-".length));
 }
 
-let began = 0; // when Run became Stop
+/** What the page does by itself leaves the button for the user's question. */
+function offerStop(offered) {
+  if (offered && !stops) began = performance.now();
+  stops = offered;
+  find("run").textContent = stops ? "Stop" : "Run";
+  find("run").classList.toggle("stops", stops);
+}
 
 function setBusy(what) {
-  if (what && !busy) began = performance.now();
   busy = what;
-  find("run").textContent = what ? "Stop" : "Run";
-  find("run").classList.toggle("stops", Boolean(what));
   find("doing").textContent = what === "run" ? "Working…" : "";
   find("result").classList.toggle("stale", what === "run");
   find("result").setAttribute("aria-busy", String(what === "run"));
