@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
+import os
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Literal
+from typing import Literal
 
 from kerasformer.errors import MissingExtraError, SourceError, require
+from kerasformer.files import local_path
+from kerasformer.files import read_json as read_json
 from kerasformer.swap import MANIFEST, repair
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -33,12 +35,12 @@ def resolve(source: str | Path, *, revision: str | None = None, token: str | Non
     if isinstance(source, str) and source in presets():
         return _presets_folder() / source
     for _ in range(_LOOKS):
-        folder = repair(source)
+        folder = repair(local_path(source))
         if folder.is_dir():
             return folder
     if folder.exists():
         raise SourceError(f"a folder was expected, with config.json or {MANIFEST} in it. Received: the file {folder}")
-    if isinstance(source, Path) or not _HUB_ID.fullmatch(source):
+    if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
         raise SourceError(_not_found(str(source), [f"the folder {folder}"]))
     try:
         return _download(source, revision, token)
@@ -68,9 +70,9 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
         SourceError: the folder is neither.
     """
     for _ in range(_LOOKS):
-        if (folder / MANIFEST).is_file():
+        if os.path.isfile(folder / MANIFEST):
             return "bundle"
-        if (folder / "config.json").is_file():
+        if os.path.isfile(folder / "config.json"):
             return "checkpoint"
         repair(folder)
     raise SourceError(
@@ -89,31 +91,10 @@ def inside(folder: Path, name: str) -> Path:
     if not parts or absolute or ".." in parts or "\\" in name or "\0" in name:
         raise SourceError(f"a file name relative to its folder was expected. Received: {name!r} in {folder}")
     path = folder / name
-    target = path.resolve()
+    target = local_path(path)
     if not any(target.is_relative_to(root) for root in _roots(folder)):
         raise SourceError(f"a file must lie inside its folder. Received: {name!r} in {folder}, which leads to {target}")
     return path
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object.
-
-    Raises:
-        SourceError: the file is missing, is not JSON (the message has the line), or holds something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SourceError(f"{path.name} is missing. Expected: {path}") from None
-    except json.JSONDecodeError as error:
-        raise SourceError(
-            f"{path} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"{path} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise SourceError(f"{path} must hold a JSON object. Received: {type(value).__name__}")
-    return value
 
 
 def _presets_folder() -> Path:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kerasformer.errors import BundleError, argument
+from kerasformer.files import local_path
 
 try:
     import fcntl
@@ -77,7 +78,7 @@ def staging(destination: str | Path) -> Iterator[Path]:
     Raises:
         BundleError: the folder cannot be made, or a file cannot be written into it: a full disk, a read-only place.
     """
-    destination = Path(destination).expanduser().resolve()
+    destination = local_path(destination, BundleError)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         folder, lock = _locked_folder(destination)
@@ -217,9 +218,9 @@ def repair(destination: str | Path) -> Path:
     Returns:
         The absolute destination, whether or not anything is there.
     """
-    destination = Path(destination).expanduser().resolve()
+    destination = local_path(destination, BundleError)
     old = _aside(destination)
-    if old.is_dir():
+    if os.path.isdir(old):  # unlike Path.is_dir, false where the name is too long
         _undo(old, destination)
     _remove_abandoned(destination)
     return destination

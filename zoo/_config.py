@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from functools import cache
+from types import NoneType
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.zoo._ranges import MOST_LABELS, TokenId, described, fits, is_layers
+
+logger = logging.getLogger("kerasformer")
 
 
 class ConfigWarning(UserWarning):
@@ -51,6 +57,9 @@ _IGNORED = frozenset(
 )
 
 
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """What all configurations share.
@@ -66,12 +75,32 @@ class Config:
     required: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     id2label: dict[int, str] = hf("id2label", {0: "LABEL_0", 1: "LABEL_1"})
-    problem_type: str | None = hf("problem_type", None)
-    pad_token_id: int | None = hf("pad_token_id", None)
-    bos_token_id: int | None = hf("bos_token_id", None)
-    eos_token_id: int | list[int] | None = hf("eos_token_id", None)
-    sep_token_id: int | None = hf("sep_token_id", None)
-    task_specific_params: dict[str, Any] | None = hf("task_specific_params", None)
+    problem_type: ProblemType | None = hf("problem_type", None)
+    pad_token_id: TokenId | None = hf("pad_token_id", None)
+    bos_token_id: TokenId | None = hf("bos_token_id", None)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", None)
+    sep_token_id: TokenId | None = hf("sep_token_id", None)
+    task_specific_params: dict[str, dict[str, Any]] | None = hf("task_specific_params", None)
+
+    def __post_init__(self) -> None:
+        """Refuses values of the wrong type or beyond their range, all in one error."""
+        problems = [
+            f"{_named(field)} must be {described(kind)}. Received: {_short(getattr(self, field.name))}"
+            for field, kind in _kinds(type(self)).items()
+            if not fits(kind, getattr(self, field.name))
+        ]
+        problems += [] if problems else _further_problems(self)
+        if problems:
+            raise UnsupportedConfigError(
+                f"{len(problems)} value(s) in the configuration of a {self.model_type} cannot be used:\n  "
+                + "\n  ".join(problems)
+            )
+
+    @property
+    def layer_counts(self) -> dict[str, int]:
+        """How many layers with tensors of their own there are to be, by the name in `config.json`."""
+        counts = {field: kind for field, kind in _kinds(type(self)).items() if is_layers(kind)}
+        return {field.metadata["hf"][0]: getattr(self, field.name) or 0 for field in counts}
 
     @property
     def num_labels(self) -> int:
@@ -92,13 +121,14 @@ class Config:
         """
         content = _with_labels(content)
         values: dict[str, Any] = {}
+        kinds = _kinds(cls)
         known = set(_IGNORED | cls.ignored | set(cls.required))
         for field in _fields(cls):
             known.update(name.split(".")[0] for name in field.metadata["hf"])
             for name in field.metadata["hf"]:
                 found, value = _find(content, name)
                 if found:
-                    values[field.name] = _checked(cls.model_type, field, name, value)
+                    values[field.name] = _converted(field, kinds[field], value)
                     break
         for key, allowed in cls.required.items():
             if key in content and content[key] not in allowed:
@@ -141,7 +171,8 @@ class Config:
         names = {field.name for field in _fields(cls)}
         if "num_labels" in values:
             count = values.pop("num_labels")
-            values.setdefault("id2label", {i: f"LABEL_{i}" for i in range(count)})
+            check_label_count(count)
+            values.setdefault("id2label", numbered_labels(count))
         for name in sorted(set(values) - names):
             close = difflib.get_close_matches(name, names, 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -162,6 +193,28 @@ def _fields(cls: type[Config]) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(cls) if "hf" in field.metadata]
 
 
+@cache
+def _kinds(cls: type[Config]) -> dict[dataclasses.Field[Any], Any]:
+    """What the value of each field must be."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field: hints[field.name] for field in _fields(cls)}
+
+
+def _named(field: dataclasses.Field[Any]) -> str:
+    name = field.metadata["hf"][0]
+    return field.name if field.name == name else f"{field.name} ({name} in config.json)"
+
+
+def _further_problems(config: Config) -> list[str]:
+    problems = []
+    if sorted(config.id2label) != list(range(len(config.id2label))) or not config.id2label:
+        problems.append(f"id2label must name the classes 0, 1, 2 … Received: {_short(config.id2label)}")
+    for task, values in (config.task_specific_params or {}).items():
+        if not isinstance(values.get("prefix", ""), str | NoneType):
+            problems.append(f"the prefix of {task!r} must be of type str. Received: {_short(values['prefix'])}")
+    return problems
+
+
 def _find(content: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     place: Any = content
     for part in name.split("."):
@@ -171,29 +224,62 @@ def _find(content: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     return True, place
 
 
-def _checked(model_type: str, field: dataclasses.Field[Any], name: str, value: Any) -> Any:
-    """`value`, if it is of the kind that the field's default is."""
-    default = field.default
+def _converted(field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
+    """`value` as the field holds it: null stands for a default, keys may be strings, a float may lack its point."""
+    if value is None and not fits(kind, None):
+        return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if field.name == "id2label":
-        return {int(key): str(label) for key, label in value.items()}
-    if default is None or default is dataclasses.MISSING or value is None:
-        if value is None and isinstance(default, bool | int | float | str) and field.name not in ("problem_type",):
-            return default
+        return _labels(value)
+    return float(value) if _is_float(kind) and fits(float, value) else value
+
+
+def _is_float(kind: Any) -> bool:
+    return kind is float or any(_is_float(each) for each in get_args(kind))
+
+
+def _labels(value: Any) -> Any:
+    """Names by number; what is neither stays as it is, to be refused by the name of its field."""
+    try:
+        return {int(key): label if isinstance(label, dict | list) else str(label) for key, label in value.items()}
+    except (AttributeError, TypeError, ValueError):
         return value
-    kind: Any = type(default)
-    fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not fits:
-        raise UnsupportedConfigError(
-            f"{name} in the config.json of a {model_type} must be of type {kind.__name__}. Received: {value!r}"
-        )
-    return value
 
 
 def _with_labels(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Older files name only the number of labels."""
-    if "num_labels" in content and "id2label" not in content:
-        labels = {str(i): f"LABEL_{i}" for i in range(int(content["num_labels"]))}
-        return {**content, "id2label": labels}
-    return content
+    """Older files name only the number of labels; where both are given, the number counts, as in `transformers`."""
+    count, labels = content.get("num_labels"), content.get("id2label")
+    if count is None:
+        return content
+    check_label_count(count)
+    if isinstance(labels, Mapping) and len(labels) != count:
+        logger.warning(
+            "config.json says num_labels=%s and names %s classes in id2label; the number counts, as in transformers, "
+            "and the classes are named LABEL_0, LABEL_1, … Pass labels= for other names",
+            count,
+            len(labels),
+        )
+    elif labels is not None:
+        return content
+    return {**content, "id2label": numbered_labels(count)}
+
+
+def check_label_count(count: Any) -> None:
+    """Refuses a number of classes that cannot be.
+
+    Raises:
+        UnsupportedConfigError: it is none from 1 to a million.
+    """
+    if not fits(int, count) or not 1 <= count <= MOST_LABELS:
+        raise UnsupportedConfigError(
+            f"num_labels must be of type int, from 1 to {MOST_LABELS}. Received: {_short(count)}"
+        )
+
+
+def numbered_labels(count: int) -> dict[int, str]:
+    """Names for classes that have none."""
+    return {index: f"LABEL_{index}" for index in range(count)}
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -225,16 +225,20 @@ class HubWeights(TensorFile):
         Raises:
             UnsupportedConfigError: it is one.
         """
-        dtypes = {name: keras.backend.standardize_dtype(self.variable(name).dtype) for name in self.names()}
-        for name, dtype in dtypes.items():
-            if "float" not in dtype:
+        for name in self.names():
+            problem = self.problem(name)
+            if problem is not None:
                 raise UnsupportedConfigError(
-                    f"Weights of a float type were expected. Received: {dtype} for {name} of {self}. "
+                    f"Weights of a float type were expected. Received: {name} of {self}, {problem}. "
                     "Load the model before it is quantized, and quantize the export"
                 )
 
-    def read(self, name: str) -> np.ndarray:
-        """The value in that shape; bfloat16 is widened to float32."""
+    def problem(self, name: str) -> str | None:
+        """A data type that is none of floating-point numbers."""
+        dtype = keras.backend.standardize_dtype(self.variable(name).dtype)
+        return None if dtype in ("float16", "bfloat16", "float32", "float64") else f"of type {dtype}"
+
+    def _read(self, name: str) -> np.ndarray:
         variable = self.variable(name)
         dtype = keras.backend.standardize_dtype(variable.dtype)
         value = keras.ops.cast(variable, "float32") if dtype == "bfloat16" else variable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +16,9 @@ from kerasformer.errors import TokenizerError, UnsupportedConfigError, require
 from kerasformer.zoo import _keras_hub_text as text
 from kerasformer.zoo import _loading
 from kerasformer.zoo._config import Config, generation_settings
+from kerasformer.zoo._head_request import HeadRequest
 from kerasformer.zoo._keras_hub import PACKAGES, HubNames, HubTask, HubWeights, KerasHub
-from kerasformer.zoo._pretrained import HEAD, PretrainedModel, create
+from kerasformer.zoo._pretrained import PretrainedModel, create
 from kerasformer.zoo._weights import load_weights, variables_by_path
 
 logger = logging.getLogger("kerasformer")
@@ -44,8 +44,7 @@ def from_keras_hub(
     source: Any,
     task: str | None = None,
     *,
-    num_labels: int | None = None,
-    id2label: Mapping[int, str] | None = None,
+    request: HeadRequest = HeadRequest(),  # noqa: B008  (frozen)
     dtype: Any = None,
     tokenizer: Any = None,
 ) -> PretrainedModel:
@@ -54,8 +53,7 @@ def from_keras_hub(
     Args:
         source: A task or backbone of KerasHub.
         task: Ours; by default that of the class.
-        num_labels: Asks for a new, untrained head with so many classes.
-        id2label: Names of the classes; asks for a new head too.
+        request: What is asked of the head.
         dtype: Keras dtype policy.
         tokenizer: Of KerasHub, for a source without preprocessor.
 
@@ -71,19 +69,14 @@ def from_keras_hub(
     preprocessor = getattr(source, "preprocessor", None)
     tokenizer = getattr(preprocessor, "tokenizer", None) if tokenizer is None else tokenizer
     config = _config(source, found, kind, tokenizer)
-    if num_labels is not None or id2label is not None:
-        content = _loading._with_new_labels(config.to_hf(), kind, num_labels, id2label)
-        config = type(config).from_hf(content)
+    config = request.applied(config, kind.task, kind.has_labels)
     hub_task = found.table.find(kind.task)
     parts = dict(hub_task.parts) if hub_task is not None else {}
     model: PretrainedModel = create(kind, config, dtype, build=False, name=source.name, **parts)
     rows = found.table.weight_table(model)
     weights = HubWeights(source, rows)
     weights.check_float()
-    new = HEAD if num_labels is not None or id2label is not None else None
-    model.new_variables = tuple(load_weights(model, weights, HubNames(), (), new, rows))
-    if model.new_variables:
-        logger.warning("New and untrained, as asked: %s", ", ".join(model.new_variables))
+    _loading.start_head(model, load_weights(model, weights, HubNames(), (), request.new, rows), request)
     model.generation_config = GenerationConfig.from_dict({}, generation_settings(config.to_hf()))
     if tokenizer is not None:
         segments = "token_type_ids" in model.input_names

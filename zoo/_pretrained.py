@@ -22,10 +22,7 @@ from kerasformer.swap import staging
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.zoo._config import Config
 from kerasformer.zoo._tensors import TensorFile
-from kerasformer.zoo._weights import Names, Row, hf_tensors, nested
-
-HEAD = "head/"
-"""Path below the model under which the variables of a task's head lie."""
+from kerasformer.zoo._weights import HEAD, Names, Row, hf_tensors, nested
 
 Inputs = Mapping[str, Any]
 

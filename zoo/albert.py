@@ -22,6 +22,7 @@ from kerasformer.zoo._heads import (
     TokenClassification,
 )
 from kerasformer.zoo._pretrained import by_task
+from kerasformer.zoo._ranges import Deviation, Epsilon, Layers, Rate, Repeats, Size, TokenId
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm
 
 
@@ -38,31 +39,32 @@ class AlbertConfig(Config):
     # Left by the authors' own code, which read them.
     ignored = frozenset("down_scale_factor gap_size net_structure_type num_memory_blocks".split())
 
-    vocab_size: int = hf("vocab_size", 30000)
-    embedding_dim: int = hf("embedding_size", 128)
-    hidden_dim: int = hf("hidden_size", 4096)
-    num_layers: int = hf("num_hidden_layers", 12)
-    num_groups: int = hf("num_hidden_groups", 1)
-    group_size: int = hf("inner_group_num", 1)
-    num_heads: int = hf("num_attention_heads", 64)
-    intermediate_dim: int = hf("intermediate_size", 16384)
+    vocab_size: Size = hf("vocab_size", 30000)
+    embedding_dim: Size = hf("embedding_size", 128)
+    hidden_dim: Size = hf("hidden_size", 4096)
+    num_layers: Repeats = hf("num_hidden_layers", 12)
+    num_groups: Layers = hf("num_hidden_groups", 1)
+    group_size: Layers = hf("inner_group_num", 1)
+    num_heads: Size = hf("num_attention_heads", 64)
+    intermediate_dim: Size = hf("intermediate_size", 16384)
     hidden_act: str = hf("hidden_act", "gelu_new")
-    hidden_dropout: float = hf("hidden_dropout_prob", 0.0)
-    attention_dropout: float = hf("attention_probs_dropout_prob", 0.0)
-    head_dropout: float = hf("classifier_dropout_prob", 0.1)
-    max_length: int = hf("max_position_embeddings", 512)
-    num_segments: int = hf("type_vocab_size", 2)
-    initializer_range: float = hf("initializer_range", 0.02)
-    epsilon: float = hf("layer_norm_eps", 1e-12)
-    pad_token_id: int | None = hf("pad_token_id", 0)
-    bos_token_id: int | None = hf("bos_token_id", 2)
-    eos_token_id: int | list[int] | None = hf("eos_token_id", 3)
+    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.0)
+    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.0)
+    head_dropout: Rate = hf("classifier_dropout_prob", 0.1)
+    max_length: Size = hf("max_position_embeddings", 512)
+    num_segments: Size = hf("type_vocab_size", 2)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
+    bos_token_id: TokenId | None = hf("bos_token_id", 2)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 3)
 
     def __post_init__(self) -> None:
         """Refuses groups that no place uses."""
-        if not 1 <= self.num_groups <= self.num_layers:
+        super().__post_init__()
+        if self.num_groups > self.num_layers:
             raise UnsupportedConfigError(
-                "albert needs 1 <= num_hidden_groups <= num_hidden_layers. "
+                "albert needs num_hidden_groups <= num_hidden_layers. "
                 f"Received: num_hidden_groups={self.num_groups}, num_hidden_layers={self.num_layers}"
             )
 
@@ -73,7 +75,11 @@ class Albert(BidirectionalEncoder):
     config_type = AlbertConfig
     input_names = ("input_ids", "attention_mask", "token_type_ids")
     # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
-    names = Names("albert.", (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    names = Names(
+        "albert.",
+        (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
+        mark="encoder.albert_layer_groups.0.albert_layers.0.attention.query.weight",
+    )
 
     @property
     def embedding_dim(self) -> int:

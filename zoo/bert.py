@@ -20,6 +20,7 @@ from kerasformer.zoo._heads import (
     TokenClassification,
 )
 from kerasformer.zoo._pretrained import by_task
+from kerasformer.zoo._ranges import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -36,20 +37,20 @@ class BertConfig(Config):
         "pruned_heads": ({}, None),
     }
 
-    vocab_size: int = hf("vocab_size", 30522)
-    hidden_dim: int = hf("hidden_size", 768)
-    num_layers: int = hf("num_hidden_layers", 12)
-    num_heads: int = hf("num_attention_heads", 12)
-    intermediate_dim: int = hf("intermediate_size", 3072)
+    vocab_size: Size = hf("vocab_size", 30522)
+    hidden_dim: Size = hf("hidden_size", 768)
+    num_layers: Layers = hf("num_hidden_layers", 12)
+    num_heads: Size = hf("num_attention_heads", 12)
+    intermediate_dim: Size = hf("intermediate_size", 3072)
     hidden_act: str = hf("hidden_act", "gelu")
-    hidden_dropout: float = hf("hidden_dropout_prob", 0.1)
-    attention_dropout: float = hf("attention_probs_dropout_prob", 0.1)
-    classifier_dropout: float | None = hf("classifier_dropout", None)
-    max_length: int = hf("max_position_embeddings", 512)
-    num_segments: int = hf("type_vocab_size", 2)
-    initializer_range: float = hf("initializer_range", 0.02)
-    epsilon: float = hf("layer_norm_eps", 1e-12)
-    pad_token_id: int | None = hf("pad_token_id", 0)
+    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.1)
+    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
+    classifier_dropout: Rate | None = hf("classifier_dropout", None)
+    max_length: Size = hf("max_position_embeddings", 512)
+    num_segments: Size = hf("type_vocab_size", 2)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
 
     @property
     def head_dropout(self) -> float:
@@ -63,7 +64,11 @@ class Bert(BidirectionalEncoder):
     config_type = BertConfig
     input_names = ("input_ids", "attention_mask", "token_type_ids")
     # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
-    names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    names = Names(
+        "bert.",
+        (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
+        mark="encoder.layer.0.attention.self.query.weight",
+    )
 
     def rows(self) -> list[Row]:
         """The weight table."""

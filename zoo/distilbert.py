@@ -21,6 +21,7 @@ from kerasformer.zoo._heads import (
     TokenClassification,
 )
 from kerasformer.zoo._pretrained import by_task
+from kerasformer.zoo._ranges import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -33,21 +34,21 @@ class DistilBertConfig(Config):
     num_segments: ClassVar[int] = 0
     epsilon: ClassVar[float] = 1e-12
 
-    vocab_size: int = hf("vocab_size", 30522)
-    hidden_dim: int = hf("dim", 768, "hidden_size")
-    num_layers: int = hf("n_layers", 6, "num_hidden_layers")
-    num_heads: int = hf("n_heads", 12, "num_attention_heads")
-    intermediate_dim: int = hf("hidden_dim", 3072)
+    vocab_size: Size = hf("vocab_size", 30522)
+    hidden_dim: Size = hf("dim", 768, "hidden_size")
+    num_layers: Layers = hf("n_layers", 6, "num_hidden_layers")
+    num_heads: Size = hf("n_heads", 12, "num_attention_heads")
+    intermediate_dim: Size = hf("hidden_dim", 3072)
     hidden_act: str = hf("activation", "gelu")
-    hidden_dropout: float = hf("dropout", 0.1)
-    attention_dropout: float = hf("attention_dropout", 0.1)
-    answer_dropout: float = hf("qa_dropout", 0.1)
-    classifier_dropout: float = hf("seq_classif_dropout", 0.2)
-    max_length: int = hf("max_position_embeddings", 512)
+    hidden_dropout: Rate = hf("dropout", 0.1)
+    attention_dropout: Rate = hf("attention_dropout", 0.1)
+    answer_dropout: Rate = hf("qa_dropout", 0.1)
+    classifier_dropout: Rate = hf("seq_classif_dropout", 0.2)
+    max_length: Size = hf("max_position_embeddings", 512)
     # Says how the table of positions began; checkpoints hold the table itself.
     sinusoidal: bool = hf("sinusoidal_pos_embds", False)
-    initializer_range: float = hf("initializer_range", 0.02)
-    pad_token_id: int | None = hf("pad_token_id", 0)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
 
     @property
     def head_dropout(self) -> float:
@@ -60,7 +61,11 @@ class DistilBert(BidirectionalEncoder):
 
     config_type = DistilBertConfig
     # Left over without loss: the tied copy of the token table, and a buffer.
-    names = Names("distilbert.", (r"vocab_projector\.weight", r"embeddings\.position_ids"))
+    names = Names(
+        "distilbert.",
+        (r"vocab_projector\.weight", r"embeddings\.position_ids"),
+        mark="transformer.layer.0.attention.q_lin.weight",
+    )
 
     def rows(self) -> list[Row]:
         """The weight table."""

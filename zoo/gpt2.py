@@ -31,6 +31,7 @@ from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._heads import CausalClassification, CausalFeatures
 from kerasformer.zoo._model import CausalLM
 from kerasformer.zoo._pretrained import Backbone, by_task
+from kerasformer.zoo._ranges import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.zoo._weights import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
@@ -49,24 +50,24 @@ class Gpt2Config(Config):
         "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout".split()
     )
 
-    vocab_size: int = hf("vocab_size", 50257)
-    max_length: int = hf("n_positions", 1024, "max_position_embeddings")
-    hidden_dim: int = hf("n_embd", 768, "hidden_size")
-    num_layers: int = hf("n_layer", 12, "num_hidden_layers")
-    num_heads: int = hf("n_head", 12, "num_attention_heads")
-    inner_dim: int | None = hf("n_inner", None)
+    vocab_size: Size = hf("vocab_size", 50257)
+    max_length: Size = hf("n_positions", 1024, "max_position_embeddings")
+    hidden_dim: Size = hf("n_embd", 768, "hidden_size")
+    num_layers: Layers = hf("n_layer", 12, "num_hidden_layers")
+    num_heads: Size = hf("n_head", 12, "num_attention_heads")
+    inner_dim: Size | None = hf("n_inner", None)
     hidden_act: str = hf("activation_function", "gelu_new")
-    residual_dropout: float = hf("resid_pdrop", 0.1)
-    embedding_dropout: float = hf("embd_pdrop", 0.1)
-    attention_dropout: float = hf("attn_pdrop", 0.1)
-    epsilon: float = hf("layer_norm_epsilon", 1e-5)
-    initializer_range: float = hf("initializer_range", 0.02)
+    residual_dropout: Rate = hf("resid_pdrop", 0.1)
+    embedding_dropout: Rate = hf("embd_pdrop", 0.1)
+    attention_dropout: Rate = hf("attn_pdrop", 0.1)
+    epsilon: Epsilon = hf("layer_norm_epsilon", 1e-5)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
     scale_attention: bool = hf("scale_attn_weights", True)
     scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
     # Kept, and without effect: the softmax of the scores is always computed in float32 here.
     upcast_attention: bool = hf("reorder_and_upcast_attn", False)
-    bos_token_id: int | None = hf("bos_token_id", 50256)
-    eos_token_id: int | list[int] | None = hf("eos_token_id", 50256)
+    bos_token_id: TokenId | None = hf("bos_token_id", 50256)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 50256)
 
     @property
     def intermediate_dim(self) -> int:
@@ -90,7 +91,9 @@ class Gpt2(Backbone):
 
     config_type = Gpt2Config
     # Left over without loss: the tied output, and the causal masks that older files carry.
-    names = Names("transformer.", (r"lm_head\.weight", r"h\.\d+\.attn\.(bias|masked_bias)"))
+    names = Names(
+        "transformer.", (r"lm_head\.weight", r"h\.\d+\.attn\.(bias|masked_bias)"), mark="h.0.attn.c_attn.weight"
+    )
 
     def __init__(self, config: Gpt2Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)

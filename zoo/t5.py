@@ -33,6 +33,7 @@ from kerasformer.zoo._config import Config, hf
 from kerasformer.zoo._heads import FeatureExtraction
 from kerasformer.zoo._model import Seq2SeqLM
 from kerasformer.zoo._pretrained import Backbone, by_task
+from kerasformer.zoo._ranges import Distance, Epsilon, Factor, Layers, Rate, Size, TokenId
 from kerasformer.zoo._tensors import TensorFile
 from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
 
@@ -45,29 +46,30 @@ class T5Config(Config):
     required = {"is_decoder": (False,)}
     ignored = frozenset({"classifier_dropout", "n_positions"})
 
-    vocab_size: int = hf("vocab_size", 32128)
-    hidden_dim: int = hf("d_model", 512, "hidden_size")
-    head_dim: int = hf("d_kv", 64)
-    intermediate_dim: int = hf("d_ff", 2048)
-    num_layers: int = hf("num_layers", 6)
-    decoder_layers: int | None = hf("num_decoder_layers", None)
-    num_heads: int = hf("num_heads", 8, "num_attention_heads")
-    num_buckets: int = hf("relative_attention_num_buckets", 32)
-    max_distance: int = hf("relative_attention_max_distance", 128)
-    dropout: float = hf("dropout_rate", 0.1)
-    epsilon: float = hf("layer_norm_epsilon", 1e-6)
-    initializer_factor: float = hf("initializer_factor", 1.0)
+    vocab_size: Size = hf("vocab_size", 32128)
+    hidden_dim: Size = hf("d_model", 512, "hidden_size")
+    head_dim: Size = hf("d_kv", 64)
+    intermediate_dim: Size = hf("d_ff", 2048)
+    num_layers: Layers = hf("num_layers", 6)
+    decoder_layers: Layers | None = hf("num_decoder_layers", None)
+    num_heads: Size = hf("num_heads", 8, "num_attention_heads")
+    num_buckets: Size = hf("relative_attention_num_buckets", 32)
+    max_distance: Distance = hf("relative_attention_max_distance", 128)
+    dropout: Rate = hf("dropout_rate", 0.1)
+    epsilon: Epsilon = hf("layer_norm_epsilon", 1e-6)
+    initializer_factor: Factor = hf("initializer_factor", 1.0)
     feed_forward: str = hf("feed_forward_proj", "relu")
     activation: str | None = hf("dense_act_fn", None)
     gate: bool | None = hf("is_gated_act", None)
     tied: bool = hf("tie_word_embeddings", True)
     scale_output: bool | None = hf("scale_decoder_outputs", None)
-    pad_token_id: int | None = hf("pad_token_id", 0)
-    eos_token_id: int | list[int] | None = hf("eos_token_id", 1)
-    decoder_start_token_id: int | None = hf("decoder_start_token_id", None)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 1)
+    decoder_start_token_id: TokenId | None = hf("decoder_start_token_id", None)
 
     def __post_init__(self) -> None:
         """Refuses a feed-forward that is neither `"relu"` nor `"gated-relu"`, with any activation."""
+        super().__post_init__()
         if self.feed_forward.count("-") > self.feed_forward.startswith("gated-"):
             raise UnsupportedConfigError(
                 "feed_forward_proj must be the name of an activation, with or without 'gated-' before it. "
@@ -113,7 +115,11 @@ class T5Encoder(Backbone):
     """
 
     config_type = T5Config
-    names = Names(ignored=(r"decoder\..*",), copies={"encoder.embed_tokens.weight": "shared.weight"})
+    names = Names(
+        ignored=(r"decoder\..*",),
+        copies={"encoder.embed_tokens.weight": "shared.weight"},
+        mark="encoder.block.0.layer.0.SelfAttention.q.weight",
+    )
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -214,6 +220,7 @@ class T5(T5Encoder):
     names = Names(
         ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
         copies={f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")},
+        mark=T5Encoder.names.mark,
     )
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:

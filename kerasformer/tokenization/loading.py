@@ -26,7 +26,7 @@ _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 )
 
 
-def load_tokenizer(source: str | Path) -> Tokenizer:
+def load_tokenizer(source: str | Path, *, model_type: str | None = None) -> Tokenizer:
     """Loads the tokenizer of a preset, a folder or a hub id.
 
     `tokenizer.json` is taken where there is one. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),
@@ -34,12 +34,16 @@ def load_tokenizer(source: str | Path) -> Tokenizer:
     the way of the class that `tokenizer_config.json` or `config.json` names. Only files of these names, inside the
     folder, are read; no code of the folder is run.
 
+    Args:
+        source: A preset, a folder or a hub id.
+        model_type: The architecture, such as `"bert"`, where `config.json` names none.
+
     Raises:
         SourceError: there is no such folder.
         TokenizerError: no tokenizer is in it, or it is damaged or of an unknown kind.
     """
     folder = sources.resolve(source)
-    settings = read_settings(folder)
+    settings = read_settings(folder, model_type)
     ready = folder / "tokenizer.json"
     if ready.exists():
         backend = _from_json(ready)

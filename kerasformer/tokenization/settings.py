@@ -71,10 +71,14 @@ class Settings:
         return int(limit) if limit is not None and 0 < limit < _NO_LIMIT else None
 
 
-def read_settings(folder: Path) -> Settings:
+def read_settings(folder: Path, model_type: str | None = None) -> Settings:
     """Reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json`, where present.
 
     File names and code that these files mention (`vocab_file`, `auto_map`) are never followed.
+
+    Args:
+        folder: Where they lie.
+        model_type: The architecture, where `config.json` names none.
 
     Raises:
         TokenizerError: one of them is damaged, or a value has the wrong type.
@@ -99,7 +103,7 @@ def read_settings(folder: Path) -> Settings:
         options=options,
         tokenizer_class=tokenizer_class,
         class_family=CLASSES.get(tokenizer_class) if tokenizer_class else None,
-        model_family=MODEL_TYPES.get(str(config.get("model_type"))),
+        model_family=MODEL_TYPES.get(str(config.get("model_type") or model_type)),
         named=named,
         added=(*fixed.values(), *named.values(), *_further_tokens(stated, folder)),
         fixed_ids={token.content: token_id for token_id, token in fixed.items()},

@@ -1,0 +1,197 @@
+"""Checkpoints that do not say all that newer ones do, and new heads on those that lack one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerasformer import zoo
+from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
+from tests.zoo.cases import CASES, FIRST
+from tests.zoo.harness import Loaded, make_inputs
+from tests.zoo.test_loading import BERT, GPT2, assert_same, change, change_config
+
+
+@pytest.fixture
+def bert(loaded) -> Loaded:
+    return loaded((BERT, "text-classification"))
+
+
+@pytest.fixture
+def folder(bert, tmp_path) -> Path:
+    return shutil.copytree(bert.folder, tmp_path / "checkpoint")
+
+
+def without(folder: Path, *keys: str) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in content.items() if k not in keys}))
+
+
+# What config.json does not say.
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+@pytest.mark.parametrize("lacking", [("model_type",), ("model_type", "architectures")], ids=["classes", "tensors"])
+def test_the_architecture_is_found_by_its_classes_or_tensors(loaded, tmp_path, case, lacking, caplog):
+    it = loaded((case, next(task for task, kind in _kinds(case).items() if kind.has_labels or kind.generates)))
+    folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
+    without(folder, *lacking)
+    with caplog.at_level(logging.WARNING, "kerasformer"):
+        model = zoo.load(folder, it.task if len(lacking) == 2 else None)
+    assert type(model) is type(it.model)
+    assert_same(Loaded(case, it.task, folder, it.reference, model), model)
+    assert (f"Taken for {case.model_type}" in caplog.text) == (len(lacking) == 2)
+
+
+def _kinds(case: Any) -> Any:
+    return zoo.architecture(case.model_type).MODELS
+
+
+def test_what_cannot_be_found_can_be_passed(folder, bert):
+    without(folder, "model_type", "architectures")
+    change(folder, lambda tensors: {name.replace("bert.", "robot."): tensor for name, tensor in tensors.items()})
+    with pytest.raises(UnsupportedConfigError, match="(?s)no model_type.*Pass model_type=, one of albert, bert.*robot"):
+        zoo.load(folder)
+    with pytest.raises(CheckpointError, match="BertTextClassification"):
+        zoo.load(folder, "text-classification", model_type="bert")
+    change_config(bert_folder := shutil.copytree(bert.folder, folder.parent / "other"), model_type="our-own-bert")
+    assert_same(bert, zoo.load(bert_folder, model_type="bert"))
+
+
+@pytest.mark.parametrize(
+    ("task", "found"), [("fill-mask", "fill-mask"), ("feature-extraction",) * 2, ("question-answering",) * 2]
+)
+def test_the_task_is_found_by_the_head(loaded, tmp_path, task, found):
+    folder = shutil.copytree(loaded((BERT, task)).folder, tmp_path / "checkpoint")
+    without(folder, "architectures")
+    assert zoo.load(folder).task == found
+
+
+def test_a_head_of_two_tasks_asks_which(folder):
+    without(folder, "architectures")
+    with pytest.raises(InputError, match="fits several. Pass task=, one of text-classification, token-classification"):
+        zoo.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"architectures": "BertModel"}, "architectures in config.json must be a list of names. Received: 'BertModel'"),
+        ({"architectures": [5]}, r"must be a list of names. Received: \[5\]"),
+        ({"model_type": 5}, "model_type in config.json must be a text. Received: 5"),
+        ({"id2label": ["a", "b"]}, r"id2label must be dict .*Received: \['a', 'b'\]"),
+        ({"id2label": {"1": "a", "2": "b"}}, "id2label must name the classes 0, 1, 2"),
+        ({"task_specific_params": {"x": {"prefix": 5}}}, "prefix of 'x' must be of type str. Received: 5"),
+    ],
+    ids=str,
+)
+def test_words_of_the_wrong_type(folder, values, message):
+    change_config(folder, **values)
+    with pytest.raises(UnsupportedConfigError, match=message):
+        zoo.load(folder)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named_and_the_weights_load(loaded, tmp_path, caplog):
+    """A `vocab.txt` beside an ALBERT, whose tokenizer is made of another file."""
+    it = loaded((next(case for case in CASES if case.name == "albert"), "fill-mask"))
+    folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    with caplog.at_level(logging.WARNING, "kerasformer"):
+        model = zoo.load(folder)
+    assert_same(it, model)
+    assert model.tokenizer is None
+    assert "no tokenizer" in caplog.text and "spiece.model" in caplog.text and "vocab.txt" in caplog.text
+
+
+# Numbers of classes.
+
+
+def test_the_number_of_classes_counts_more_than_their_names(folder, bert, caplog):
+    import transformers
+
+    change_config(folder, num_labels=5, id2label={"0": "no", "1": "yes"})
+    theirs = transformers.AutoConfig.from_pretrained(folder)
+    with caplog.at_level(logging.WARNING, "kerasformer"):
+        model = zoo.load(folder)
+    assert_same(bert, model)
+    assert model.config.id2label == theirs.id2label and theirs.num_labels == 5
+    assert "num_labels=5" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"num_labels": 5}, {"labels": list("abcde")}, {"id2label": dict(enumerate("abcde"))}],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_a_trained_head_of_as_many_classes_is_kept(bert, arguments):
+    model = zoo.load(bert.folder, **arguments)
+    assert model.new_variables == ()
+    assert_same(bert, model)
+    expected = bert.model.config.labels if "num_labels" in arguments else tuple("abcde")
+    assert model.config.labels == expected
+    anew = zoo.load(bert.folder, new_head=True, **arguments)
+    assert set(anew.new_variables) == {"head/output/kernel", "head/output/bias"}
+    assert np.abs(np.asarray(anew.head.output_dense.kernel) - np.asarray(model.head.output_dense.kernel)).max() > 0.01
+
+
+# New heads.
+
+TASKS = [(case, task) for case in FIRST if case.model_type != "t5" for task, kind in _kinds(case).items()]
+
+
+@pytest.mark.parametrize(("case", "task"), TASKS, ids=str)
+def test_every_task_starts_from_a_bare_encoder(loaded, case, task):
+    folder = loaded((case, "feature-extraction")).folder
+    kind = _kinds(case)[task]
+    if not kind.head_table:
+        with pytest.raises(InputError, match=f"{task} of {case.model_type} has none of its own"):
+            zoo.load(folder, task, new_head=True)
+        return
+    with pytest.raises(CheckpointError, match=r"To start with a new, untrained head, pass new_head=True\.$"):
+        zoo.load(folder, task)
+    model = zoo.load(folder, task, new_head=True)
+    assert model.new_variables and all(path.startswith("head/") for path in model.new_variables)
+    outputs = model(make_inputs(loaded((case, "feature-extraction"))))
+    assert all(np.isfinite(np.asarray(value)).all() for value in model.named(outputs).values())
+
+
+def test_a_new_classifier_brings_the_pooler_that_a_model_for_masks_lacks(loaded):
+    model = zoo.load(loaded((BERT, "fill-mask")).folder, "text-classification", labels=["bad", "good"])
+    parts = {path.rsplit("/", 1)[0] for path in model.new_variables}
+    assert parts == {"head/output", "backbone/pooler"}
+    assert np.asarray(model.backbone.pooler.kernel).std() > 0.01
+
+
+def test_names_and_kind_of_the_classes(loaded):
+    folder = loaded((GPT2, "text-generation")).folder
+    model = zoo.load(folder, "text-classification", labels=("bad", "good"), problem_type="multi_label_classification")
+    assert model.config.labels == ("bad", "good") and model.info().problem_type == "multi_label_classification"
+    assert model.config.to_hf()["label2id"] == {"bad": 0, "good": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels": "positive"}, "labels must be a list of the classes' names. Received: 'positive'"),
+        ({"labels": ["a", "a"]}, "each another one"),
+        ({"labels": ["a", 5]}, "must be texts"),
+        ({"labels": []}, "classes 0, 1, 2"),
+        ({"labels": ["a"], "id2label": {0: "a"}}, "Expected one of them. Received: both"),
+        ({"labels": ["a", "b"], "num_labels": 3}, "as many as num_labels"),
+        ({"num_labels": "3"}, "num_labels must be from 1 to 131072. Received: num_labels='3'"),
+        ({"num_labels": 10**9}, "num_labels=1000000000"),
+        ({"id2label": ["a"]}, "id2label must name"),
+        ({"problem_type": "ranking"}, "problem_type must be one of regression, .*Received: 'ranking'"),
+        ({"task": "fill-mask", "problem_type": "regression"}, "problem_type asks for a classification head"),
+    ],
+    ids=str,
+)
+def test_arguments_of_a_head_that_make_no_sense(bert, arguments, message):
+    with pytest.raises(InputError, match=message):
+        zoo.load(bert.folder, **{"task": "text-classification", **arguments})

@@ -1,0 +1,90 @@
+"""What a caller of `load` asks of a model's head: classes, their names, a new beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from kerasformer.errors import InputError
+from kerasformer.zoo._config import Config, ProblemType, numbered_labels
+from kerasformer.zoo._ranges import MOST_LABELS
+from kerasformer.zoo._weights import NewHead
+
+
+@dataclass(frozen=True)
+class HeadRequest:
+    """Arguments of `load` for a classifier, and for a head that starts untrained.
+
+    Attributes:
+        num_labels: Classes.
+        id2label: Their names by number.
+        labels: Their names in order.
+        problem_type: What the scores of the classes mean, in Hugging Face's words.
+        new_head: The head starts untrained, whatever the source holds.
+    """
+
+    num_labels: int | None = None
+    id2label: Mapping[int, str] | None = None
+    labels: Iterable[str] | None = None
+    problem_type: str | None = None
+    new_head: bool = False
+
+    @property
+    def new(self) -> NewHead:
+        """Whether the head starts untrained."""
+        if self.new_head:
+            return NewHead.ALWAYS
+        asked = (self.num_labels, self.id2label, self.labels)
+        return NewHead.NEVER if asked == (None, None, None) else NewHead.WHERE_NONE_FITS
+
+    def applied(self, config: Config, task: str, has_labels: bool) -> Config:
+        """The configuration with the classes that were asked for; names that are there are kept if none are given.
+
+        Raises:
+            InputError: arguments that contradict each other, or a task that has no classes.
+        """
+        given = {"num_labels": self.num_labels, "id2label": self.id2label, "labels": self.labels}
+        names = [name for name, value in {**given, "problem_type": self.problem_type}.items() if value is not None]
+        if names and not has_labels:
+            raise InputError(f"{' and '.join(names)} asks for a classification head, and {task} has none.")
+        if self.problem_type not in (None, *get_args(ProblemType)):
+            raise InputError(
+                f"problem_type must be one of {', '.join(get_args(ProblemType))}. Received: {self.problem_type!r}"
+            )
+        labels = self._named(config.num_labels)
+        changes: dict[str, Any] = {} if labels is None else {"id2label": labels}
+        return replace(config, **changes, **({"problem_type": self.problem_type} if self.problem_type else {}))
+
+    def _named(self, present: int) -> dict[int, str] | None:
+        """Names of the classes; `None` if those of the source are right."""
+        if self.labels is not None and self.id2label is not None:
+            raise InputError("labels and id2label both name the classes. Expected one of them. Received: both")
+        if self.num_labels is not None and not _is_count(self.num_labels):
+            raise InputError(f"num_labels must be from 1 to {MOST_LABELS}. Received: num_labels={self.num_labels!r}")
+        if self.labels is not None:
+            return self._checked(_numbered(self.labels))
+        if self.id2label is not None:
+            return self._checked(self.id2label)
+        return None if self.num_labels in (None, present) else numbered_labels(self.num_labels or 0)
+
+    def _checked(self, labels: Any) -> dict[int, str]:
+        fits = isinstance(labels, Mapping) and labels and set(labels) == set(range(len(labels)))
+        if not fits or self.num_labels not in (None, len(labels)):
+            raise InputError(
+                "id2label must name the classes 0, 1, 2 …, as many as num_labels. "
+                f"Received: num_labels={self.num_labels}, id2label={labels!r}"
+            )
+        if not all(isinstance(label, str) for label in labels.values()) or len(set(labels.values())) < len(labels):
+            raise InputError(f"The names of the classes must be texts, each another one. Received: {labels!r}")
+        return {index: labels[index] for index in range(len(labels))}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_LABELS
+
+
+def _numbered(labels: Any) -> dict[int, str]:
+    if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
+        raise InputError(f"labels must be a list of the classes' names. Received: {labels!r}")
+    return dict(enumerate(labels))
