@@ -1,5 +1,10 @@
 """Keras models to verified on-device bundles."""
 
+# ruff: noqa: E402 - where Keras is missing, the error is ours, and names the extra that brings it
+from kerasformer.errors import require
+
+require("keras", "export")
+
 from kerasformer.export.build import export
 from kerasformer.export.formats import FORMATS
 from kerasformer.export.recipes import RECIPES, Recipe, recipe

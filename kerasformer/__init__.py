@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerasformer import errors, export, zoo
+    from kerasformer import errors, export, layers, zoo
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
     from kerasformer.tokenization import load_tokenizer as tokenizer
@@ -28,6 +28,7 @@ __all__ = [
     "__version__",
     "errors",
     "export",
+    "layers",
     "next_token_distribution",
     "pipeline",
     "sequence_logprob",
@@ -35,7 +36,7 @@ __all__ = [
     "zoo",
 ]
 
-_MODULES = {"errors", "export", "zoo"}
+_MODULES = {"errors", "export", "layers", "zoo"}
 _FUNCTIONS = {
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),

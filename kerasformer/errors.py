@@ -97,6 +97,10 @@ class MissingExtraError(KerasformerError, ImportError):
     """An optional dependency that is not installed; the message holds the command that installs it."""
 
 
+_NEEDED_BY = {"keras": ("tensorflow", "jax", "torch")}
+"""Modules without one of which another cannot be imported, and which its extra installs."""
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Imports an optional dependency.
 
@@ -109,8 +113,10 @@ def require(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
+        missing, package = (error.name or "").split(".")[0], module.split(".")[0]
+        if missing not in (package, *_NEEDED_BY.get(package, ())):
             raise
+        name = module if missing == package else f"{missing}, by which {module} computes,"
         raise MissingExtraError(
-            f"{module} is needed here and is not installed. Install it with: pip install 'kerasformer[{extra}]'"
+            f"{name} is needed here and is not installed. Install it with: pip install 'kerasformer[{extra}]'"
         ) from error

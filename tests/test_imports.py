@@ -25,6 +25,28 @@ sys.meta_path.insert(0, Blocker())
 importlib.import_module(sys.argv[1])
 """
 
+MISSING = """
+import importlib, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in sys.argv[2].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import kerasformer as kf
+from kerasformer.errors import MissingExtraError
+for use in (
+    lambda: getattr(kf, sys.argv[1]),
+    lambda: importlib.import_module(f"kerasformer.{sys.argv[1]}"),
+    lambda: kf.pipeline("text-classification", "sentiment-bert"),
+):
+    try:
+        use()
+    except MissingExtraError as error:
+        print(error)
+"""
+
 LAZY = """
 import numpy, sys, time
 before = set(sys.modules)
@@ -41,6 +63,18 @@ print(f"{(time.perf_counter() - start) * 1000:.1f}", *sorted(set(sys.modules) - 
 def test_imports_without_keras_or_any_framework(module, tmp_path):
     name = f"kerasformer.{module}".rstrip(".")
     run(BLOCKED, name, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["keras,tensorflow,jax,torch", "tensorflow"])
+@pytest.mark.parametrize(("name", "extra"), [("zoo", "tensorflow"), ("layers", "tensorflow"), ("export", "export")])
+def test_without_keras_the_extra_is_named(name, extra, missing, tmp_path):
+    """As where `kerasformer[litert]` alone is installed, and where Keras lacks its backend."""
+    lines = run(MISSING, name, missing, cwd=tmp_path).splitlines()
+    assert len(lines) == 3
+    assert all(
+        "is needed here and is not installed. Install it with: pip install 'kerasformer[" in line for line in lines
+    )
+    assert lines[0] == lines[1] and f"kerasformer[{extra}]" in lines[0] and "kerasformer[tensorflow]" in lines[2]
 
 
 def test_importing_the_package_loads_next_to_nothing(tmp_path):

@@ -1,5 +1,10 @@
 """Model architectures and their checkpoints: `load` one, or `build` one from a configuration."""
 
+# ruff: noqa: E402 - where Keras is missing, the error is ours, and names the extra that brings it
+from kerasformer.errors import require
+
+require("keras", "tensorflow")
+
 from kerasformer.zoo._keras_hub_loading import to_keras_hub
 from kerasformer.zoo._loading import architecture, architectures, build, load, models
 from kerasformer.zoo._model import CausalLM, EncoderModel, Seq2SeqLM

@@ -12,7 +12,6 @@ import difflib
 import logging
 import warnings
 from collections.abc import Mapping
-from functools import cache
 from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
@@ -193,7 +192,6 @@ def _fields(cls: type[Config]) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(cls) if "hf" in field.metadata]
 
 
-@cache
 def _kinds(cls: type[Config]) -> dict[dataclasses.Field[Any], Any]:
     """What the value of each field must be."""
     hints = get_type_hints(cls, include_extras=True)

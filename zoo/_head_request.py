@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from kerasformer.arguments import check, integer, one_of, optional
 from kerasformer.errors import InputError
 from kerasformer.zoo._config import Config, ProblemType, numbered_labels
 from kerasformer.zoo._ranges import MOST_LABELS
@@ -48,20 +49,15 @@ class HeadRequest:
         names = [name for name, value in {**given, "problem_type": self.problem_type}.items() if value is not None]
         if names and not has_labels:
             raise InputError(f"{' and '.join(names)} asks for a classification head, and {task} has none.")
-        if self.problem_type not in (None, *get_args(ProblemType)):
-            raise InputError(
-                f"problem_type must be one of {', '.join(get_args(ProblemType))}. Received: {self.problem_type!r}"
-            )
-        labels = self._named(config.num_labels)
-        changes: dict[str, Any] = {} if labels is None else {"id2label": labels}
-        return replace(config, **changes, **({"problem_type": self.problem_type} if self.problem_type else {}))
+        kind = check("problem_type", self.problem_type, optional(one_of(*get_args(ProblemType))))
+        changes: dict[str, Any] = {"id2label": self._named(config.num_labels), "problem_type": kind}
+        return replace(config, **{name: value for name, value in changes.items() if value is not None})
 
     def _named(self, present: int) -> dict[int, str] | None:
         """Names of the classes; `None` if those of the source are right."""
         if self.labels is not None and self.id2label is not None:
             raise InputError("labels and id2label both name the classes. Expected one of them. Received: both")
-        if self.num_labels is not None and not _is_count(self.num_labels):
-            raise InputError(f"num_labels must be from 1 to {MOST_LABELS}. Received: num_labels={self.num_labels!r}")
+        check("num_labels", self.num_labels, optional(integer(1, MOST_LABELS)))
         if self.labels is not None:
             return self._checked(_numbered(self.labels))
         if self.id2label is not None:
@@ -78,10 +74,6 @@ class HeadRequest:
         if not all(isinstance(label, str) for label in labels.values()) or len(set(labels.values())) < len(labels):
             raise InputError(f"The names of the classes must be texts, each another one. Received: {labels!r}")
         return {index: labels[index] for index in range(len(labels))}
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_LABELS
 
 
 def _numbered(labels: Any) -> dict[int, str]:

@@ -1,5 +1,10 @@
 """Keras layers that mirror their PyTorch counterparts, in `keras.ops` only."""
 
+# ruff: noqa: E402 - where Keras is missing, the error is ours, and names the extra that brings it
+from kerasformer.errors import require
+
+require("keras", "tensorflow")
+
 from kerasformer.layers.activations import activation
 from kerasformer.layers.attention import (
     AttentionHead,

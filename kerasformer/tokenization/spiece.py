@@ -7,8 +7,9 @@ project; wire format: https://protobuf.dev/programming-guides/encoding/.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 NORMAL = 1
@@ -16,7 +17,14 @@ UNKNOWN = 2
 CONTROL = 3
 USER_DEFINED = 4
 UNUSED = 5
+BYTE = 6
 UNIGRAM = 1
+
+# Fields that a message may have; numbers from 200 on are for extensions. Anything else is damage: zeros in the middle
+# of a file read as fields of number 0, and the pieces under them would be gone without a word.
+_MODEL_FIELDS = frozenset({1, 2, 3, 4, 5})
+_PIECE_FIELDS = frozenset({1, 2, 3})
+_EXTENSIONS = 200
 
 
 @dataclass
@@ -56,7 +64,7 @@ def parse(data: bytes) -> SentencePieceModel:
         ValueError: the bytes are not such a message; says where.
     """
     model = SentencePieceModel()
-    for number, value in _fields(data):
+    for number, value in _fields(data, _MODEL_FIELDS):
         if number == 1:
             model.pieces.append(_piece(_bytes(value)))
         elif number == 2:
@@ -69,6 +77,7 @@ def parse(data: bytes) -> SentencePieceModel:
                     model.usual_spaces &= bool(_int(content))
     if not model.pieces:
         raise ValueError("it holds no pieces")
+    _check_pieces(model.pieces)
     if not 0 <= model.unk_id < len(model.pieces):
         raise ValueError(f"the unknown piece has id {model.unk_id}, outside its {len(model.pieces)} pieces")
     return model
@@ -112,14 +121,29 @@ def _encoded(value: int) -> bytes:
 
 def _piece(data: bytes) -> Piece:
     piece = Piece()
-    for number, value in _fields(data):
+    for number, value in _fields(data, _PIECE_FIELDS):
         if number == 1:
             piece.text = _bytes(value).decode("utf-8")
         elif number == 2:
-            (piece.score,) = struct.unpack("<f", _bytes(value))
+            piece.score = _float(value)
         elif number == 3:
             piece.kind = _int(value)
     return piece
+
+
+def _check_pieces(pieces: list[Piece]) -> None:
+    """Refuses what no trainer writes, and what would give two tokens one id."""
+    seen: dict[str, int] = {}
+    for index, piece in enumerate(pieces):
+        if not piece.text or "\0" in piece.text:
+            raise ValueError(f"piece {index} is {piece.text!r}: no text, or one with a zero in it")
+        if not math.isfinite(piece.score):
+            raise ValueError(f"piece {index}, {piece.text!r}, has the score {piece.score}, which is not finite")
+        if not NORMAL <= piece.kind <= BYTE:
+            raise ValueError(f"piece {index}, {piece.text!r}, is of type {piece.kind}, which is none from 1 to 6")
+        first = seen.setdefault(piece.text, index)
+        if first != index:
+            raise ValueError(f"pieces {first} and {index} are the same, {piece.text!r}")
 
 
 def _trainer(data: bytes, model: SentencePieceModel) -> None:
@@ -134,12 +158,15 @@ def _trainer(data: bytes, model: SentencePieceModel) -> None:
             model.unk_id = _int(value)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values: an `int` for varints, else the raw bytes."""
+def _fields(data: bytes, known: Collection[int] = ()) -> Iterator[tuple[int, int | bytes]]:
+    """Numbers of fields and values: an `int` for varints, else the raw bytes. Other fields than `known` are refused."""
     at = 0
     while at < len(data):
+        begin = at
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
+        if number == 0 or (known and number not in known and number < _EXTENSIONS):
+            raise ValueError(f"a field of number {number} at byte {begin} of a message is none of SentencePiece's")
         if wire == 0:
             value, at = _varint(data, at)
             yield number, value
@@ -173,6 +200,13 @@ def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise ValueError("a number stands where a text or message was expected")
     return value
+
+
+def _float(value: int | bytes) -> float:
+    content = _bytes(value)
+    if len(content) != 4:
+        raise ValueError(f"a number of {len(content)} bytes stands where one of 4 was expected")
+    return float(struct.unpack("<f", content)[0])
 
 
 def _int(value: int | bytes) -> int:

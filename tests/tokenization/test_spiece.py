@@ -57,6 +57,24 @@ def test_damage_is_an_error_and_never_a_crash(copied):
     assert refused > 30
 
 
+def test_a_hole_of_zeros_never_shifts_an_id(data):
+    """As a download that was broken off leaves it: the library refuses the same holes."""
+    expected = spiece.parse(data)
+    texts = [piece.text for piece in expected.pieces]
+    dice = random.Random(0)
+    refused = 0
+    for _ in range(300):
+        size, at = dice.choice([1, 2, 4, 16, 64, 256, 1024]), dice.randrange(data.index(expected.charsmap))
+        holed = data[:at] + bytes(size) + data[at + size :]
+        try:
+            assert [piece.text for piece in spiece.parse(holed).pieces] == texts
+        except ValueError:
+            refused += 1
+            with pytest.raises(RuntimeError):
+                sentencepiece.SentencePieceProcessor(model_proto=holed)
+    assert refused > 200
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -66,6 +84,15 @@ def test_damage_is_an_error_and_never_a_crash(copied):
         (b"\xff" * 11, "longer than 64 bits"),
         (b"\x0b", "wire type 3"),
         (b"\x08\x01", "a number stands where"),
+        (b"\x0a\x03\x0a\x01a\x00\x00", "a field of number 0 at byte 5"),
+        (b"\x32\x00", "a field of number 6 at byte 0"),
+        (b"\x0a\x03\x22\x01a", "a field of number 4 at byte 0"),
+        (b"\x0a\x02\x0a\x00", "piece 0 is '': no text"),
+        (b"\x0a\x03\x0a\x01\x00", "or one with a zero in it"),
+        (b"\x0a\x03\x0a\x01a" * 2, "pieces 0 and 1 are the same, 'a'"),
+        (b"\x0a\x05\x0a\x01a\x18\x00", "'a', is of type 0"),
+        (b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f", "'a', has the score nan"),
+        (b"\x0a\x0c\x0a\x01a\x11" + bytes(8), "a number of 8 bytes stands where one of 4"),
         (b"\x0a\x03\x0a\x01a\x12\x03\xc0\x02\x07", "unknown piece has id 7, outside its 1 pieces"),
         (b"version https://git-lfs.github.com/spec/v1\n", "spiece.model is not a readable"),
     ],
