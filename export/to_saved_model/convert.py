@@ -11,6 +11,7 @@ import numpy as np
 
 from kerasformer.errors import ExportError, ExportMismatchError, argument, require
 from kerasformer.export.functions import Function
+from kerasformer.export.saving import save_module
 from kerasformer.export.to_saved_model import tf_text
 from kerasformer.export.to_saved_model.tracing import trace
 from kerasformer.zoo import PretrainedModel
@@ -54,7 +55,7 @@ def write_saved_model(functions: Sequence[Function], variables: Sequence[keras.V
     # Tracked by the module, so that saving finds what the graphs read.
     module.weights = [variable.value for variable in variables if id(variable.value.handle) in read]
     try:
-        tf.saved_model.save(module, str(folder), signatures=graphs)
+        save_module(module, folder, graphs)
     except Exception as error:
         raise ExportError(f"TensorFlow cannot save this model: {error}") from error
 

@@ -24,6 +24,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from kerasformer.bundle import Signature, TensorInfo
 from kerasformer.errors import ExportError, ExportMismatchError, require
+from kerasformer.export.saving import save_module
 from kerasformer.export.texts import PROMPTS, READING
 from kerasformer.export.to_saved_model.double_array import double_array
 from kerasformer.tokenization import Tokenizer, spiece
@@ -308,7 +309,7 @@ def write_tokenizer(tokenizer: Tokenizer | None, names: Sequence[str], length: i
         autograph=False,
     )
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
-        tf.saved_model.save(module, folder, signatures={TOKENIZE: module.graph})
+        save_module(module, folder, {TOKENIZE: module.graph})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKENIZE])
         converter.allow_custom_ops = True
         path.write_bytes(converter.convert())

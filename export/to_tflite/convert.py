@@ -22,6 +22,7 @@ from kerasformer.export.calibration import Calibration
 from kerasformer.export.functions import Function
 from kerasformer.export.names import by_path
 from kerasformer.export.recipes import Recipe
+from kerasformer.export.saving import save_module
 from kerasformer.export.to_tflite.flatbuffer import MAX_BYTES, Progress, write
 from kerasformer.export.to_tflite.fusion import fuse
 from kerasformer.export.to_tflite.graph import Skeleton
@@ -187,7 +188,7 @@ def _convert(functions: Sequence[Function], weights: Sequence[Weight], recipe: R
     module.graphs = {function.name: _trace(function, weights, recipe) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
-            tf.saved_model.save(module, folder, signatures=module.graphs)
+            save_module(module, folder, module.graphs)
             converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
             # What has no TFLite operator stays in the graph as a custom one, where the check finds and names it.
             converter.allow_custom_ops = True

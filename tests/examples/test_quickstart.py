@@ -1,24 +1,23 @@
-"""The notebook runs from top to bottom."""
+"""The notebook runs from top to bottom, and the repository has what it prints."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import nbformat
-from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
+from examples.quickstart import NOTEBOOK, executed, printed
+
+_NUMBER = re.compile(r"[\d.,]*\d")
+_PATH = re.compile(r"/(home|root|tmp|usr|work|Users)/")
 
 
-def test_the_quickstart_runs_and_says_what_it_should(tmp_path):
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    printed = "".join(
-        output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-    )
-    assert "model.tflite" in printed
-    assert printed.count("LiteRT {'label'") == 2
-    assert "The old man looked at the sea and" in printed
+def test_the_quickstart_prints_what_it_says():
+    kept = nbformat.read(NOTEBOOK, as_version=4).cells
+    for cell, found in zip(kept, executed().cells, strict=True):
+        # Sizes and scores may differ in their last digits from one processor to the next.
+        assert _NUMBER.sub("#", printed(cell)) == _NUMBER.sub("#", printed(found)), cell.source
+    shown = "".join(map(printed, kept))
+    assert "model.tflite" in shown and "The old man looked at the sea and" in shown
+    assert shown.count("LiteRT  positive") == shown.count("LiteRT  negative") == 1
+    assert not _PATH.search(shown) and len(NOTEBOOK.read_bytes()) < 30_000
