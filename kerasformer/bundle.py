@@ -86,6 +86,7 @@ class ModelInfo:
         labels: Label names in the order of their ids.
         problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`.
         max_length: Longest text in tokens that the model reads, on the encoder's side; `None` without a limit.
+        num_segments: Values that `token_type_ids` may have; `None` where that is not known.
         task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
         input_names: Arrays that the encoder takes, by their Hugging Face names.
         generation: The content of `generation_config.json`.
@@ -98,6 +99,7 @@ class ModelInfo:
     problem_type: str | None = None
     max_length: int | None = None
     vocab_size: int = 0
+    num_segments: int | None = None
     is_encoder_decoder: bool = False
     pad_token_id: int | None = None
     bos_token_id: int | None = None
@@ -106,6 +108,11 @@ class ModelInfo:
     task_prefixes: dict[str, str] = field(default_factory=dict)
     input_names: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int | None]:
+        """How many values each array of ids may have, by its name; `None` where that is not known."""
+        return {"input_ids": self.vocab_size or None, "token_type_ids": self.num_segments}
 
     @property
     def start_token_id(self) -> int:

@@ -16,12 +16,14 @@ import numpy as np
 from keras import ops
 
 from kerasformer import decoding
+from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, StaticCache
 from kerasformer.layers.primitives import Tensor
 from kerasformer.tokenization import Encoding, Tokenizer
+from kerasformer.tokenization.fitting import check_known
 
 _BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
 _DEFAULT_CAPACITY = 1024
@@ -45,7 +47,7 @@ class KerasForward:
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Answers; see `Forward.run`."""
-        outputs = self._answer({name: np.asarray(array, "int32") for name, array in inputs.items()})
+        outputs = self._answer({name: self.model.ids(name, array) for name, array in inputs.items()})
         return {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
 
 
@@ -98,6 +100,7 @@ class KerasStep:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         """Reads the prompt; see `Step.start`."""
+        inputs, mask = prompt_arrays(inputs, mask, self.vocab_size)
         if self.is_encoder_decoder:
             return self._encode(inputs, mask)
         batch, length = inputs.shape
@@ -116,7 +119,8 @@ class KerasStep:
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Logits of some more tokens; see `Step.step`."""
-        if tokens.ndim != 2 or len(tokens) != len(state.starts) or tokens.shape[1] not in self.step_lengths:
+        tokens = token_array("tokens", tokens, self.vocab_size)
+        if len(tokens) != len(state.starts) or tokens.shape[1] not in self.step_lengths:
             raise InputError(
                 f"A step reads tokens of {len(state.starts)} rows, as many of each as step_lengths says: "
                 f"{self.step_lengths}. Received: shape {tokens.shape}"
@@ -124,7 +128,7 @@ class KerasStep:
         count = tokens.shape[1]
         if state.index - state.room + count > self.capacity:
             raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
-        arguments: list[Any] = [tokens.astype("int32"), np.int32(state.index)]
+        arguments: list[Any] = [tokens, np.int32(state.index)]
         if state.memory is None:
             logits, caches = self._functions["decode"](*arguments, state.starts, state.caches)
         else:
@@ -136,9 +140,7 @@ class KerasStep:
         """The state of these rows; see `Step.reorder`."""
         if np.array_equal(rows, np.arange(len(state.starts))):
             return state
-        index = np.asarray(rows, "int32")
-        if ((index < 0) | (index >= len(state.starts))).any():
-            raise InputError(f"Rows must be between 0 and {len(state.starts) - 1}. Received: {index.tolist()}")
+        index = row_numbers(rows, len(state.starts)).astype("int32")
         memory = state.memory
         if memory is not None:
             memory = (ops.take(memory[0], index, axis=0), _take(memory[1], index))
@@ -266,7 +268,7 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
     texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
     if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
         ids = _ids(inputs)
-        mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask, "int32")
+        mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
         asked, step = _asked(model, ids, settings)
         output = asked.generate(step, ids, mask)
         return output.sequences if asked.result == "texts" else output
@@ -293,6 +295,7 @@ def _encoded(model: Any, texts: Sequence[str]) -> Encoding:
     if model.tokenizer is None:
         raise TokenizerError("This model has no tokenizer. Give ids, or load it from a folder that has one.")
     encoded: Encoding = model.tokenizer(list(texts), padding_side="right")
+    check_known(encoded.input_ids, model.tokenizer, model.config.vocab_size)
     return encoded
 
 
@@ -324,7 +327,7 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
 
 def _ids(inputs: Any) -> np.ndarray:
     try:
-        ids = np.asarray(inputs, "int32")
+        ids = np.asarray(inputs)
     except (TypeError, ValueError):
         ids = np.zeros(0)
     if ids.ndim != 2:

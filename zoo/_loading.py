@@ -15,6 +15,7 @@ from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CheckpointError, InputError, KerasformerError, SourceError, UnsupportedConfigError
 from kerasformer.files import read_json
+from kerasformer.tokenization.fitting import excess
 from kerasformer.zoo._config import Config, generation_settings
 from kerasformer.zoo._head_request import HeadRequest
 from kerasformer.zoo._keras_hub import is_keras_hub, is_preset
@@ -151,6 +152,8 @@ def load(
     start_head(model, load_weights(model, file, kind.backbone_type.names, heads, request.new), request)
     model.generation_config = _generation_config(folder, content)
     model.tokenizer = _tokenizer(folder, model_type)
+    if told := excess(model.tokenizer, model.config.vocab_size):
+        logger.warning(told)
     return model
 
 

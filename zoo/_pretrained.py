@@ -14,6 +14,7 @@ from keras import ops
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.arrays import array_of, token_array
 from kerasformer.decoding.config import FILE_NAME
 from kerasformer.errors import CapacityError, InputError, require
 from kerasformer.layers.core import PACKAGE, Composite, merged_lora
@@ -133,8 +134,29 @@ class PretrainedModel(keras.Model):
         return arrays
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; an `Encoding` of the tokenizer counts as the dictionary that it is."""
-        return super().__call__(_as_dict(inputs), *args, **kwargs)
+        """As in Keras; an `Encoding` of the tokenizer counts as the dictionary that it is.
+
+        Raises:
+            InputError: arrays with ids that the model does not have; tensors of a graph are not looked into.
+        """
+        given = _as_dict(inputs)
+        if isinstance(given, dict):
+            given = {name: self.ids(name, value) if _is_concrete(value) else value for name, value in given.items()}
+        return super().__call__(given, *args, **kwargs)
+
+    def ids(self, name: str, value: Any) -> np.ndarray:
+        """One of the arrays that `call` takes, as int32, once its values are among those that the model has.
+
+        Raises:
+            InputError: they are not.
+        """
+        array = array_of(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
+        if array.ndim != 2 or not array.size:
+            return array  # for `checked` to name
+        segments, positions = getattr(self.config, "num_segments", None), self.max_length
+        counts = {"token_type_ids": segments, "position_ids": positions, "input_ids": self.config.vocab_size}
+        count = 2 if name.endswith("mask") else counts.get(name.removeprefix("decoder_"))
+        return token_array(name, array, count, floats=True)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; `x` may be an `Encoding`."""
@@ -164,6 +186,7 @@ class PretrainedModel(keras.Model):
             problem_type=config.problem_type if self.has_labels else None,
             max_length=self.max_length,
             vocab_size=config.vocab_size,
+            num_segments=getattr(config, "num_segments", None) or None,
             is_encoder_decoder=self.is_encoder_decoder,
             pad_token_id=settings.get("pad_token_id", config.pad_token_id),
             bos_token_id=settings.get("bos_token_id", config.bos_token_id),
@@ -259,6 +282,17 @@ class PretrainedModel(keras.Model):
 def _as_dict(inputs: Any) -> Any:
     """Keras looks into dictionaries, and takes any other mapping for a tensor."""
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
+
+
+def _is_concrete(value: Any) -> bool:
+    """Whether these are numbers, rather than a tensor of a graph that is being traced."""
+    if not ops.is_tensor(value):
+        return isinstance(value, np.ndarray | list | tuple)
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return not isinstance(value, jax.core.Tracer)
+    return hasattr(value, "numpy") and not isinstance(value, keras.KerasTensor)
 
 
 def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:

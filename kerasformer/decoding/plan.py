@@ -203,12 +203,12 @@ def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | Non
             "Leave them out, or begin them with the bos token."
         )
     real = ids[mask == 1]
-    if real.min() < 0 or (not step.is_encoder_decoder and real.max() >= step.vocab_size):
+    if real.min() < 0 or real.max() >= step.vocab_size:
         raise InputError(
             f"token ids must be from 0 to {step.vocab_size - 1}. Received: {real.min()} to {real.max()}. "
             "Is this the tokenizer of this model?"
         )
-    return ids.astype(np.int32), mask
+    return np.where(mask == 1, ids, 0).astype(np.int32), mask
 
 
 def decoder_start(step: Step, config: GenerationConfig) -> int:

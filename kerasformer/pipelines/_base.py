@@ -12,6 +12,7 @@ from kerasformer.decoding import Forward, Step
 from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines._open import Opened
 from kerasformer.tokenization import Encoding
+from kerasformer.tokenization.fitting import check_known
 
 _Item = TypeVar("_Item")
 
@@ -66,6 +67,7 @@ class Pipeline:
             max_length=limit if truncation else None,
             padding_side="right",
         )
+        check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         width = int(encoded.attention_mask.sum(axis=1).max(initial=0))
         if limit is not None and width > limit:
             raise CapacityError(

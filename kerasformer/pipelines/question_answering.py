@@ -11,6 +11,7 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, check, integer
 from kerasformer.errors import InputError
 from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
+from kerasformer.tokenization.fitting import check_known
 
 _WINDOW = 384  # tokens of question and context together
 _NEVER = -1e4
@@ -93,6 +94,7 @@ class QuestionAnswering(Pipeline):
             return_overflowing_tokens=True,
             padding_side="right",
         )
+        check_known(windows.input_ids, self.tokenizer, self.info.vocab_size)
         found: dict[tuple[int, int], float] = {}
         none_score = np.inf
         arrays = {**windows.inputs, "token_type_ids": windows.token_type_ids}

@@ -13,6 +13,7 @@ from kerasformer.generation.streams import Callback
 from kerasformer.pipelines._base import Pipeline, batches, listed
 from kerasformer.pipelines._open import Opened, open_step
 from kerasformer.tokenization import Encoding
+from kerasformer.tokenization.fitting import check_known
 
 
 class _Writes(Pipeline):
@@ -91,6 +92,7 @@ class TextGeneration(_Writes):
     def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
         """Tokens of some prompts, never cut: what is too long for the engine's cache is told when it is to be read."""
         encoded = self.tokenizer(texts, padding_side="right")
+        check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         empty = [text for text, mask in zip(texts, encoded.attention_mask, strict=True) if not mask.any()]
         if empty:
             raise InputError(f"A prompt needs a token to be continued. Received: {empty[0]!r}. Give at least a letter.")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest
+from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert_engine import Held
 from kerasformer.runtime.litert_signatures import (
@@ -60,7 +61,7 @@ class LiteRTForward:
     ) -> None:
         self._signatures = by_length(manifest, "forward", "input_ids")
         self._per_token = per_token(self._signatures)
-        self._pad = manifest.info.pad_token_id or 0
+        self._pad, self._counts = manifest.info.pad_token_id or 0, manifest.info.counts
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._lock = RLock()
 
@@ -99,23 +100,9 @@ class LiteRTForward:
 
     def _checked(self, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[int]]:
         """All inputs that the signatures take, and the length of each row without the padding on its right."""
-        names = next(iter(self._signatures.values()))[1].inputs
-        if unknown := sorted(set(inputs) - set(names)):
-            raise InputError(f"This model does not take {unknown}. Expected: {list(names)}")
-        if "input_ids" not in inputs:
-            raise InputError(f"input_ids are needed. Received: {sorted(inputs)}")
-        ids = np.asarray(inputs["input_ids"])
-        if ids.ndim != 2 or not ids.size:
-            raise InputError(f"input_ids must be (batch, tokens), neither of them 0. Received: shape {ids.shape}")
-        arrays = {}
-        for name in names:
-            default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
-            arrays[name] = np.asarray(inputs.get(name, default)).astype(np.int32, copy=False)
-            if arrays[name].shape != ids.shape:
-                raise InputError(
-                    f"{name} must have the shape of input_ids, {ids.shape}. Received: {arrays[name].shape}"
-                )
-        return arrays, row_lengths(np.asarray(inputs.get("attention_mask", np.ones_like(ids))))
+        arrays = text_arrays(inputs, next(iter(self._signatures.values()))[1].inputs, self._counts)
+        mask = arrays.get("attention_mask")
+        return arrays, row_lengths(np.ones_like(arrays["input_ids"]) if mask is None else mask)
 
     def _padded(self, arrays: dict[str, np.ndarray], row: int, length: int, size: int) -> dict[str, np.ndarray]:
         padded = {}
@@ -223,20 +210,10 @@ class LiteRTStep:
             CapacityError: a prompt is longer than the cache, or an input than the encoder.
             InputError: a prompt without tokens, or arrays of other shapes.
         """
-        ids, mask = np.asarray(inputs), np.asarray(mask)
-        if ids.ndim != 2 or ids.shape != mask.shape or not ids.size:
-            raise InputError(
-                "A prompt and its mask must both be (batch, tokens), neither of them 0. "
-                f"Received: shapes {ids.shape} and {mask.shape}"
-            )
-        if not mask.any(axis=1).all():
-            raise InputError(
-                f"Every prompt needs a token. Received: row {int(np.argmin(mask.any(axis=1)))} without one"
-            )
-        self._check_ids(ids[mask > 0])
+        ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
         with self._lock:
             if self.is_encoder_decoder:
-                return LiteRTState(self._encode(ids.astype(np.int32), mask.astype(np.int32)))
+                return LiteRTState(self._encode(ids, mask))
             prompts = [ids[row][mask[row] > 0] for row in range(len(ids))]
             longest = max(map(len, prompts))
             if longest > self.capacity:
@@ -252,13 +229,12 @@ class LiteRTStep:
             CapacityError: a row's cache is full.
             InputError: tokens of another shape, outside of the vocabulary, or a state that was used before.
         """
-        tokens, rows = np.asarray(tokens), _alive(state)
-        if tokens.ndim != 2 or len(tokens) != len(rows) or tokens.shape[1] not in self.step_lengths:
+        tokens, rows = token_array("tokens", tokens, self.vocab_size), _alive(state)
+        if len(tokens) != len(rows) or tokens.shape[1] not in self.step_lengths:
             raise InputError(
                 f"A step reads tokens of {len(rows)} rows, as many of each as step_lengths says: {self.step_lengths}. "
                 f"Received: shape {tokens.shape}"
             )
-        self._check_ids(tokens)
         count = tokens.shape[1]
         if any(row.position + count > self.capacity for row in rows):
             raise CapacityError(
@@ -280,11 +256,9 @@ class LiteRTStep:
         Raises:
             InputError: a row that is not there, or a state that was used before.
         """
-        wanted = [int(row) for row in np.asarray(rows).reshape(-1)]
         with self._lock:
             old = _alive(state)
-            if any(not 0 <= row < len(old) for row in wanted):
-                raise InputError(f"Rows must be between 0 and {len(old) - 1}. Received: {wanted}")
+            wanted = row_numbers(rows, len(old)).tolist()
             state.rows = None
             for index in set(range(len(old))) - set(wanted):
                 old[index].release()
@@ -419,13 +393,6 @@ class LiteRTStep:
         for name, source in row.caches.items():
             self._engine.copy(source, new.caches[name], row.position)
         return new
-
-    def _check_ids(self, ids: np.ndarray) -> None:
-        if not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0 or ids.max() >= self.vocab_size:
-            raise InputError(
-                f"Tokens must be integers between 0 and {self.vocab_size - 1}. "
-                f"Received: {ids.dtype} between {ids.min()} and {ids.max()}"
-            )
 
 
 def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest
+from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.onnx_caches import Caches, GrowingCaches, SharedCaches, continued
 from kerasformer.runtime.onnx_session import OnnxSession, tensor
@@ -47,7 +48,7 @@ class OnnxForward:
         providers: Sequence[str] | None = None,
         cache_dir: str | Path | bool | None = None,
     ) -> None:
-        self._max_length = manifest.info.max_length
+        self._max_length, self._counts = manifest.info.max_length, manifest.info.counts
         self._session = OnnxSession(folder, manifest, DECODER, num_threads, providers)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -64,22 +65,12 @@ class OnnxForward:
             CapacityError: the texts are longer than the model reads.
             InputError: an input that the model does not take, or of another shape.
         """
-        names = self._session.signature.inputs
-        if unknown := sorted(set(inputs) - set(names)):
-            raise InputError(f"This model does not take {unknown}. Expected: {list(names)}")
-        if "input_ids" not in inputs:
-            raise InputError(f"input_ids are needed. Received: {sorted(inputs)}")
-        ids = _tokens(inputs["input_ids"], "input_ids")
-        if self._max_length is not None and ids.shape[1] > self._max_length:
+        feeds = text_arrays(inputs, self._session.signature.inputs, self._counts, "int64")
+        length = feeds["input_ids"].shape[1]
+        if self._max_length is not None and length > self._max_length:
             raise CapacityError(
-                f"The model reads {self._max_length} tokens at most. Received: {ids.shape[1]}. Shorten the text"
+                f"The model reads {self._max_length} tokens at most. Received: {length}. Shorten the text"
             )
-        feeds = {}
-        for name in names:
-            default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
-            feeds[name] = np.asarray(inputs.get(name, default)).astype(np.int64)
-            if feeds[name].shape != ids.shape:
-                raise InputError(f"{name} must have the shape of input_ids, {ids.shape}. Received: {feeds[name].shape}")
         outputs = list(self._session.signature.outputs)
         return {name: value.numpy() for name, value in zip(outputs, self._session.call(feeds, outputs), strict=True)}
 
@@ -176,9 +167,7 @@ class OnnxStep:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Reads the prompt; see `Step.start`."""
-        ids, mask = _tokens(inputs, "inputs"), _tokens(mask, "mask")
-        if ids.shape != mask.shape:
-            raise InputError(f"mask must have the shape of inputs, {ids.shape}. Received: {mask.shape}")
+        ids, mask = prompt_arrays(inputs, mask, self.vocab_size, "int64")
         memory = None
         if self._encoder is not None:
             memory = self._encode(self._encoder, ids, mask)
@@ -193,7 +182,7 @@ class OnnxStep:
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Reads some tokens; see `Step.step`."""
-        ids = _tokens(tokens, "tokens")
+        ids = token_array("tokens", tokens, self.vocab_size, "int64")
         if len(ids) != len(state.mask):
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
         self._check_room(state.length + ids.shape[1])
@@ -215,9 +204,7 @@ class OnnxStep:
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Chooses rows; see `Step.reorder`."""
         _check_current(state)
-        rows = np.asarray(rows)
-        if ((rows < 0) | (rows >= len(state.mask))).any():
-            raise InputError(f"Rows must be between 0 and {len(state.mask) - 1}. Received: {rows.tolist()}")
+        rows = row_numbers(rows, len(state.mask))
         if len(rows) == len(state.mask) and _in_order(rows):
             return state
         sources, places = _arranged(state.places[rows], len(state.mask))
@@ -314,14 +301,3 @@ def _check_current(state: _State) -> None:
             "A state is used once: its caches are those of the step that followed. "
             "Go on with what `step` or `reorder` gave, or `fork` a state to use it twice"
         )
-
-
-def _tokens(array: np.ndarray, name: str) -> np.ndarray:
-    """int64 `(B, T)`."""
-    array = np.asarray(array)
-    if array.ndim != 2 or not array.size or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} must be integers (batch, tokens), neither of them 0. "
-            f"Received: shape {array.shape}, dtype {array.dtype}"
-        )
-    return array.astype(np.int64)

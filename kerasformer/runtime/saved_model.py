@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import check, integer
 from kerasformer.bundle import Manifest, Signature
+from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError, argument, require
 
 _DECODE, _PREFILL, _ENCODE, _GENERATE = "decode", "prefill", "encode", "generate"
@@ -107,19 +109,9 @@ class SavedModelForward:
             CapacityError: the texts are longer than the model reads.
             InputError: an input that the model does not take, or of another shape.
         """
-        names = self._loaded.signature(self._name).inputs
-        if unknown := sorted(set(inputs) - set(names)):
-            raise InputError(f"This model does not take {unknown}. Expected: {list(names)}")
-        if "input_ids" not in inputs:
-            raise InputError(f"input_ids are needed. Received: {sorted(inputs)}")
-        ids = _tokens(inputs["input_ids"], "input_ids")
-        _check_length(ids.shape[1], self._loaded.manifest.info.max_length)
-        given = {}
-        for name in names:
-            default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
-            given[name] = _tokens(inputs.get(name, default), name)
-            if given[name].shape != ids.shape:
-                raise InputError(f"{name} must have the shape of input_ids, {ids.shape}. Received: {given[name].shape}")
+        info = self._loaded.manifest.info
+        given = text_arrays(inputs, self._loaded.signature(self._name).inputs, info.counts)
+        _check_length(given["input_ids"].shape[1], info.max_length)
         return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, given).items()}
 
 
@@ -167,9 +159,7 @@ class SavedModelStep:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Reads the prompt; see `Step.start`."""
-        ids, mask = _tokens(inputs, "inputs"), _tokens(mask, "mask")
-        if ids.shape != mask.shape:
-            raise InputError(f"mask must have the shape of inputs, {ids.shape}. Received: {mask.shape}")
+        ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
         caches = {name: self._empty(name, len(ids)) for name in self._caches}
         if self.is_encoder_decoder:
             _check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
@@ -183,7 +173,7 @@ class SavedModelStep:
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Reads some tokens; see `Step.step`."""
-        ids = _tokens(tokens, "tokens")
+        ids = token_array("tokens", tokens, self.vocab_size)
         if len(ids) != len(state.mask):
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
         mask = np.concatenate([state.mask, np.ones_like(ids)], axis=1)
@@ -195,10 +185,8 @@ class SavedModelStep:
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Chooses rows; see `Step.reorder`."""
-        rows, count = np.asarray(rows), len(state.mask)
-        if ((rows < 0) | (rows >= count)).any():
-            raise InputError(f"Rows must be between 0 and {count - 1}. Received: {rows.tolist()}")
-        if np.array_equal(rows, np.arange(count)):
+        rows = row_numbers(rows, len(state.mask))
+        if np.array_equal(rows, np.arange(len(state.mask))):
             return state
         caches, memory = (
             {name: _take(tensor, rows) for name, tensor in tensors.items()} for tensors in (state.caches, state.memory)
@@ -228,7 +216,9 @@ class SavedModelStep:
         Returns:
             The new tokens of each row, the end token included.
         """
-        given = {"input_ids": inputs, "attention_mask": mask, "max_new_tokens": max_new_tokens}
+        ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
+        most = check("max_new_tokens", max_new_tokens, integer(1, self.capacity))
+        given = {"input_ids": ids, "attention_mask": mask, "max_new_tokens": most}
         results = self._loaded.call(_GENERATE, given)
         rows = zip(results["output_ids"].numpy().tolist(), results["lengths"].numpy().tolist(), strict=True)
         return [row[:length] for row, length in rows]
@@ -254,14 +244,3 @@ def _take(tensor: Any, rows: np.ndarray) -> Any:
 def _check_length(length: int, limit: int | None) -> None:
     if limit is not None and length > limit:
         raise CapacityError(f"The model reads {limit} tokens at most. Received: {length}. Shorten the text")
-
-
-def _tokens(array: np.ndarray, name: str) -> np.ndarray:
-    """int32 `(B, T)`."""
-    array = np.asarray(array)
-    if array.ndim != 2 or not array.size or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} must be integers (batch, tokens), neither of them 0. "
-            f"Received: shape {array.shape}, dtype {array.dtype}"
-        )
-    return array.astype(np.int32)

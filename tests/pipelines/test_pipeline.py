@@ -94,6 +94,24 @@ def test_arguments_of_a_search_for_answers(checkpoint, arguments):
         pipeline(None, checkpoint("answers"))(question="Who?", context="She.", **arguments)
 
 
+@pytest.mark.parametrize("source", ["classes", "answers", "story", "rewrite"])
+def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, source, tmp_path, caplog):
+    folder = shutil.copytree(checkpoint(source), tmp_path / "more")
+    tokenizer = kf.tokenizer(folder)
+    size = tokenizer.vocab_size
+    tokenizer.backend.add_tokens(["zyx"])
+    tokenizer.save(folder)
+    pipe = pipeline(None, folder)
+    assert f"The tokenizer has {size + 1} tokens and the model {size}: texts with one of the others" in caplog.text
+    calls = [lambda text: pipe(text, max_new_tokens=1), lambda text: pipe.model.model.generate(text, max_new_tokens=1)]
+    if source not in ("story", "rewrite"):
+        calls = [lambda text: pipe(question=text, context="Rain.")] if source == "answers" else [pipe]
+    for call in calls:
+        assert call("Rain.")
+        with pytest.raises(TokenizerError, match=f"'zyx', with the id {size}.*below {size}.*of {size + 1} tokens"):
+            call("Rain zyx.")
+
+
 def test_no_tokenizer(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint("classes"), tmp_path / "bare")
     for path in folder.glob("*token*"):

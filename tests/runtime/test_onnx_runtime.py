@@ -12,6 +12,7 @@ from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime import onnx_caches, open_engine
 from kerasformer.runtime.onnx_caches import GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
+from kerasformer.zoo._engine import KerasForward
 from tests.export.onnx_bundles import padded, tiny, write
 
 TOLERANCE = 1e-5  # of the largest logit
@@ -65,6 +66,16 @@ def test_forward_gives_what_keras_gives(classifier):
     assert_close(engine.run(inputs)["logits"], keras.ops.convert_to_numpy(model(inputs)))
 
 
+FOREIGN_IDS = [
+    ({"input_ids": [[5, wrong]]}, r"input_ids must be (from 0 to 60|integers)") for wrong in (-1, 61, 2**32 + 5, 2**64)
+] + [
+    ({"input_ids": [[5, 6]], "token_type_ids": [[0, 2]]}, "token_type_ids must be from 0 to 1. Received: 0 to 2"),
+    ({"input_ids": [[5, 6]], "token_type_ids": [[0, -1]]}, "token_type_ids must be from 0 to 1"),
+    ({"input_ids": [[5, 6]], "attention_mask": [[0, 2]]}, "attention_mask must be from 0 to 1"),
+    ({"input_ids": [[5, 6], [7]]}, "input_ids must be"),
+]
+
+
 def test_forward_fills_in_mask_and_segments(classifier):
     _, folder, manifest = classifier
     engine = OnnxForward(folder, manifest)
@@ -81,11 +92,15 @@ def test_forward_fills_in_mask_and_segments(classifier):
         ({"input_ids": np.zeros((0, 3), int)}, r"Received: shape \(0, 3\)"),
         ({"input_ids": np.zeros((1, 3), float)}, "dtype float64"),
         ({"input_ids": np.zeros((1, 3), int), "attention_mask": np.ones((1, 4), int)}, "must have the shape"),
+        *FOREIGN_IDS,
     ],
 )
 def test_forward_refuses_bad_inputs(classifier, inputs, message):
     with pytest.raises(InputError, match=message):
         OnnxForward(classifier[1], classifier[2]).run(inputs)
+    if any(inputs is foreign for foreign, _ in FOREIGN_IDS):
+        with pytest.raises(InputError, match=message):
+            KerasForward(classifier[0]).run(inputs)
 
 
 def test_forward_refuses_texts_that_are_too_long(classifier):

@@ -187,8 +187,8 @@ def test_rows_change_places(subject: Subject, orders: list[list[int]]) -> None:
         subject.near(received, expected[rows, place:])
 
 
-@pytest.mark.parametrize("rows", [[0, 2], [-1]], ids=str)
-def test_rows_that_are_not_there(subject: Subject, rows: list[int]) -> None:
+@pytest.mark.parametrize("rows", [[0, 2], [-1], [0.5], "0"], ids=str)
+def test_rows_that_are_not_there(subject: Subject, rows: Any) -> None:
     state, _ = subject.began([7, 3], 9)
     with pytest.raises(InputError, match="Rows must be between 0 and 1"):
         subject.step.reorder(state, np.array(rows))
@@ -232,6 +232,39 @@ def test_the_cache_is_never_exceeded(subject: Subject) -> None:
         assert received.shape[1] == count - 1
         with pytest.raises(CapacityError, match=f"holds {CAPACITY} tokens"):
             subject.step.step(np.ones((1, 1), "int32"), state)
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB, 2**31, 2**32 + 5, 2**63 + 5, 5.5, "5"], ids=str)
+def test_ids_that_the_model_does_not_have(subject: Subject, wrong: Any) -> None:
+    """No engine checks them itself: they would be others after a cast, or what lies beyond the table."""
+    ids = np.array([[7, wrong], [8, 9]])
+    with pytest.raises(InputError, match=r"inputs must be (from 0 to 60|integers)"):
+        subject.step.start(ids, np.ones((2, 2), "int32"))
+    state = subject.step.start(np.full((2, 2), 7), np.ones((2, 2), "int32"))
+    with pytest.raises(InputError, match=r"tokens must be (from 0 to 60|integers)"):
+        subject.step.step(ids[:, 1:], state)
+    logits, _ = subject.step.step(np.full((2, 1), 7), state)  # the error left the state as it was
+    assert logits.shape == (2, 1, VOCAB)
+
+
+def test_what_padding_holds_changes_nothing(subject: Subject) -> None:
+    mask = np.array([[1, 1, 0]] if subject.step.is_encoder_decoder else [[0, 1, 1]])
+    answers = [
+        subject.step.step(np.full((1, 1), 7), subject.step.start(np.where(mask == 1, 5, padding), mask))[0]
+        for padding in (0, -100, 2**40)
+    ]
+    np.testing.assert_array_equal(answers[0], answers[1])
+    np.testing.assert_array_equal(answers[0], answers[2])
+
+
+@pytest.mark.parametrize(
+    ("ids", "mask"),
+    [([[1, 2], [3]], [[1, 1], [1, 1]]), ([[1, 2]], [[1, 2]]), ([[1, 2]], [[0, 0]]), ([[1, 2]], [[1]]), (None, [[1]])],
+    ids=str,
+)
+def test_prompts_that_no_engine_takes(subject: Subject, ids: Any, mask: Any) -> None:
+    with pytest.raises(InputError, match="must|needs a token"):
+        subject.step.start(ids, mask)
 
 
 def test_a_length_that_no_step_has(subject: Subject) -> None:

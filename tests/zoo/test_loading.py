@@ -413,6 +413,19 @@ def test_what_a_model_cannot_read(bert, gpt2):
         InputError, match=r"attention_mask must have the shape of its ids, \(1, 2\). Received: shape \(1, 3\)"
     ):
         gpt2.model({"input_ids": ids, "attention_mask": np.ones((1, 3), "int32")})
+    for wrong in (-1, bert.model.config.vocab_size, 2**32 + 5, 0.5, float("nan")):
+        for make in (np.array, lambda ids: keras.ops.convert_to_tensor(np.array(ids)), list):
+            with pytest.raises(InputError, match="input_ids must be"):
+                bert.model({"input_ids": make([[5, wrong]])})
+        with pytest.raises(InputError, match="must be (from 0 to|integers)"):
+            gpt2.model.generate([[5, wrong]])
+    for name, count in {
+        "token_type_ids": bert.model.config.num_segments,
+        "position_ids": 41,
+        "attention_mask": 2,
+    }.items():
+        with pytest.raises(InputError, match=f"{name} must be from 0 to {count - 1}"):
+            bert.model({"input_ids": ids, name: np.array([[0, count]])})
     for wrong in ([[1, 2], [3]], [], [5, 6], np.ones((1, 2, 3))):
         with pytest.raises(InputError, match=r"ids \(batch, length\).*Received: "):
             gpt2.model.generate(wrong)
