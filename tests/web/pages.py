@@ -7,18 +7,34 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from kerasformer.web import serve
 from kerasformer.web.serve import Handler
 from tests.foreign.environments import started
+
+
+class Following(SimpleHTTPRequestHandler):
+    """The headers and types of the real server; it follows links, for `node_modules` of a test is one."""
+
+    extensions_map = Handler.extensions_map
+
+    def end_headers(self) -> None:
+        """Adds the headers."""
+        for name, value in serve._HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """The URL of a folder, with the headers that threads need."""
-    handler = partial(Handler, directory=str(folder))
+    handler = partial(Following, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
