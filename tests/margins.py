@@ -71,7 +71,7 @@ def check_tokens(
     ends = model.info().eos_token_id
     rows = [[*row, ends[0]] if len(row) < count and not {*row} & {*ends} else [*row] for row in written]
     assert len(rows) == len(prompts) and max(map(len, rows)) <= count
-    config = model.generation_config.replace(num_beams=1, **settings)
+    config = model.generation_config.replace(**{"num_beams": 1, **settings})
     found = margins(model, prompts, rows, config)
     Noise.of(folder).check(np.concatenate(found), max(1.0, config.repetition_penalty or 1.0))
 
