@@ -31,6 +31,7 @@ from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.to_saved_model.convert import check_in_graph
 from kerasformer.export.verify import keras_quality, record
 from kerasformer.export.wish import IN_GRAPH, Wish, settle
+from kerasformer.layers.core import merged_lora
 from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
@@ -131,7 +132,7 @@ def export(
     if given_texts and any(example.label is not None for example in given_texts):
         tell("measure Keras", 0, 0)
         quality = keras_quality(job.model, job.info, given_texts)
-    with bundle.staging(destination) as folder:
+    with bundle.staging(destination) as folder, merged_lora(job.model):
         artifact = Artifact(job, runtime, name, folder, tell)
         write_tokenizer(job, folder)
         tell("answer with Keras", 0, 0)

@@ -21,6 +21,7 @@ from kerasformer.errors import CapacityError, InputError, TokenizerError, argume
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, StaticCache
+from kerasformer.layers.core import adapted
 from kerasformer.layers.primitives import Tensor
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
@@ -85,6 +86,8 @@ class KerasStep:
     step_lengths: tuple[int, ...] = (1, 4, 8)
 
     def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
+        if not getattr(model, "generates", False):
+            raise InputError(f"A model that generates was expected. Received one that answers at once: {model!r}")
         limit = model.max_length if not model.is_encoder_decoder else None
         if capacity is not None and limit is not None and capacity > limit:
             raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
@@ -94,9 +97,10 @@ class KerasStep:
         self.capacity = capacity or min(limit or _DEFAULT_CAPACITY, _DEFAULT_CAPACITY)
         # The compiled functions outlive this object: a second generation must not compile again.
         functions = model.__dict__.setdefault("_compiled_steps", {})
-        if jit_compile not in functions:
-            functions[jit_compile] = _functions(model, jit_compile)
-        self._functions = functions[jit_compile]
+        key = jit_compile, len(adapted(model))
+        if key not in functions:
+            functions[key] = _functions(model, jit_compile)
+        self._functions = functions[key]
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         """Reads the prompt; see `Step.start`."""

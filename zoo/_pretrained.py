@@ -251,16 +251,16 @@ class PretrainedModel(keras.Model):
         if has_tokenizer(Path(folder)):
             self.tokenizer = load_tokenizer(folder)
 
-    def generate(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Refused by models that answer at once."""
         raise InputError(
             f"A model that generates was expected: kerasformer.zoo.load(source, task='text-generation'), or "
             f"'text2text-generation'. Received: {type(self).__name__}, a model for {self.task}"
         )
 
-    def stream(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def stream(self, *args: Any, **kwargs: Any) -> Any:
         """Refused by models that answer at once."""
-        self.generate()
+        return self.generate()
 
     def export(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Keras' own export would write a file without cache and without check."""

@@ -112,6 +112,9 @@ class LowRank(keras.layers.Layer):
     ) -> None:
         """Freezes the matrix and adds `lora_alpha / rank * A @ B`, of which `A` and `B` are trained.
 
+        The other layers are trained as before; `layer.trainable = False` beforehand freezes them. A model is compiled,
+        and a pipeline opened, after this: a function that was traced before has no low-rank matrices.
+
         Args:
             rank: Columns of `A` `(in, rank)` and rows of `B` `(rank, out)`.
             lora_alpha: `rank` by default.
@@ -175,18 +178,23 @@ class LowRank(keras.layers.Layer):
         return {**super().get_config(), **({} if self.lora_rank is None else low_rank)}
 
 
+def adapted(model: keras.layers.Layer) -> list[LowRank]:
+    """The parts of a model that have low-rank matrices; a function that was traced before they had has none."""
+    return [layer for layer in model._flatten_layers() if isinstance(layer, LowRank) and layer.lora_enabled]
+
+
 @contextmanager
 def merged_lora(model: keras.layers.Layer) -> Iterator[None]:
     """Within this context the matrices of all layers hold their low-rank products, for a file that knows none."""
-    adapted = [x for x in model._flatten_layers() if isinstance(x, LowRank) and x.lora_enabled]
-    before = [ops.convert_to_numpy(layer.matrix) for layer in adapted]
-    for layer in adapted:
+    layers = adapted(model)
+    before = [ops.convert_to_numpy(layer.matrix) for layer in layers]
+    for layer in layers:
         layer.matrix.assign(layer.merged())
         layer.lora_enabled = False
     try:
         yield
     finally:
-        for layer, matrix in zip(adapted, before, strict=True):
+        for layer, matrix in zip(layers, before, strict=True):
             layer.matrix.assign(matrix)
             layer.lora_enabled = True
 
@@ -316,9 +324,10 @@ class Embedding(LowRank):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Dropout(keras.layers.Dropout):
-    """Keras' own dropout, with a random generator of its choice where TensorFlow would let XLA choose.
+    """Keras' own dropout, with a named random generator on TensorFlow.
 
-    XLA's choice on CPUs takes a hundred times as long as the others, and most of a training step with it.
+    Without a name TensorFlow derives the generator's key by an operation (`StatelessRandomGetKeyCounter`) that is a
+    hundred times as slow as the rest once XLA compiles it for a CPU: most of a training step with `jit_compile=True`.
 
     Args:
         rate: Share of the numbers that become 0, in training.

@@ -9,9 +9,11 @@ import pytest
 import torch
 import transformers
 
+import kerasformer
 from kerasformer import decoding, zoo
-from kerasformer.errors import CapacityError
+from kerasformer.errors import CapacityError, InputError
 from kerasformer.zoo._engine import KerasStep
+from tests import tiny_text
 from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run
 
 ROWS = rows(tasks=("text-generation", "text2text-generation"))
@@ -138,3 +140,33 @@ def test_settings_of_the_checkpoint_are_used(loaded, tmp_path):
     model.save_pretrained(tmp_path)
     ids, mask = prompts(it)
     assert [len(row) for row in zoo.load(tmp_path).generate(ids, attention_mask=mask, jit_compile=False)] == [4, 4, 4]
+
+
+SILENT = [
+    (model_type, task) for model_type, tasks in zoo.models().items() for task in tasks if "generation" not in task
+]
+
+
+@pytest.mark.parametrize(("model_type", "task"), SILENT)
+def test_models_that_answer_at_once_refuse_to_generate(model_type, task):
+    kind = zoo.architecture(model_type).MODELS[task]
+    model = kind.__new__(kind)  # its class is all that counts
+    for method in ("generate", "stream"):
+        with pytest.raises(InputError, match=rf"task='text-generation'.*Received: {kind.__name__}, a model for {task}"):
+            getattr(model, method)("Once upon a time")
+    assert not kind.generates and not hasattr(kind, "decode") and not hasattr(kind, "cache_shape")
+
+
+def test_engines_and_likelihoods_refuse_a_classifier():
+    model = zoo.build("gpt2", "text-classification", vocab_size=203, hidden_dim=12, num_layers=1, num_heads=3)
+    model.tokenizer = tiny_text.wordpiece()
+    ids = np.array([[4, 5, 6]], "int32")
+    asks = [
+        lambda: KerasStep(model),
+        lambda: kerasformer.sequence_logprob(model, ids),
+        lambda: kerasformer.next_token_distribution(model, "text"),
+        lambda: kerasformer.pipeline("text-generation", model),
+    ]
+    for ask in asks:
+        with pytest.raises(InputError, match="generates|This source is for text-classification"):
+            ask()

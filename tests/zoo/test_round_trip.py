@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 
 ROWS = rows(on_jax=False)
 FEW = rows(tasks=("feature-extraction", "pretraining", "text-generation", "text2text-generation"), on_jax=False)
+SMALL = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20}
 # Of no effect on numbers, or of the version that wrote the file.
 BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "architectures"}
 
@@ -95,12 +96,52 @@ def test_keras_files(loaded, row, tmp_path):
 
 
 @pytest.mark.parametrize("row", rows(FIRST, on_jax=False))
-def test_summary_counts_every_weight(loaded, row):
+def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
     it = loaded(row)
     page = io.StringIO()
     it.model.summary(print_fn=lambda line: page.write(line + "\n"), expand_nested=True)
-    assert f"Total params: {it.model.count_params():,}" in page.getvalue()
+    text = page.getvalue()
+    assert f"Total params: {it.model.count_params():,}" in text
     assert it.model.count_params() == sum(parameter.numel() for parameter in it.reference.parameters())
+    assert "output (Dense)" in text, "parts of parts"
+    unknown = [line for line in text.splitlines() if "?" in line and "dropout" not in line]
+    assert not unknown
+    if it.model.head is not None:
+        output = it.model(make_inputs(it))
+        shapes = [(*[None] * (x.ndim - 1), x.shape[-1]) for x in map(np.asarray, keras.tree.flatten(output))]
+        assert all(str(shape) in text[text.index("│ head") :].split("└")[0] for shape in shapes)
+
+
+@pytest.mark.parametrize("row", FEW)
+def test_backbones_come_back_from_their_config(loaded, row):
+    backbone = loaded(row).model.backbone
+    copy = type(backbone).from_config(backbone.get_config())
+    copy.build()
+    assert copy.get_config() == backbone.get_config() and copy.config == backbone.config
+    assert [v.path for v in copy.weights] == [v.path.split("/", 1)[1] for v in backbone.weights]
+
+
+def test_low_rank_matrices_are_merged_in_files(tmp_path):
+    model = zoo.build("bert", "fill-mask", vocab_size=97, max_length=9, **SMALL)
+    for layer in model.backbone.encoder.layers:
+        layer.attention.query.enable_lora(2)
+        layer.attention.query.lora_b.assign(np.ones((2, 12)))
+    inputs = {"input_ids": np.arange(8, dtype="int32").reshape(2, 4)}
+    expected = np.asarray(model(inputs))
+    model.save_pretrained(tmp_path)
+    np.testing.assert_allclose(np.asarray(zoo.load(tmp_path)(inputs)), expected, atol=1e-5)
+    model.save(tmp_path / "m.keras")
+    np.testing.assert_allclose(np.asarray(keras.models.load_model(tmp_path / "m.keras")(inputs)), expected, atol=1e-5)
+    np.testing.assert_array_equal(np.asarray(model(inputs)), expected)
+
+
+def test_model_classes_are_importable():
+    for model_type, tasks in zoo.models().items():
+        module = zoo.architecture(model_type)
+        for task in tasks:
+            kind = module.MODELS[task]
+            assert getattr(module, kind.__name__) is getattr(zoo, kind.__name__) is kind
+            assert kind.__module__ == module.__name__ and kind.__doc__
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -1,0 +1,137 @@
+"""What a Keras user puts together: masks of any kind, decoders of encoder layers, low-rank matrices, XLA."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from kerasformer import layers
+from kerasformer.errors import InputError
+from kerasformer.layers.core import merged_lora
+from tests.layers.cases import decoder_layer, encoder, encoder_layer
+from tests.layers.parity import as_numpy, assert_close, integers, numbers
+
+x, memory = numbers(3, 5, 12), numbers(3, 7, 12, seed=1)
+real = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], "int32")
+memory_real = np.array([[1] * 7, [1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]], "int32")
+causal = np.tril(np.ones((5, 5), bool))
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    "make",
+    [lambda: layers.AttentionHead(4), lambda: layers.MultiHeadAttention(3, 12), encoder_layer(), encoder],
+    ids=["head", "attention", "encoder layer", "encoder"],
+)
+def test_a_mask_of_padding_may_have_two_axes(make) -> None:
+    layer = make()
+    expected = layer(x, attention_mask=layers.padding_mask(real))
+    assert_close(layer(x, attention_mask=real), expected)
+    assert_close(layer(x, attention_mask=real[:, None, :]), expected)
+    assert np.abs(as_numpy(expected) - as_numpy(layer(x))).max() > 1e-3
+    with pytest.raises(InputError, match=r"\(B, S\).*Expected: \(3, 5\). Received: shape \(5, 5\)"):
+        layer(x, attention_mask=causal)
+    with pytest.raises(InputError, match="Received: shape"):
+        layer(x, attention_mask=real[0])
+
+
+@pytest.mark.parametrize("stacked", [False, True], ids=["layer", "stack"])
+def test_a_decoder_wants_a_causal_mask_and_a_memory(stacked) -> None:
+    layer = layers.Decoder([decoder_layer()()]) if stacked else decoder_layer()()
+    mask = {"attention_mask": causal[None]}
+    expected = layer(x, memory=memory, memory_mask=layers.padding_mask(memory_real), **mask)
+    assert_close(layer(x, memory=memory, memory_mask=memory_real, **mask), expected)
+    with pytest.raises(InputError, match=r"Expected ops.logical_and\(layers.causal_mask\(T\).*shape \(3, 5\)"):
+        layer(x, memory=memory, attention_mask=real)
+    with pytest.raises(InputError, match="has cross attention. Expected: memory="):
+        layer(x, **mask)
+
+
+@pytest.mark.jax
+def test_a_decoder_of_encoder_layers() -> None:
+    parts = [encoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
+    decoder, stack = layers.Decoder(parts), layers.Encoder(parts)
+    mask = layers.causal_mask(5)
+    assert_close(decoder(x, attention_mask=mask), stack(x, attention_mask=mask))
+    empty = layers.GrowingCache(*np.zeros((2, 3, 3, 0, 4), "float32"))
+    step = decoder(x[:, :4], attention_mask=mask[..., :4, :4], caches=[empty, empty], return_cache=True)
+    last = decoder(x[:, 4:], attention_mask=mask[..., 4:, :], caches=step["caches"])
+    assert_close(last, decoder(x, attention_mask=mask)[:, 4:])
+    with pytest.raises(InputError, match="has no cross attention. Expected: no memory. Received: one"):
+        decoder(x, memory=memory, attention_mask=mask)
+
+
+def test_functional_models_give_what_was_asked_for() -> None:
+    inputs = {name: keras.Input(a.shape[1:], name=name) for name, a in {"x": x, "memory": memory}.items()}
+    decoder = layers.Decoder([decoder_layer(name=f"layer_{i}")() for i in range(2)])
+    flags = {"return_attention": True, "return_hidden_states": True}
+    mask = layers.causal_mask(5)
+    model = keras.Model(inputs, decoder(inputs["x"], memory=inputs["memory"], attention_mask=mask, **flags))
+    given, expected = model({"x": x, "memory": memory}), decoder(x, memory=memory, attention_mask=mask, **flags)
+    assert given.keys() == expected.keys() == {"output", "attentions", "cross_attentions", "hidden_states"}
+    for name in given:
+        assert_close(np.stack(keras.tree.flatten(given[name])), np.stack(keras.tree.flatten(expected[name])))
+
+
+LOW_RANK = {
+    "dense": (lambda: layers.Dense(5, activation="tanh"), numbers(3, 12)),
+    "embedding": (lambda: layers.Embedding(11, 6), integers(11, 3, 4)),
+}
+
+
+@pytest.mark.parametrize(("make", "inputs"), LOW_RANK.values(), ids=LOW_RANK)
+def test_low_rank_matrices_are_those_of_keras(make, inputs, tmp_path) -> None:
+    layer = make()
+    before = layer(inputs)
+    stock = keras.layers.Dense(5, "tanh") if isinstance(layer, layers.Dense) else keras.layers.Embedding(11, 6)
+    stock.build(inputs.shape)
+    stock.set_weights(layer.get_weights())
+    with pytest.raises(InputError, match="rank must be a positive integer. Received: rank=0"):
+        layer.enable_lora(0)
+    for each in (layer, stock):
+        each.enable_lora(2, lora_alpha=3)
+    assert_close(layer(inputs), before)
+    assert [v.shape for v in layer.trainable_variables] == [v.shape for v in stock.trainable_variables]
+    for ours, theirs in zip(layer.trainable_variables, stock.trainable_variables, strict=True):
+        theirs.assign(numbers(*theirs.shape, seed=4))
+        ours.assign(theirs)
+    assert_close(layer(inputs), stock(inputs))
+    model = keras.Sequential([keras.Input(inputs.shape[1:], dtype=str(inputs.dtype)), layer])
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert_close(loaded(inputs), layer(inputs))
+    assert loaded.layers[-1].lora_enabled and not as_numpy(loaded.layers[-1].lora_b).any()
+    own, expected = layer.get_weights(), layer(inputs)
+    with merged_lora(model):
+        assert_close(layer(inputs), expected)
+    for a, b in zip(layer.get_weights(), own, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(InputError, match="has low-rank matrices already"):
+        layer.enable_lora(2)
+
+
+def test_a_tied_output_has_the_low_rank_matrices_of_its_table() -> None:
+    table, hidden = layers.Embedding(11, 6), numbers(2, 3, 6)
+    table.build()
+    table.enable_lora(2)
+    table.lora_b.assign(numbers(2, 6))
+    scores = table.project(hidden)
+    with merged_lora(table):
+        assert_close(scores, table.project(hidden))
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="the choice of a generator is TensorFlow's")
+def test_dropout_does_without_what_is_slow_with_xla() -> None:
+    """One operation of Keras' own dropout makes a training step several times as long on CPUs."""
+    import tensorflow as tf
+
+    layer, ones = layers.Dropout(0.3, seed=5), tf.ones((40, 50))
+    run = tf.function(lambda x: layer(x, training=True), jit_compile=True)
+    kinds = {operation.type for operation in run.get_concrete_function(ones).graph.get_operations()}
+    assert "StatelessRandomUniformV2" in kinds and "StatelessRandomGetKeyCounter" not in kinds
+    for dropped in (run(ones), layer(ones, training=True)):
+        zeros = as_numpy(dropped) == 0
+        assert 0.25 < zeros.mean() < 0.35 and np.allclose(as_numpy(dropped)[~zeros], 1 / 0.7)
+    assert np.abs(as_numpy(run(ones)) - as_numpy(run(ones))).max() > 0
+    assert_close(layer(ones), ones)
