@@ -10,8 +10,8 @@ from kerasformer.arguments import STRING, check, integer, optional, sequence
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError, argument
 from kerasformer.export.to_tflite.signatures import ENCODER_LENGTHS, PREFILL_LENGTHS, lengths_up_to
+from kerasformer.tasks import of_model, of_prefix
 from kerasformer.zoo import PretrainedModel, load
-from kerasformer.zoo._loading import TASK_ALIASES
 
 DEFAULT_CAPACITY = 1024
 MAX_LENGTH = 65_536
@@ -108,13 +108,13 @@ def settle(
     """
     if not isinstance(model, PretrainedModel):
         model = load(model, wish.task)
-    if wish.task is not None and TASK_ALIASES.get(wish.task, wish.task) != model.task:
+    if wish.task is not None and of_model(wish.task) != model.task:
         raise InputError(f"This model is for {model.task}. Received: {argument('task', wish.task)}")
     capacity = _capacity(model, wish.capacity)
     lengths = lengths_up_to(model.max_length, lengths) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
     if model.max_length is not None and max(lengths) > model.max_length:
         raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(lengths)}")
-    info = model.info(wish.task)
+    info = model.info(None if wish.task is None else of_prefix(wish.task))
     if model.is_encoder_decoder or (static and not model.generates):
         info = replace(info, max_length=max(lengths))
     return Job(

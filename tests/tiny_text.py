@@ -83,3 +83,16 @@ def pieces() -> Tokenizer:
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", backend.token_to_id("</s>"))]
     )
     return Tokenizer(backend, special_tokens={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+
+
+@cache
+def pieces_in_segments() -> Tokenizer:
+    """As ALBERT has it: pieces, `[CLS] … [SEP] … [SEP]`, segments."""
+    backend = Backend.from_str(pieces().backend.to_str())
+    backend.add_special_tokens(["[CLS]", "[SEP]"])
+    around = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
+    )
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return Tokenizer(backend, special_tokens=names, model_inputs=("input_ids", "token_type_ids", "attention_mask"))

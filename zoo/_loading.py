@@ -15,6 +15,7 @@ from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CheckpointError, InputError, KerasformerError, SourceError, UnsupportedConfigError
 from kerasformer.files import read_json
+from kerasformer.tasks import of_model
 from kerasformer.tokenization.fitting import excess
 from kerasformer.zoo._config import Config, generation_settings
 from kerasformer.zoo._head_request import HeadRequest
@@ -24,9 +25,6 @@ from kerasformer.zoo._tensors import TensorFile, open_tensors
 from kerasformer.zoo._weights import build_within_memory, load_weights
 
 logger = logging.getLogger("kerasformer")
-
-TASK_ALIASES = {"summarization": "text2text-generation", "translation": "text2text-generation"}
-"""Tasks that are another task with a prefix before the text."""
 
 
 @cache
@@ -208,7 +206,7 @@ def _saved_classes(content: Mapping[str, Any]) -> list[str]:
 
 
 def _kind(kinds: Mapping[str, type[PretrainedModel]], model_type: str, task: str) -> type[PretrainedModel]:
-    wanted = TASK_ALIASES.get(task, task)
+    wanted = of_model(task)
     if wanted not in kinds:
         raise InputError(f"{model_type} has no such task. Expected one of {', '.join(kinds)}. Received: {task!r}")
     return kinds[wanted]

@@ -1,4 +1,4 @@
-"""Metrics of classification, entities, answers and summaries, as shares from 0 to 1; plain Python."""
+"""Metrics of classification, entities, answers, summaries and translations, as shares from 0 to 1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import string
 from collections import Counter
 from collections.abc import Hashable, Sequence
+
+from kerasformer.errors import require
 
 Entity = tuple[str, int, int]
 """Type, first word, last word."""
@@ -78,25 +80,54 @@ def _words(answer: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
 
 
-def rouge_l(received: str, expected: str) -> float:
-    """F1 of the longest common subsequence of words.
+_ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+_EXTRA = "metrics"
 
-    Reference: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries; without stemming.
+
+def rouge(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Mean F1 of ROUGE-1, -2, -L and -Lsum with stemming, of several right texts the nearest, by `rouge-score`.
+
+    Args:
+        received: Texts; for `rougeLsum`, each line counts as a sentence.
+        expected: One or more right texts for each.
+
+    Raises:
+        MissingExtraError: `rouge-score` is not installed.
+
+    Reference: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries.
     """
-    ours, theirs = (re.findall(r"\w+", text.lower()) for text in (received, expected))
-    if not ours or not theirs:
-        return float(ours == theirs)
-    return 2 * _common(ours, theirs) / (len(ours) + len(theirs))
+    scorer = require("rouge_score.rouge_scorer", _EXTRA).RougeScorer(_ROUGE, use_stemmer=True)
+    scores = [scorer.score_multi(list(right), text) for text, right in zip(received, expected, strict=True)]
+    return {name: sum(score[name].fmeasure for score in scores) / len(scores) for name in _ROUGE}
 
 
-def _common(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
-    lengths = [0] * (len(second) + 1)
-    for word in first:
-        before = 0
-        for place, other in enumerate(second, 1):
-            before, lengths[place] = (
-                lengths[place],
-                before + 1 if word == other else max(lengths[place], lengths[place - 1]),
-            )
-    return lengths[-1]
+def bleu_and_chrf(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[str, float]:
+    """BLEU and chrF2 of all texts together, as `sacrebleu` has them by default, divided by 100.
+
+    Args:
+        received: Texts.
+        expected: One or more right texts for each.
+
+    Raises:
+        MissingExtraError: `sacrebleu` is not installed.
+
+    Reference: Post 2018, A Call for Clarity in Reporting BLEU Scores; Popović 2015, chrF.
+    """
+    sacrebleu = require("sacrebleu", _EXTRA)
+    most = max(map(len, expected))
+    references = [[right[n] if n < len(right) else None for right in expected] for n in range(most)]
+    scores = {
+        "bleu": sacrebleu.corpus_bleu(list(received), references),
+        "chrf": sacrebleu.corpus_chrf(list(received), references),
+    }
+    return {name: score.score / 100 for name, score in scores.items()}
+
+
+def check_packages(*modules: str) -> None:
+    """Refuses to begin without the packages that are needed at the end.
+
+    Raises:
+        MissingExtraError: one is not installed.
+    """
+    for module in modules:
+        require(module, _EXTRA)

@@ -12,6 +12,7 @@ from kerasformer.evaluation import metrics
 from kerasformer.evaluation.examples import Example
 from kerasformer.pipelines import Pipeline
 from kerasformer.runtime.fidelity import losses
+from kerasformer.tasks import of_prefix
 
 _BATCH = 8
 
@@ -30,14 +31,16 @@ def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: Progress | N
     Returns:
         text-classification: `accuracy`, and `f1`, the mean of all classes. token-classification: `accuracy` of words
         and, for tags such as `B-PER`, `f1` of whole entities. question-answering: `exact_match` and `f1` of words.
-        fill-mask: `accuracy`. summarization, translation and text2text-generation: `rouge_l`. text-generation:
-        `perplexity` of the texts, each by itself, its first token not counted. Shares are from 0 to 1.
+        fill-mask: `accuracy`. summarization: `rouge1`, `rouge2`, `rougeL`, `rougeLsum`. translation: `bleu`, `chrf`.
+        text2text-generation: all of these. text-generation: `perplexity` of the texts, each by itself, its first
+        token not counted. Shares are from 0 to 1, BLEU and chrF too.
 
     Raises:
         InputError: a task without metric, or labels that are missing or not the model's.
+        MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
     """
     check(pipe.task, examples)
-    answers = _MEASURES[pipe.task](pipe, examples, progress or _silent)
+    answers = _MEASURES[of_prefix(pipe.task)](pipe, examples, progress or _silent)
     return {name: float(value) for name, value in answers.items()}
 
 
@@ -46,12 +49,15 @@ def check(task: str, examples: Sequence[Example]) -> None:
 
     Raises:
         InputError: a task without metric, or a text without the label that it needs.
+        MissingExtraError: the package of its metric is not installed.
     """
+    task = of_prefix(task)
     if task not in _MEASURES:
         raise InputError(f"There is no metric for {task}. Expected one of {', '.join(_MEASURES)}")
     missing = [place for place, example in enumerate(examples, 1) if example.label is None]
     if missing and task != "text-generation":
         raise InputError(f"{task} is measured with labels. Received: text {missing[0]} of {len(examples)} has none")
+    metrics.check_packages(*_PACKAGES.get(task, ()))
 
 
 def _silent(done: int, total: int) -> None:
@@ -75,8 +81,8 @@ def _text_classification(pipe: Any, examples: Sequence[Example], tell: Progress)
     known = _Classes(pipe.info.labels)
 
     def ask(part: Sequence[Example]) -> Sequence[Any]:
-        pairs = [example.pair or "" for example in part] if any(example.pair for example in part) else None
-        answers: Sequence[Any] = pipe([example.text for example in part], pair=pairs, top_k=None, truncation=True)
+        pairs = [(example.text, example.pair) for example in part]
+        answers: Sequence[Any] = pipe(pairs, top_k=None, truncation=True)
         return answers
 
     ranked = _answers(ask, examples, tell)
@@ -183,11 +189,13 @@ def _writing(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str
         return [next(iter(row.values())) for row in pipe([example.text for example in part], truncation=True)]
 
     received = _answers(ask, examples, tell)
-    scores = [
-        max(metrics.rouge_l(text, right) for right in _listed(example.label))
-        for text, example in zip(received, examples, strict=True)
-    ]
-    return {"rouge_l": sum(scores) / len(scores)}
+    expected = [list(map(str, _listed(example.label))) for example in examples]
+    task, figures = of_prefix(pipe.task), {}
+    if task != "translation":
+        figures |= metrics.rouge(received, expected)
+    if task != "summarization":
+        figures |= metrics.bleu_and_chrf(received, expected)
+    return figures
 
 
 def _perplexity(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
@@ -222,3 +230,10 @@ _MEASURES: dict[str, Callable[[Any, Sequence[Example], Progress], dict[str, floa
     "text2text-generation": _writing,
     "text-generation": _perplexity,
 }
+
+_PACKAGES = {
+    "summarization": ("rouge_score",),
+    "translation": ("sacrebleu",),
+    "text2text-generation": ("rouge_score", "sacrebleu"),
+}
+"""What the metrics of a task need."""

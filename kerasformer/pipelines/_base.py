@@ -1,20 +1,18 @@
-"""What all pipelines share: lists and batches, checked lengths, the arrays that a model takes."""
+"""What all pipelines share: checked lengths, the arrays that a model takes, probabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, integer
+from kerasformer.arguments import BOOLEAN, check, integer, optional
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines._open import Opened
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
-
-_Item = TypeVar("_Item")
 
 
 class Pipeline:
@@ -47,24 +45,32 @@ class Pipeline:
             raise InputError(f"{self.task} needs a model that generates. Received one that answers at once.")
         return self.model
 
-    def _run(self, encoded: Encoding) -> dict[str, np.ndarray]:
-        """The model's answers to tokenized texts."""
+    def _run(self, encoded: Encoding, batch_size: int) -> dict[str, np.ndarray]:
+        """The model's answers to tokenized texts, some rows at a time."""
         arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
-        return self._forward().run({name: arrays[name] for name in self.info.input_names})
+        forward, count = self._forward(), len(encoded.input_ids)
+        parts = [
+            forward.run({name: arrays[name][start : start + batch_size] for name in self.info.input_names})
+            for start in range(0, count, batch_size)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
-        """Tokens of some texts, cut to the model's length if that is wanted.
+    def _encode(self, texts: Sequence[str], reading: Reading, pairs: Sequence[str | None] | None = None) -> Encoding:
+        """Tokens of some texts; of one that is longer than the model its windows, or its beginning.
 
         Raises:
-            CapacityError: a text is longer than the model, and is not to be cut.
+            CapacityError: a text is too long, and is neither to be cut nor read in windows.
         """
-        limit, truncation = self.info.max_length, check("truncation", truncation, BOOLEAN)
+        limit = self._limit(reading)
+        cut = reading.truncation or (reading.in_windows and pairs is None)
         # On the right whatever the tokenizer says, so that a text's first token and positions are its own.
         encoded = self.tokenizer(
             texts,
             pairs,
-            truncation=truncation and limit is not None,
-            max_length=limit if truncation else None,
+            truncation=(True if reading.truncation else "only_first") if cut and limit is not None else False,
+            max_length=limit if cut else None,
+            stride=self._stride(reading, limit) if cut and not reading.truncation else 0,
+            return_overflowing_tokens=cut and not reading.truncation and limit is not None,
             padding_side="right",
         )
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
@@ -76,30 +82,41 @@ class Pipeline:
             )
         return encoded
 
+    def _limit(self, reading: Reading) -> int | None:
+        """Tokens that the model reads at once."""
+        longest = self.info.max_length
+        if reading.window is None:
+            return longest
+        least = self.tokenizer.num_special_tokens() + 1
+        return int(check("window", reading.window, integer(least, longest)))
 
-def listed(inputs: Any, what: str = "text") -> tuple[list[str], bool]:
-    """The inputs as a list, and whether there was only one.
+    def _stride(self, reading: Reading, limit: int | None) -> int:
+        if limit is None:
+            return 0
+        room = limit - self.tokenizer.num_special_tokens()
+        return room // 4 if reading.stride is None else int(check("stride", reading.stride, integer(0, room - 1)))
 
-    Raises:
-        InputError: neither a text nor a list of texts, or an empty list.
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text is read that is longer than the model.
+
+    Attributes:
+        truncation: Its beginning alone.
+        window: Tokens that are read at once, special tokens included; the model's length if `None`.
+        stride: Tokens that neighbouring windows share; a quarter of a window if `None`.
+        in_windows: The task knows what to make of the answers to several windows.
     """
-    if isinstance(inputs, str):
-        return [inputs], True
-    texts = list(inputs) if isinstance(inputs, Sequence) else None
-    if not texts or not all(isinstance(text, str) for text in texts):
-        received = "an empty list" if texts == [] else repr(inputs)[:80]
-        raise InputError(f"A {what} or a list of them was expected. Received: {received}")
-    return texts, False
 
+    truncation: bool = False
+    window: int | None = None
+    stride: int | None = None
+    in_windows: bool = True
 
-def batches(items: Sequence[_Item], batch_size: int) -> Iterator[Sequence[_Item]]:
-    """The items, so many at a time.
-
-    Raises:
-        InputError: a size below 1.
-    """
-    size = check("batch_size", batch_size, integer(1))
-    return (items[start : start + size] for start in range(0, len(items), size))
+    def __post_init__(self) -> None:
+        check("truncation", self.truncation, BOOLEAN)
+        check("window", self.window, optional(integer(1)))
+        check("stride", self.stride, optional(integer(0)))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

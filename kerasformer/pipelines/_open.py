@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer import bundle, sources
+from kerasformer.arguments import check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, argument, require
+from kerasformer.tasks import of_model
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from kerasformer.zoo import PretrainedModel
-
-_SAME_MODEL = {"summarization", "translation", "text2text-generation"}
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,18 @@ class Opened:
     task: str
 
 
-def open_source(task: str | None, source: str | Path | PretrainedModel, **options: Any) -> Opened:
+def open_source(
+    task: str | None,
+    source: str | Path | PretrainedModel,
+    tokenizer: Tokenizer | str | Path | None = None,
+    **options: Any,
+) -> Opened:
     """Opens a model, checkpoint, preset, hub id or bundle.
 
     Args:
         task: Hugging Face's name; the source's own if `None`.
         source: What to open.
+        tokenizer: Instead of the source's own; or where to find it.
         options: Of `runtime.open_engine`, for bundles alone: `num_threads`, `cache_dir`, `accelerator`, `providers`.
 
     Raises:
@@ -50,21 +56,24 @@ def open_source(task: str | None, source: str | Path | PretrainedModel, **option
         InputError: the source is for another task, or an option of a bundle's runtime is given with Keras.
         TokenizerError: the source has no tokenizer.
     """
+    kind = instance("a Tokenizer, a preset, a folder or a hub id, or None", Tokenizer, str, Path, type(None))
+    given = check("tokenizer", tokenizer, kind)
+    own = load_tokenizer(given) if isinstance(given, str | Path) else given
     if not isinstance(source, str | Path):
-        return _open_model(task, source, options)
+        return _open_model(task, source, own, options)
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":
         _check_no_options(options)
         require("keras", "tensorflow")
         from kerasformer.zoo import load
 
-        return _open_model(task, load(folder, task), options)
+        return _open_model(task, load(folder, task), own, options)
     from kerasformer.runtime import ENGINES, open_engine
 
     def load_bundle(folder: Path, manifest: Manifest) -> Opened:
         wanted = _checked_task(task, manifest.info.task)
         model = open_engine(folder, manifest, **options)
-        return Opened(ENGINES[manifest.format], model, load_tokenizer(folder), manifest.info, wanted)
+        return Opened(ENGINES[manifest.format], model, own or load_tokenizer(folder), manifest.info, wanted)
 
     return bundle.load(folder, load_bundle)
 
@@ -97,7 +106,7 @@ def open_reader(source: Any) -> tuple[Step, Tokenizer | None, ModelInfo | None]:
     return *open_step(opened), getattr(opened, "info", None)
 
 
-def _open_model(task: str | None, model: Any, options: dict[str, Any]) -> Opened:
+def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, options: dict[str, Any]) -> Opened:
     from kerasformer.zoo import PretrainedModel
     from kerasformer.zoo._engine import KerasForward, KerasStep
 
@@ -106,10 +115,14 @@ def _open_model(task: str | None, model: Any, options: dict[str, Any]) -> Opened
             f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
         )
     _check_no_options(options)
-    if model.tokenizer is None:
-        raise TokenizerError("This model has no tokenizer. Set model.tokenizer = kerasformer.tokenizer(folder).")
+    tokenizer = tokenizer or model.tokenizer
+    if tokenizer is None:
+        raise TokenizerError(
+            "This model has no tokenizer, and so reads no texts. Give tokenizer=, a folder that has one, or set "
+            "model.tokenizer = kerasformer.tokenizer(folder)."
+        )
     engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
-    return Opened("keras", engine, model.tokenizer, model.info(), _checked_task(task, model.task))
+    return Opened("keras", engine, tokenizer, model.info(), _checked_task(task, model.task))
 
 
 def _check_no_options(options: dict[str, Any]) -> None:
@@ -121,6 +134,6 @@ def _check_no_options(options: dict[str, Any]) -> None:
 
 
 def _checked_task(wanted: str | None, own: str) -> str:
-    if wanted is None or wanted == own or {wanted, own} <= _SAME_MODEL:
+    if wanted is None or wanted == own or of_model(wanted) == of_model(own):
         return wanted or own
     raise InputError(f"This source is for {own}. Received: {argument('task', wanted)}")

@@ -9,44 +9,54 @@ import numpy as np
 
 from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
+from kerasformer.pipelines._base import Pipeline, Reading, softmax
+from kerasformer.pipelines._inputs import answered, read_inputs, read_text
 
 
 class FillMask(Pipeline):
     """The most probable tokens for each mask token of a text."""
 
     def __call__(
-        self, inputs: str | Sequence[str], *, top_k: int = 5, batch_size: int = 8, truncation: bool = False
-    ) -> list[Any]:
+        self,
+        inputs: Any,
+        *,
+        top_k: int = 5,
+        batch_size: int = 8,
+        truncation: bool = False,
+        progress: bool = False,
+    ) -> Any:
         """Fills gaps.
 
         Args:
-            inputs: A text with mask tokens (`pipe.tokenizer.mask_token`), or a list.
+            inputs: A text with mask tokens (`pipe.tokenizer.mask_token`), a list or an array of them, or an iterable,
+                read as its results are.
             top_k: So many tokens for each gap.
             batch_size: Texts that go through the model at once.
             truncation: Cuts texts that are too long, with a warning, where otherwise there is an error.
+            progress: Shows a bar on standard error.
 
         Returns:
             For a text with one gap a list of `{"score", "token", "token_str", "sequence"}`; with several gaps a list
             of such lists, whose sequences keep the other gaps and so all special tokens. For a list of texts, one
-            result each.
+            result each; for an iterable, an iterator.
 
         Raises:
             CapacityError: a text is too long.
             InputError: a text without mask token.
             TokenizerError: the tokenizer has no mask token.
         """
-        texts, single = listed(inputs)
+        given, reading = read_inputs(inputs, read_text), Reading(truncation, in_windows=False)
         top_k = check("top_k", top_k, integer(1))
         if self.tokenizer.mask_token_id is None:
             raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received one without")
-        results: list[Any] = []
-        for part in batches(texts, batch_size):
-            encoded = self._encode(part, truncation)
-            logits = self._run(encoded)["logits"]
+
+        def answer(part: Sequence[str]) -> list[list[Any]]:
+            encoded = self._encode(part, reading)
+            logits = self._run(encoded, batch_size)["logits"]
             rows = zip(part, encoded.input_ids, encoded.attention_mask > 0, logits, strict=True)
-            results += [self._filled(text, ids[real], scores[real], top_k) for text, ids, real, scores in rows]
-        return results[0] if single else results
+            return [self._filled(text, ids[real], scores[real], top_k) for text, ids, real, scores in rows]
+
+        return answered(given, answer, batch_size=batch_size, progress=progress, label=self.task)
 
     def _filled(self, text: str, ids: np.ndarray, logits: np.ndarray, top_k: int) -> list[Any]:
         gaps = np.flatnonzero(ids == self.tokenizer.mask_token_id)

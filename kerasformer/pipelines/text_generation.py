@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kerasformer.arguments import BOOLEAN, STRING, check, optional
+from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, argument
 from kerasformer.generation import Request, Stream, Written, request
 from kerasformer.generation.streams import Callback
-from kerasformer.pipelines._base import Pipeline, batches, listed
+from kerasformer.pipelines._base import Pipeline, Reading
+from kerasformer.pipelines._inputs import Inputs, answered, read_inputs, read_text
 from kerasformer.pipelines._open import Opened, open_step
+from kerasformer.tasks import of_prefix
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
 
@@ -32,22 +34,53 @@ class _Writes(Pipeline):
     def _written(self, asked: Request, encoded: Encoding) -> Written:
         return asked.write(self._step(), encoded.input_ids, encoded.attention_mask)
 
-    def _texts(
-        self, asked: Request, texts: Sequence[str], batch_size: int, truncation: bool = False
-    ) -> list[list[str]]:
-        """For each text the `num_return_sequences` that are written from it."""
-        parts = list(batches(texts, batch_size))
-        requests = zip(asked.split(list(map(len, parts))), parts, strict=True)
-        return [row for each, part in requests for row in self._written(each, self._encode(part, truncation)).texts]
+    def _write(
+        self,
+        asked: Request,
+        given: Inputs[str],
+        result: Callable[[str, list[str]], Any],
+        *,
+        batch_size: int,
+        reading: Reading,
+        progress: bool,
+        listed: Callable[[Any], Any] = lambda row: row,
+    ) -> Any:
+        """Results in the form of the inputs.
 
-    def _whole(self, asked: Request, texts: Sequence[str], truncation: bool = False) -> list[Any]:
-        """For each text, alone, all of its run in the form that was asked for."""
-        requests = zip(asked.split([1] * len(texts)), texts, strict=True)
-        return [self._written(each, self._encode([text], truncation)).result(asked.result) for each, text in requests]
+        Args:
+            asked: What to write.
+            given: From which texts.
+            result: From a text and those that were written from it to what the pipeline gives for it.
+            batch_size: Texts that go through the model at once; one, where the whole of its run is asked for.
+            reading: Of long texts.
+            progress: Shows a bar.
+            listed: The form of a result among others.
+        """
+        in_texts = asked.result == "texts"
+        size = check("batch_size", batch_size, integer(1)) if in_texts else 1
+        # A list of prompts may have a list of negative prompts: each part of the one goes with its part of the other.
+        sizes = [min(size, given.total - start) for start in range(0, given.total, size)] if given.total else []
+        parts = iter(asked.split(sizes)) if given.form != "iterator" else None
+
+        def answer(texts: Sequence[str]) -> list[Any]:
+            each = next(parts) if parts is not None else asked.split([len(texts)])[0]
+            written = self._written(each, self._encode(texts, reading))
+            if not in_texts:
+                return [written.result(asked.result)]
+            return [result(text, row) for text, row in zip(texts, written.texts, strict=True)]
+
+        return answered(
+            given,
+            answer,
+            batch_size=size,
+            progress=progress,
+            label=self.task,
+            listed=listed if in_texts else lambda row: row,
+        )
 
     def _streamed(self, text: str, callback: Callback | None, settings: dict[str, Any]) -> Stream:
         """The new text piece by piece; arguments are checked at the call, not at the first piece."""
-        asked, encoded = self._request(settings), self._encode([text], False)
+        asked, encoded = self._request(settings), self._encode([text], Reading(in_windows=False))
         return asked.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
 
 
@@ -56,40 +89,44 @@ class TextGeneration(_Writes):
 
     def __call__(
         self,
-        inputs: str | Sequence[str],
+        inputs: Any,
         *,
         return_full_text: bool = True,
         batch_size: int = 8,
+        progress: bool = False,
         **settings: Any,
-    ) -> list[Any]:
+    ) -> Any:
         """Generates.
 
         Args:
-            inputs: A prompt or a list.
+            inputs: A prompt, a list or an array of prompts, or an iterable, read as its results are.
             return_full_text: The prompt is part of the text.
             batch_size: Prompts that go through the model at once.
+            progress: Shows a bar on standard error.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
                 and what `kerasformer.generation.request` knows beside them: `stop`, `negative_prompt`, `assistant`, …
 
         Returns:
-            For a prompt, a list of `num_return_sequences` results; for a list, a list each. With
-            `return_dict_in_generate` or `output_scores` the `GenerationOutput` of each prompt instead.
+            For a prompt, a list of `num_return_sequences` results; for a list, a list each; for an
+            iterable, an iterator of these. With `return_dict_in_generate` or `output_scores` the `GenerationOutput` of
+            each prompt instead.
 
         Raises:
             CapacityError: a prompt is longer than the cache.
             GenerationError: settings that cannot be.
         """
-        texts, single = listed(inputs, "prompt")
-        return_full_text = check("return_full_text", return_full_text, BOOLEAN)
-        asked = self._request(settings)
-        if asked.result != "texts":
-            results = self._whole(asked, texts)
-        else:
-            written = zip(texts, self._texts(asked, texts, batch_size), strict=True)
-            results = [[{"generated_text": text * return_full_text + new} for new in row] for text, row in written]
-        return results[0] if single else results
+        given = read_inputs(inputs, lambda value: read_text(value, "prompt"), "prompt")
+        full = check("return_full_text", return_full_text, BOOLEAN)
 
-    def _encode(self, texts: Sequence[str], truncation: bool, pairs: Sequence[str] | None = None) -> Encoding:
+        def result(text: str, row: list[str]) -> list[dict[str, str]]:
+            return [{"generated_text": text * full + new} for new in row]
+
+        reading = Reading(in_windows=False)
+        return self._write(
+            self._request(settings), given, result, batch_size=batch_size, reading=reading, progress=progress
+        )
+
+    def _encode(self, texts: Sequence[str], reading: Reading, pairs: Sequence[str | None] | None = None) -> Encoding:
         """Tokens of some prompts, never cut: what is too long for the engine's cache is told when it is to be read."""
         encoded = self.tokenizer(texts, padding_side="right")
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
@@ -106,7 +143,7 @@ class TextGeneration(_Writes):
             callback: Is given each piece.
             settings: As in a call; without beams.
         """
-        return self._streamed(listed(inputs, "prompt")[0][0], callback, settings)
+        return self._streamed(check("inputs", inputs, STRING), callback, settings)
 
 
 class Text2TextGeneration(_Writes):
@@ -116,51 +153,59 @@ class Text2TextGeneration(_Writes):
 
     def __call__(
         self,
-        inputs: str | Sequence[str],
+        inputs: Any,
         *,
         prefix: str | None = None,
         batch_size: int = 8,
         truncation: bool = False,
+        progress: bool = False,
         **settings: Any,
-    ) -> list[Any]:
+    ) -> Any:
         """Generates.
 
         Args:
-            inputs: A text or a list.
+            inputs: A text, a list or an array of texts, or an iterable, read as its results are.
             prefix: Put before each text; for a task, what the checkpoint names for it by default.
             batch_size: Texts that go through the model at once.
             truncation: Cuts texts that are longer than the encoder, with a warning, where otherwise there is an error.
+            progress: Shows a bar on standard error.
             settings: As for `TextGeneration`.
 
         Returns:
             For a text, a list of `num_return_sequences` results. For a list, one result a text, or a list each if
-            `num_return_sequences` is not 1. With `return_dict_in_generate` or `output_scores` the `GenerationOutput`
-            of each text instead.
+            `num_return_sequences` is not 1; for an iterable, an iterator of these. With `return_dict_in_generate` or
+            `output_scores` the `GenerationOutput` of each text instead.
 
         Raises:
             CapacityError: a text is longer than the encoder.
             InputError: several prefixes would fit.
         """
-        texts, single = listed(inputs)
         before = self._prefix(prefix)
-        asked, key = self._request(settings), self._KEYS.get(self.task, "generated_text")
-        if "" in texts:
-            raise InputError(f"There is nothing to write from. Received: an empty text at place {texts.index('')}.")
-        texts = [before + text for text in texts]
-        if asked.result != "texts":
-            results = self._whole(asked, texts, truncation)
-            return results[0] if single else results
-        results = [[{key: text} for text in row] for row in self._texts(asked, texts, batch_size, truncation)]
-        if single:
-            return results[0]
-        return [row[0] for row in results] if all(len(row) == 1 for row in results) else results
+
+        def read(value: Any) -> str:
+            text = read_text(value)
+            if not text:
+                raise InputError("There is nothing to write from. Received: an empty text.")
+            return before + text
+
+        given, reading = read_inputs(inputs, read), Reading(truncation, in_windows=False)
+        key = self._KEYS.get(of_prefix(self.task), "generated_text")
+        return self._write(
+            self._request(settings),
+            given,
+            lambda text, row: [{key: new} for new in row],
+            batch_size=batch_size,
+            reading=reading,
+            progress=progress,
+            listed=lambda row: row[0] if len(row) == 1 else row,
+        )
 
     def stream(
         self, inputs: str, *, prefix: str | None = None, callback: Callback | None = None, **settings: Any
     ) -> Stream:
         """Pieces of the text as they come; arguments as in a call and for `TextGeneration.stream`."""
         before = self._prefix(prefix)
-        return self._streamed(before + listed(inputs)[0][0], callback, settings)
+        return self._streamed(before + check("inputs", inputs, STRING), callback, settings)
 
     def _prefix(self, given: str | None) -> str:
         """What was given, or what the checkpoint puts before a text for this task; translations name languages."""
@@ -171,5 +216,10 @@ class Text2TextGeneration(_Writes):
             raise InputError(
                 f"This model has several prefixes for {self.task}. Expected {argument('prefix', ...)} to be one of "
                 f"{', '.join(map(repr, fitting.values()))}. Received none"
+            )
+        if not fitting and of_prefix(self.task) != self.task and self.info.task_prefixes:
+            raise InputError(
+                f"This model has no prefix for {self.task}. Expected one of {', '.join(self.info.task_prefixes)}, or "
+                "prefix="
             )
         return next(iter(fitting.values()), "")

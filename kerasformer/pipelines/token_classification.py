@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import STRING, check, one_of, sequence
-from kerasformer.pipelines._base import Pipeline, batches, listed, softmax
+from kerasformer.pipelines._base import Pipeline, Reading, softmax
+from kerasformer.pipelines._inputs import answered, read_inputs, read_text
+from kerasformer.pipelines._windows import best_places, rows_of
+from kerasformer.tokenization import Encoding
 
 _STRATEGIES = ("none", "simple", "first", "average", "max")
 
@@ -34,47 +37,50 @@ class TokenClassification(Pipeline):
 
     def __call__(
         self,
-        inputs: str | Sequence[str],
+        inputs: Any,
         *,
         aggregation_strategy: str = "none",
         ignore_labels: Sequence[str] = ("O",),
         batch_size: int = 8,
         truncation: bool = False,
-    ) -> list[Any]:
+        window: int | None = None,
+        stride: int | None = None,
+        progress: bool = False,
+    ) -> Any:
         """Finds entities.
 
         Args:
-            inputs: A text or a list.
+            inputs: A text, a list or an array of texts, or an iterable, read as its results are.
             aggregation_strategy: `"none"` gives tokens; `"simple"` groups neighbouring tokens of a class; `"first"`,
                 `"average"` and `"max"` first decide the class of each whole word, by its first token, by the mean of
                 its tokens' scores, or by its surest token.
             ignore_labels: Classes that are left out.
-            batch_size: Texts that go through the model at once.
-            truncation: Cuts texts that are too long, with a warning, where otherwise there is an error.
+            batch_size: Texts, or windows of a long text, that go through the model at once.
+            truncation: Reads the beginning alone of a text that is longer than the model, with a warning. Otherwise
+                it is read in windows, and each token is classified in the one that shows most around it.
+            window: Tokens of a window, special tokens included; the model's length by default.
+            stride: Tokens that neighbouring windows share; a quarter of a window by default.
+            progress: Shows a bar on standard error.
 
         Returns:
             For a text a list of `{"entity", "score", "index", "word", "start", "end"}`, or when grouped of
-            `{"entity_group", "score", "word", "start", "end"}`; offsets are characters. For a list, a list each.
+            `{"entity_group", "score", "word", "start", "end"}`; offsets are characters. For a list, a list
+            each; for an iterable, an iterator.
 
         Raises:
-            CapacityError: a text is too long.
             InputError: no text, or an unknown strategy.
         """
         strategy = check("aggregation_strategy", aggregation_strategy, one_of(*_STRATEGIES))
         ignored = set(check("ignore_labels", ignore_labels, sequence(STRING)))
-        texts, single = listed(inputs)
-        results: list[list[dict[str, Any]]] = []
-        for part in batches(texts, batch_size):
-            encoded = self._encode(part, truncation)
-            scores = softmax(self._run(encoded)["logits"])
-            for row, text in enumerate(part):
-                text_tokens = np.flatnonzero(encoded.special_tokens_mask[row] == 0)
-                pieces = [
-                    _Piece(scores[row, token], int(start), int(end), int(token), int(encoded.word_ids[row, token]))
-                    for token, (start, end) in zip(text_tokens, encoded.offsets[row, text_tokens], strict=True)
-                ]
-                results.append(self._entities(text, pieces, strategy, ignored))
-        return results[0] if single else results
+        given, reading = read_inputs(inputs, read_text), Reading(truncation, window, stride)
+
+        def answer(part: Sequence[str]) -> list[list[dict[str, Any]]]:
+            encoded = self._encode(part, reading)
+            scores = softmax(self._run(encoded, batch_size)["logits"])
+            found = zip(part, rows_of(encoded), strict=True)
+            return [self._entities(text, _pieces(encoded, scores, rows), strategy, ignored) for text, rows in found]
+
+        return answered(given, answer, batch_size=batch_size, progress=progress, label=self.task)
 
     def _entities(self, text: str, pieces: list[_Piece], strategy: str, ignored: set[str]) -> list[dict[str, Any]]:
         labels = self.info.labels
@@ -116,6 +122,21 @@ class TokenClassification(Pipeline):
             group.append(piece)
         if group:
             yield group
+
+
+def _pieces(encoded: Encoding, scores: np.ndarray, rows: np.ndarray) -> list[_Piece]:
+    """The tokens of a text, without special ones, each with its scores."""
+    places = zip(*best_places(encoded, rows), strict=True)
+    return [
+        _Piece(
+            scores[place],
+            *map(int, encoded.offsets[place]),
+            int(encoded.positions[place]),
+            int(encoded.word_ids[place]),
+        )
+        for place in places
+        if encoded.special_tokens_mask[place] == 0
+    ]
 
 
 def _without_prefix(label: str) -> tuple[str, str]:

@@ -138,7 +138,7 @@ class Tokenizer:
     def __call__(
         self,
         text: str | Sequence[str] | Sequence[Words],
-        text_pair: str | Sequence[str] | Sequence[Words] | None = None,
+        text_pair: str | Sequence[str | None] | Sequence[Words | None] | None = None,
         *,
         padding: Padding = True,
         truncation: Truncation = False,
@@ -158,7 +158,7 @@ class Tokenizer:
 
         Args:
             text: One text (a batch of one) or several.
-            text_pair: Second texts, as many as first ones.
+            text_pair: Second texts, as many as first ones; `None` among them leaves a text alone.
             padding: `True` or `"longest"` pads to the longest row, `"max_length"` to `max_length`; `False` or
                 `"do_not_pad"` demands equal lengths.
             truncation: `True` (the longer text of a pair gives way first), `"only_first"`, `"only_second"` or
@@ -406,10 +406,15 @@ def _pair_up(text: Any, pair: Any, split: bool = False) -> list[Any]:
     firsts, single = read("text", text)
     if pair is None:
         return firsts
-    seconds, single_pair = read("text_pair", pair)
+    given = [second for second in pair if second is not None] if isinstance(pair, list | tuple) else pair
+    seconds, single_pair = read("text_pair", given)
+    if isinstance(pair, list | tuple) and len(given) < len(pair):
+        rest = iter(seconds)
+        seconds = [None if second is None else next(rest) for second in pair]
     if single != single_pair or len(firsts) != len(seconds):
         raise InputError(f"text and text_pair must come in equal number. Received: {len(firsts)} and {len(seconds)}")
-    return list(zip(firsts, seconds, strict=True))
+    pairs = zip(firsts, seconds, strict=True)
+    return [first if second is None else (first, second) for first, second in pairs]
 
 
 def _texts(name: str, value: Any, what: str = "a str or a list of them") -> tuple[list[Any], bool]:

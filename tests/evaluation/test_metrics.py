@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sacrebleu
 
 from kerasformer.evaluation import metrics
 
@@ -64,16 +65,32 @@ def test_answers_as_squad_counts_them(received, expected, exact, f1):
 
 
 @pytest.mark.parametrize(
-    ("received", "expected", "score"),
+    ("received", "expected", "rouge1", "rouge2", "rougeL", "rougeLsum"),
     [
-        ("police killed the gunman", "police kill the gunman", 0.75),
-        ("the gunman kill police", "police kill the gunman", 0.5),
-        ("the cat", "the cat sat on the mat", 2 * 2 / 8),
-        ("A cat.", "a CAT", 1),
-        ("", "a cat", 0),
-        ("", "", 1),
+        ("police killed the gunman", ["police kill the gunman"], 1, 1, 1, 1),
+        ("the gunman kill police", ["police kill the gunman"], 1, 1 / 3, 0.5, 0.5),
+        ("the cat", ["nothing", "the cat sat on the mat"], 0.5, 1 / 3, 0.5, 0.5),
+        ("A cats.", ["a CAT"], 1, 1, 1, 1),
+        ("It rains.\nShe left.", ["She left.\nIt rains."], 1, 2 / 3, 0.5, 1),
+        ("", ["a cat"], 0, 0, 0, 0),
     ],
 )
-def test_rouge_l(received, expected, score):
-    """The first two are Lin's own examples, section 3.1 of the paper."""
-    assert metrics.rouge_l(received, expected) == pytest.approx(score)
+def test_rouge(received, expected, rouge1, rouge2, rougeL, rougeLsum):  # noqa: N803
+    """The first two are Lin's own examples, section 3.1 of the paper; kill and killed have one stem."""
+    figures = metrics.rouge([received], [expected])
+    wanted = {"rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum}
+    assert figures == pytest.approx(wanted)
+
+
+def test_bleu_and_chrf():
+    """Four of five words, three of four pairs, two of three triples and one of two runs of four are right."""
+    one = metrics.bleu_and_chrf(["the cat sat on it"], [["the cat sat on mats"]])
+    assert one["bleu"] == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert 0 < one["chrf"] < 1
+    several = metrics.bleu_and_chrf(
+        ["the cat sat on it", "a dog ran by here"], [["x", "the cat sat on it"], ["a dog ran by here"]]
+    )
+    assert several == pytest.approx({"bleu": 1, "chrf": 1})
+    texts = ["the cat sat on it", "dogs run"], ["the cat sat on mats", "a dog runs"]
+    theirs = sacrebleu.corpus_chrf(texts[0], [texts[1]]).score
+    assert metrics.bleu_and_chrf(texts[0], [[text] for text in texts[1]])["chrf"] == pytest.approx(theirs / 100)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kerasformer.bundle import ModelInfo
-from kerasformer.errors import BundleError, InputError
+from kerasformer.errors import BundleError, InputError, MissingExtraError
 from kerasformer.evaluation import QUALITY, compare_quality, evaluate, examples, pipeline_of, record_quality
 from tests import tiny_text
 from tests.decoding.engines import Toy
@@ -157,7 +159,7 @@ def test_perplexity_of_texts_of_unequal_length():
     assert figures["perplexity"] == pytest.approx(np.exp(np.mean(expected)), rel=1e-5)
 
 
-def test_written_texts():
+def test_written_texts(monkeypatch):
     class Copying(Toy):
         is_encoder_decoder = True
 
@@ -182,7 +184,17 @@ def test_written_texts():
     )
     pipe = pipeline_of(Copying(TOKENIZER.vocab_size), known, TOKENIZER)
     figures = evaluate(pipe, examples(["the museum is closed"], [["nothing", "the museum is open"]]))
-    assert figures == {"rouge_l": 0.75}
+    assert figures == pytest.approx({"rouge1": 0.75, "rouge2": 2 / 3, "rougeL": 0.75, "rougeLsum": 0.75})
+    for task, names in [
+        ("translation", "bleu chrf"),
+        ("text2text-generation", "rouge1 rouge2 rougeL rougeLsum bleu chrf"),
+    ]:
+        pipe = pipeline_of(Copying(TOKENIZER.vocab_size), replace(known, task=task), TOKENIZER)
+        figures = evaluate(pipe, examples(["the museum is closed"], ["the museum is closed"]))
+        assert figures == pytest.approx(dict.fromkeys(names.split(), 1))
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[metrics\]'"):
+        evaluate(pipe, examples(["the museum is closed"], ["the museum is closed"]))
 
 
 def test_tasks_without_metric():

@@ -163,7 +163,7 @@ def test_fidelity_in_words(tmp_path):
         divergence=0.00012,
         perplexity=22.0,
         keras_perplexity=20.0,
-        quality={"accuracy": {"keras": 0.91, "bundle": 0.905}, "rouge_l": {"keras": 0.3, "bundle": 0.31}},
+        quality={"accuracy": {"keras": 0.91, "bundle": 0.905}, "rougeL": {"keras": 0.3, "bundle": 0.31}},
     )
     text = written(tmp_path, decoder(fidelity=figures.to_dict()))
     for row in (
@@ -175,7 +175,7 @@ def test_fidelity_in_words(tmp_path):
         "| freely generated tokens that are those of Keras | 75.00% |",
         "| perplexity, Keras → bundle | 20 → 22 (+10.00%) |",
         "| accuracy, Keras → bundle | 91.00% → 90.50% |",
-        "| rouge l, Keras → bundle | 30.00% → 31.00% |",
+        "| rougeL, Keras → bundle | 30.00% → 31.00% |",
     ):
         assert row in text
 

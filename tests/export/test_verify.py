@@ -147,7 +147,7 @@ def test_rouge_before_and_after(models, tmp_path):
     labels = [row["generated_text"] for row in written[:2]] + ["something else entirely"]
     assert all(labels)
     folder = kf.export.export(model, tmp_path / "out", "onnx", lengths=LENGTHS, capacity=32, texts=own, labels=labels)
-    rouge = bundle.read(folder).fidelity["quality"]["rouge_l"]
+    rouge = bundle.read(folder).fidelity["quality"]["rougeL"]
     assert rouge["keras"] == rouge["bundle"] >= 2 / 3
 
 

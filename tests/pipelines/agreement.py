@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 TOLERANCE = 2e-5
@@ -22,6 +23,8 @@ def assert_same(received: Any, expected: Any, ignored: tuple[str, ...] = ()) -> 
         assert len(received) == len(expected)
         for one, other in zip(received, expected, strict=True):
             assert_same(one, other, ignored)
+    elif isinstance(expected, np.ndarray) and expected.ndim:
+        np.testing.assert_allclose(np.asarray(received), expected, atol=TOLERANCE)
     elif hasattr(expected, "dtype") or isinstance(expected, float):
         assert received == pytest.approx(float(expected), abs=TOLERANCE)
     else:

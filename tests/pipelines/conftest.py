@@ -54,6 +54,11 @@ CASES: dict[str, tuple[str, Mapping[str, Any], Callable[[], Tokenizer]]] = {
         tiny_text.wordpiece,
     ),
     "last-token": ("GPT2ForSequenceClassification", GPT2 | LABELS | {"pad_token_id": 0}, tiny_text.byte_pairs),
+    "compared": (
+        "AlbertForSequenceClassification",
+        BERT | LABELS | {"embedding_size": 16},
+        tiny_text.pieces_in_segments,
+    ),
     "entities": ("BertForTokenClassification", BERT | LABELS, tiny_text.wordpiece),
     "gaps": ("BertForMaskedLM", BERT, tiny_text.wordpiece),
     "vectors": ("BertModel", BERT, tiny_text.wordpiece),

@@ -53,3 +53,26 @@ def test_vectors_of_tokens_have_length_one(pipe):
 def test_unknown_pooling(pipe):
     with pytest.raises(InputError, match="max"):
         pipe(TEXTS[0], pooling="max")
+
+
+@pytest.mark.parametrize("pooling", [None, "mean", "cls"])
+def test_a_long_text(pipe, checkpoint, pooling):
+    """A token's vector comes from the window that shows most around it; pooled ones count as their tokens."""
+    long = " ".join(CORPUS[:4])
+    received = pipe(long, pooling=pooling, window=20, stride=6)
+    windows = pipe.tokenizer(
+        long, truncation="only_first", max_length=20, stride=6, return_overflowing_tokens=True, return_tensors="pt"
+    )
+    assert len(windows.input_ids) > 3
+    theirs = transformers.AutoModel.from_pretrained(str(checkpoint("vectors"))).eval()
+    states = theirs(**windows).last_hidden_state.detach().numpy()
+    if pooling is None:
+        assert received.shape == (len(pipe.tokenizer.encode(long)), 32)
+        assert_close(received[:16], states[0, :16])  # windows hold 1 to 18 and 13 to 30: 16 is nearer to the second's middle
+        assert_close(received[16:28], states[1, 4:16])
+        assert_close(received[-1], states[-1, int(windows.attention_mask[-1].sum()) - 1])
+        return
+    weights = windows.attention_mask.sum(axis=1)
+    rows = [state[:n].mean(axis=0) if pooling == "mean" else state[0] for state, n in zip(states, weights, strict=True)]
+    assert_close(received, np.average(rows, axis=0, weights=weights - 2).astype("float32"))
+    assert_close(pipe([long], pooling=pooling, window=20, stride=6), received[None])

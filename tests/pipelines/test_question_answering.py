@@ -120,7 +120,10 @@ def test_bad_input(pipe):
     for arguments, message in [
         ({"question": "", "context": ""}, "not empty"),
         ({"question": [QUESTION], "context": [SHORT, LONG]}, "1 questions, 2 contexts"),
-        ({"question": [], "context": []}, "empty list"),
+        ({"inputs": {"question": "Who?"}}, '"context": …} or a list'),
+        ({"inputs": {"question": "Who?", "context": "She."}, "question": "Who?"}, "Received: both"),
+        ({"question": QUESTION}, "A context or a list of them was expected. Received: None"),
+        ({"question": QUESTION, "context": SHORT, "window": 49}, "window must be an integer from 1 to 48"),
         ({"question": LONG, "context": SHORT}, "fills the model's 48 tokens"),
         ({"question": QUESTION, "context": SHORT, "top_k": 0}, "top_k"),
         ({"question": QUESTION, "context": SHORT, "doc_stride": -1}, "doc_stride"),

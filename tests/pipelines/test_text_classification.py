@@ -36,18 +36,30 @@ def test_the_cases_differ(checkpoint):
     assert min(scores["number"]) < 0 or max(scores["number"]) > 1
 
 
-def test_pairs(checkpoint):
-    folder = checkpoint("classes")
+@pytest.mark.parametrize("name", ["classes", "many-true", "compared"])
+def test_pairs(checkpoint, name):
+    """BERT and ALBERT tell the two texts apart by segments, DistilBERT by the separator alone."""
+    folder = checkpoint(name)
     theirs = transformers.pipeline("text-classification", str(folder))
     ours = pipeline("text-classification", folder)
-    firsts, seconds = [CORPUS[7], "Rain."], ["No.", CORPUS[18]]
-    expected = theirs([{"text": text, "text_pair": pair} for text, pair in zip(firsts, seconds, strict=True)])
+    firsts, seconds = [CORPUS[7], "Rain.", "Rain."], ["No.", CORPUS[18], "Rain."]
+    rows = [{"text": text, "text_pair": pair} for text, pair in zip(firsts, seconds, strict=True)]
+    expected = theirs(rows)
+    pairs = list(zip(firsts, seconds, strict=True))
+    for inputs in (rows, pairs, tuple(pairs), [list(pair) for pair in pairs], np.array(pairs)):
+        assert_same(ours(inputs), expected)
+    assert_same(list(ours(iter(pairs))), expected)
     assert_same(ours(firsts, pair=seconds), expected)
-    one = ours(firsts[0], pair=seconds[0], top_k=None)
-    assert_same(one, theirs({"text": firsts[0], "text_pair": seconds[0]}, top_k=None))
-    assert one != ours(firsts[0], top_k=None)
+    one = theirs(rows[0], top_k=None)
+    assert_same(ours(pairs[0], top_k=None), one)
+    assert_same(ours(rows[0], top_k=None), one)
+    assert_same(ours(firsts[0], pair=seconds[0], top_k=None), one)
+    assert_same(
+        ours([firsts[1], pairs[0], {"text": firsts[1]}]), [theirs(firsts[1])[0], expected[0], *theirs([firsts[1]])]
+    )
+    assert ours(pairs[0], top_k=None) != ours(firsts[0], top_k=None)
     with pytest.raises(InputError, match="3 texts and 2 second ones"):
-        ours(TEXTS[:3], pair=seconds)
+        ours(TEXTS[:3], pair=seconds[:2])
 
 
 @pytest.mark.parametrize("name", ["classes", "last-token"])
@@ -67,18 +79,36 @@ def test_padding_does_not_depend_on_the_tokenizers_side(checkpoint, name):
 
 
 def test_too_long(checkpoint):
+    """Windows by default, each counting as its tokens of text; a pair is not cut unless asked."""
     pipe = pipeline("text-classification", checkpoint("classes"))
-    with pytest.raises(CapacityError, match="at most 48 tokens"):
-        pipe([TEXTS[0], LONG])
+    theirs = transformers.pipeline("text-classification", str(checkpoint("classes")))
     with pytest.warns(TruncationWarning):
         cut = pipe(LONG, truncation=True, top_k=None)
-    theirs = transformers.pipeline("text-classification", str(checkpoint("classes")))
     assert_same(cut, theirs(LONG, top_k=None, truncation=True, max_length=48))
+    windows = theirs.tokenizer(
+        LONG, truncation=True, max_length=48, stride=11, return_overflowing_tokens=True, padding=True,
+        return_tensors="pt", return_special_tokens_mask=True,
+    )  # fmt: skip
+    windows.pop("overflow_to_sample_mapping")
+    weights = (1 - windows.pop("special_tokens_mask").numpy()).sum(axis=1)
+    assert len(weights) > 2 and len(set(weights.tolist())) > 1
+    logits = theirs.model(**windows).logits.detach().softmax(-1).numpy()
+    expected = dict(zip(pipe.info.labels, np.average(logits, axis=0, weights=weights), strict=True))
+    for size in (1, 8):
+        alone, after = pipe(LONG, top_k=None, batch_size=size), pipe([TEXTS[0], LONG], top_k=None, batch_size=size)
+        assert {answer["label"]: answer["score"] for answer in alone} == pytest.approx(expected, abs=2e-5)
+        assert_same(after, [pipe(TEXTS[0], top_k=None), alone])
+    assert pipe(TEXTS[0], window=12, stride=2, top_k=None) != pipe(TEXTS[0], top_k=None)
+    for arguments in ({"window": 49}, {"window": 2}, {"stride": 46}, {"stride": "x"}):
+        with pytest.raises(InputError, match=f"^{next(iter(arguments))} must be an integer"):
+            pipe(LONG, **arguments)
+    with pytest.raises(CapacityError, match="at most 48 tokens"):
+        pipe((LONG, "No."))
 
 
 def test_what_cannot_be_classified(checkpoint):
     pipe = pipeline("text-classification", checkpoint("classes"))
-    for inputs in ([], 3, None, ["a", 3]):
+    for inputs in (3, None, ["a", 3], b"a", np.array([1.5]), {"texts": "a"}, ("a", "b", "c"), [("a", 3)]):
         with pytest.raises(InputError, match="text or a list"):
             pipe(inputs)
     with pytest.raises(InputError, match="top_k"):

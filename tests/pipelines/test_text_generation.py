@@ -104,7 +104,7 @@ class TestTextGeneration:
         with pytest.raises(GenerationError, match="max_new_tokens"):
             story(PROMPTS[0], max_new_token=3)
         with pytest.raises(InputError, match="prompt"):
-            story([])
+            story(5)
         with pytest.raises(InputError):
             story("")
         with pytest.raises(CapacityError):

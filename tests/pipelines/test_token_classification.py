@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import transformers
 
 from kerasformer.errors import InputError
 from kerasformer.pipelines import pipeline
+from kerasformer.tokenization import TruncationWarning
 from tests.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS
 
@@ -51,5 +53,47 @@ def test_words_are_never_cut(pipes):
 
 
 def test_unknown_strategy(pipes):
-    with pytest.raises(InputError, match="none, simple, first, average, max"):
+    with pytest.raises(InputError, match="'none', 'simple', 'first', 'average' or 'max'"):
         pipes[0]("Vienna", aggregation_strategy="last")
+
+
+LONG = " ".join(CORPUS[:6])
+
+
+def test_a_long_text_is_one_text(pipes):
+    """Each token is classified where most of the text around it is seen; offsets are those of the whole text."""
+    ours, theirs = pipes
+    received = ours(LONG, ignore_labels=(), window=24, stride=8)
+    whole = ours.tokenizer(LONG)
+    text = whole.special_tokens_mask[0] == 0
+    assert [entity["index"] for entity in received] == np.flatnonzero(text).tolist()
+    assert [[entity["start"], entity["end"]] for entity in received] == whole.offsets[0][text].tolist()
+    windows = theirs.tokenizer(
+        LONG,
+        truncation=True,
+        max_length=24,
+        stride=8,
+        return_overflowing_tokens=True,
+        padding=True,
+        return_tensors="pt",
+    )
+    windows.pop("overflow_to_sample_mapping")
+    scores = theirs.model(**windows).logits.detach().softmax(-1).numpy()
+    first, last = 0, len(received) - 1
+    for place, entity in enumerate(received):
+        options = []  # of a window: how much of the text it shows around the token, and what it says of it
+        for row in range(len(scores)):
+            start = row * (22 - 8)
+            end = min(start + 22, len(received)) - 1
+            if start <= place <= end:
+                margin = min(place - start if start > first else 999, end - place if end < last else 999)
+                options.append((margin, -row, scores[row, 1 + place - start]))
+        margin, _, best = max(options, key=lambda option: option[:2])
+        assert entity["score"] == pytest.approx(float(best.max()), abs=2e-5)
+        assert entity["entity"] == ours.info.labels[best.argmax()]
+    for strategy in STRATEGIES[1:]:
+        for entity in ours(LONG, aggregation_strategy=strategy, ignore_labels=()):
+            assert entity["word"] == LONG[entity["start"] : entity["end"]]
+    assert ours([TEXTS[0], LONG], batch_size=1) == [ours(TEXTS[0]), ours(LONG)]
+    with pytest.warns(TruncationWarning):
+        assert len(ours(LONG, ignore_labels=(), truncation=True)) == 46
