@@ -48,6 +48,9 @@ STRINGS = Kind(
 DECAY = Kind("a pair: a number of tokens and a factor above 0", _decay)
 # Below, logits would be divided beyond float32.
 TEMPERATURE = number(1e-6)
+SAMPLING_TEMPERATURE = number(0).where(
+    lambda value: value == 0 or value >= 1e-6, "0, for the most probable token, or a number of at least 1e-06"
+)
 
 
 def setting(default: Any, kind: Kind, samples: bool = False, live: bool = False) -> Any:
@@ -70,5 +73,4 @@ def checked(field: dataclasses.Field[Any], value: Any) -> Any:
     """
     if value is None:
         return field.default
-    advice = "For the most probable token set do_sample=False." if field.name == "temperature" else ""
-    return check(field.name, value, field.metadata["kind"], error=GenerationError, advice=advice)
+    return check(field.name, value, field.metadata["kind"], error=GenerationError)

@@ -21,9 +21,9 @@ from kerasformer.decoding.checks import (
     DECAY,
     EARLY,
     POSITIVE,
+    SAMPLING_TEMPERATURE,
     SEQUENCES,
     STRINGS,
-    TEMPERATURE,
     TOKEN,
     TOKENS,
     checked,
@@ -57,7 +57,8 @@ class GenerationConfig:
         length_penalty: Exponent of the length that divides the score of a finished beam; above 0 favours long ones.
         early_stopping: When beam search ends: `True` at `num_beams` finished ones, `False` when improvement is
             unlikely, `"never"` when it is impossible.
-        temperature: Divides the logits.
+        temperature: Divides the logits. 0, what ever lower ones come to, takes the best token: it sets `do_sample` to
+            `False`, whatever else was given.
         top_k: Draw from the `k` best tokens; 0 is off.
         top_p: Draw from the fewest tokens that hold this probability; 1 is off.
         min_p: Draw from tokens with at least this share of the best token's probability.
@@ -110,7 +111,7 @@ class GenerationConfig:
     num_return_sequences: int = setting(1, integer(1))
     length_penalty: float = setting(1.0, number())
     early_stopping: bool | str = setting(False, EARLY)
-    temperature: float = setting(1.0, TEMPERATURE, samples=True)
+    temperature: float = setting(1.0, SAMPLING_TEMPERATURE, samples=True)
     top_k: int = setting(0, integer(0), samples=True)
     top_p: float = setting(1.0, number(0, 1), samples=True)
     min_p: float | None = setting(None, number(0, 1), samples=True)
@@ -150,6 +151,9 @@ class GenerationConfig:
         """Puts values into their final form, checks them and decides `do_sample`."""
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
+        if self.temperature == 0:
+            object.__setattr__(self, "temperature", 1.0)
+            object.__setattr__(self, "do_sample", False)
         if self.do_sample is None:
             given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _differs(f, self)}
             object.__setattr__(self, "do_sample", _asks_to_sample(given, self.num_beams))

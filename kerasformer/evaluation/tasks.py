@@ -190,7 +190,8 @@ def _writing(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str
 
     received = _answers(ask, examples, tell)
     expected = [list(map(str, _listed(example.label))) for example in examples]
-    task, figures = of_prefix(pipe.task), {}
+    task = of_prefix(pipe.task)
+    figures: dict[str, float] = {}
     if task != "translation":
         figures |= metrics.rouge(received, expected)
     if task != "summarization":

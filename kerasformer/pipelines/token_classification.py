@@ -126,17 +126,13 @@ class TokenClassification(Pipeline):
 
 def _pieces(encoded: Encoding, scores: np.ndarray, rows: np.ndarray) -> list[_Piece]:
     """The tokens of a text, without special ones, each with its scores."""
-    places = zip(*best_places(encoded, rows), strict=True)
-    return [
-        _Piece(
-            scores[place],
-            *map(int, encoded.offsets[place]),
-            int(encoded.positions[place]),
-            int(encoded.word_ids[place]),
-        )
-        for place in places
-        if encoded.special_tokens_mask[place] == 0
-    ]
+    pieces = []
+    for place in zip(*best_places(encoded, rows), strict=True):
+        if encoded.special_tokens_mask[place] == 0:
+            start, end = map(int, encoded.offsets[place])
+            index, word = int(encoded.positions[place]), int(encoded.word_ids[place])
+            pieces.append(_Piece(scores[place], start, end, index, word))
+    return pieces
 
 
 def _without_prefix(label: str) -> tuple[str, str]:

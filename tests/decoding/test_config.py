@@ -18,7 +18,7 @@ from kerasformer.errors import GenerationError
     "settings",
     [
         {"max_new_tokens": 0}, {"max_new_tokens": 1.5}, {"max_new_tokens": True}, {"min_length": -1}, {"num_beams": 0},
-        {"temperature": 0}, {"temperature": -1.0}, {"temperature": 1e-40}, {"temperature": float("nan")},
+        {"temperature": -1e-9}, {"temperature": -1.0}, {"temperature": 1e-40}, {"temperature": float("nan")},
         {"temperature": "hot"},
         {"top_p": 1.1}, {"top_p": -0.1}, {"top_k": -1}, {"top_k": 2.5}, {"min_p": 2}, {"repetition_penalty": 0},
         {"early_stopping": "always"}, {"eos_token_id": -1}, {"eos_token_id": [3, None]}, {"bad_words_ids": [[]]},
@@ -57,7 +57,8 @@ def test_unknown_names_get_the_nearest_known_one() -> None:
     ("settings", "samples"),
     [({}, False), ({"top_p": 0.9}, True), ({"temperature": 0.7}, True), ({"top_k": 5}, True), ({"seed": 1}, True),
      ({"top_k": 5, "do_sample": False}, False), ({"num_beams": 3, "seed": 1}, False),
-     ({"num_beams": 3, "top_k": 4}, True), ({"repetition_penalty": 2.0}, False)],
+     ({"num_beams": 3, "top_k": 4}, True), ({"temperature": 0}, False), ({"temperature": 0.0, "top_p": 0.9}, False),
+     ({"temperature": 0, "do_sample": True, "seed": 1}, False), ({"repetition_penalty": 2.0}, False)],
     ids=str,
 )  # fmt: skip
 def test_settings_of_sampling_ask_for_it(settings: dict[str, Any], samples: bool) -> None:

@@ -68,7 +68,9 @@ def test_a_long_text(pipe, checkpoint, pooling):
     states = theirs(**windows).last_hidden_state.detach().numpy()
     if pooling is None:
         assert received.shape == (len(pipe.tokenizer.encode(long)), 32)
-        assert_close(received[:16], states[0, :16])  # windows hold 1 to 18 and 13 to 30: 16 is nearer to the second's middle
+        assert_close(
+            received[:16], states[0, :16]
+        )  # windows hold 1 to 18 and 13 to 30: 16 is nearer to the second's middle
         assert_close(received[16:28], states[1, 4:16])
         assert_close(received[-1], states[-1, int(windows.attention_mask[-1].sum()) - 1])
         return

@@ -268,6 +268,7 @@ def test_random_numbers(seed: int, page: Page) -> None:
 SETTINGS: list[dict[str, Any]] = [
     {"do_sample": False},
     {"temperature": 0.6},
+    {"temperature": 0, "top_p": 0.5},
     {"top_k": 7},
     {"top_p": 0.8},
     {"top_p": 0.0},
@@ -429,7 +430,7 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "word " * 100, {}, "CapacityError", "leaves no place for a new token. Expected at most 63 tokens"),
     ("story", "", {}, "InputError", "A prompt needs a token"),
     ("story", 3, {}, "InputError", "A prompt was expected. Received: 3"),
-    ("story", "x", {"temperature": 0}, "GenerationError", "temperature must be a number of at least 1e-06"),
+    ("story", "x", {"temperature": -1}, "GenerationError", "temperature must be 0, for the most probable token, or"),
     ("story", "x", {"top_q": 1}, "GenerationError", "top_q is not a generation setting"),
     ("story", "x", {"num_return_sequences": 3}, "GenerationError", "num_return_sequences is not a generation setting"),
     ("story", "x", {"num_beams": 2, "top_p": 0.5}, "GenerationError", "beams that draw their continuations"),

@@ -22,7 +22,10 @@ const NUMBER = ["a finite number", isNumber];
 const POSITIVE = ["a number above 0", (value) => isNumber(value) && value > 0];
 // Below, logits would be divided beyond float32.
 /** @type {Check} */
-const TEMPERATURE = ["a number of at least 1e-06", (value) => isNumber(value) && value >= 1e-6];
+const TEMPERATURE = [
+  "0, for the most probable token, or a number of at least 1e-06",
+  (value) => isNumber(value) && (value === 0 || value >= 1e-6),
+];
 /** @type {Check} */
 const EARLY = ['true, false or "never"', (value) => typeof value === "boolean" || value === "never"];
 /** @type {Check} */
@@ -107,6 +110,7 @@ export function settle(stored, given) {
   if (asksToSample && !("do_sample" in changes)) changes.do_sample = true;
   Object.assign(settings, changes);
   const config = Object.fromEntries(Object.keys(SETTINGS).map((name) => [name, checked(name, settings[name])]));
+  if (config.temperature === 0) Object.assign(config, { temperature: 1, do_sample: false });
   config.do_sample ??= Object.entries(SETTINGS).some(([name, { samples, default: usual }]) => {
     return samples && config[name] !== usual;
   });
@@ -142,6 +146,5 @@ function checked(name, value) {
   const [expected, valid] = check;
   const plain = listed && !Array.isArray(value) ? [value] : value;
   if (valid(plain)) return plain;
-  const hint = name === "temperature" ? " For the most probable token set do_sample: false." : "";
-  throw new GenerationError(`${name} must be ${expected}. Received: ${JSON.stringify(value)}.${hint}`);
+  throw new GenerationError(`${name} must be ${expected}. Received: ${JSON.stringify(value)}.`);
 }
