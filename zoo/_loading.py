@@ -13,7 +13,14 @@ from typing import Any
 
 from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import CheckpointError, InputError, KerasformerError, SourceError, UnsupportedConfigError
+from kerasformer.errors import (
+    CheckpointError,
+    InputError,
+    KerasformerError,
+    SourceError,
+    UnsupportedConfigError,
+    argument,
+)
 from kerasformer.files import read_json
 from kerasformer.tasks import of_model
 from kerasformer.tokenization.fitting import excess
@@ -243,7 +250,7 @@ def _task_by_head(kinds: Mapping[str, type[PretrainedModel]], tensors: set[str])
     if len(found) > 1:
         raise InputError(
             "config.json does not say which task the checkpoint was saved for, and its head fits several. "
-            f"Pass task=, one of {', '.join(found)}"
+            f"Pass {argument('task', ...)}, one of {', '.join(found)}"
         )
     return found[0] if found else next(task for task, kind in kinds.items() if kind.bare)
 

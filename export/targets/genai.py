@@ -17,7 +17,7 @@ from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.targets.settings import refuse
 from kerasformer.export.targets.target import Target
 from kerasformer.export.wish import Job
@@ -66,27 +66,34 @@ class Genai(Target):
         """See `Target.check`."""
         if job.model.is_encoder_decoder:
             raise ExportError(
-                "target='genai' is for decoders: of encoder-decoders, onnxruntime-genai knows Whisper's and the "
-                f"recurrent one of Marian alone. Received: {job.info.name} for {job.info.task}. Leave target out: "
-                "optimum and transformers.js read the plain bundle of format='onnx'"
+                f"{argument('target', 'genai')} is for decoders: of encoder-decoders, onnxruntime-genai knows "
+                f"Whisper's and the "
+                f"recurrent one of Marian alone. Received: {job.info.name} for {job.info.task}. Leave "
+                f"{argument('target')} out: "
+                f"optimum and transformers.js read the plain bundle of {argument('format', 'onnx')}"
             )
         if not job.model.generates:
             raise ExportError(
-                "target='genai' is for decoders: onnxruntime-genai generates text, and does nothing else. "
-                f"Received: {job.info.name} for {job.info.task}. Leave target out: ONNX Runtime itself, optimum and "
-                "transformers.js read the plain bundle of format='onnx'"
+                f"{argument('target', 'genai')} is for decoders: onnxruntime-genai generates text, and does nothing "
+                f"else. "
+                f"Received: {job.info.name} for {job.info.task}. Leave {argument('target')} out: ONNX Runtime itself, "
+                f"optimum and "
+                f"transformers.js read the plain bundle of {argument('format', 'onnx')}"
             )
         if job.model.tokenizer is None:
             raise ExportError(
-                "target='genai' needs a tokenizer, for onnxruntime-genai reads texts with the bundle's tokenizer.json. "
+                f"{argument('target', 'genai')} needs a tokenizer, for onnxruntime-genai reads texts with the "
+                f"bundle's tokenizer.json. "
                 "Received: a model whose tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
             )
         kind = type(job.model.tokenizer.backend.model).__name__
         if kind != "BPE":
             raise ExportError(
-                "target='genai' needs a tokenizer of the kind BPE, for onnxruntime-genai opens no tokenizer.json of "
-                f"others. Received: {kind}. Leave target out: ONNX Runtime itself, optimum and transformers.js run the "
-                "plain bundle of format='onnx'"
+                f"{argument('target', 'genai')} needs a tokenizer of the kind BPE, for onnxruntime-genai opens no "
+                f"tokenizer.json of "
+                f"others. Received: {kind}. Leave {argument('target')} out: ONNX Runtime itself, optimum and "
+                f"transformers.js run the "
+                f"plain bundle of {argument('format', 'onnx')}"
             )
         _check_generation(job.info)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.functions import Function
 from kerasformer.export.targets import litertlm_card, litertlm_file
 from kerasformer.export.targets.target import Target
@@ -74,7 +74,8 @@ class LitertLm(Target):
 def _check_model(job: Job) -> None:
     if not job.model.generates:
         raise ExportError(
-            f"LiteRT-LM generates text. Received: a model for {job.info.task}. Take target='mediapipe' for classifiers "
+            f"LiteRT-LM generates text. Received: a model for {job.info.task}. Take {argument('target', 'mediapipe')} "
+            f"for classifiers "
             "and embeddings, or no target"
         )
     if job.info.is_encoder_decoder:
@@ -119,5 +120,5 @@ def _check_capacity(job: Job) -> None:
         raise ExportError(
             f"LiteRT-LM reads prompts in pieces of {step} and more tokens, and refuses those whose last piece does not "
             f"fit. Expected: a capacity that is a multiple of {step}, such as {max(step, capacity // step * step)}. "
-            f"Received: capacity={job.capacity}"
+            f"Received: {argument('capacity', job.capacity)}"
         )

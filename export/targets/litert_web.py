@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.functions import Function
 from kerasformer.export.targets import litertjs_card
 from kerasformer.export.targets.target import Target
@@ -50,7 +50,7 @@ class LitertWeb(Target):
             if size >= _LARGEST:
                 raise ExportError(
                     f"LiteRT.js loads files of less than 2 GB, and a browser seldom has more. Received: {name} of "
-                    f"{size / 1e9:.1f} GB. Take a smaller model, or quantize='int8' or 'int4'"
+                    f"{size / 1e9:.1f} GB. Take a smaller model, or {argument('quantize', 'int8')} or 'int4'"
                 )
         return ()
 

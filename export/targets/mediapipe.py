@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import PROBABILITIES, Manifest
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.answers import with_mean, with_probabilities, with_segments
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.functions import Function
@@ -60,17 +60,17 @@ class Mediapipe(Target):
         if info.task not in _TASKS:
             raise ExportError(
                 "MediaPipe's text tasks are text-classification and feature-extraction (one vector of a text). "
-                f"Received: {info.task}. Export with format='tflite' and no target"
+                f"Received: {info.task}. Export with {argument('format', 'tflite')} and no target"
             )
         if len(job.lengths) != 1 or job.lengths[0] < 2:
             raise ExportError(
                 "MediaPipe runs one length of at least 2 tokens: longer texts are cut, shorter ones cost as much. "
-                f"Received: lengths={list(job.lengths)}. Choose one, such as lengths=[128]"
+                f"Received: {argument('lengths', list(job.lengths))}. Choose one, such as lengths=[128]"
             )
         if info.problem_type == "regression":
             raise ExportError(
                 "MediaPipe's classifier gives scores of classes. Received: a model that gives a number "
-                "(problem_type='regression'). Export with format='tflite' and no target"
+                f"(problem_type='regression'). Export with {argument('format', 'tflite')} and no target"
             )
         if unfit := [label for label in info.labels if not label.strip() or "\n" in label]:
             raise ExportError(

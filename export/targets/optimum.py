@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.targets.settings import refuse
 from kerasformer.export.targets.target import Target
 from kerasformer.export.wish import Job
@@ -50,8 +50,9 @@ class Optimum(Target):
         """See `Target.check`."""
         if job.info.task not in _CLASSES:
             raise ExportError(
-                f"target='optimum' is for {', '.join(_CLASSES)}. Received: {job.info.name} for {job.info.task}. Leave "
-                "target out: ONNX Runtime itself reads the plain bundle of format='onnx'"
+                f"{argument('target', 'optimum')} is for {', '.join(_CLASSES)}. Received: {job.info.name} for "
+                f"{job.info.task}. Leave "
+                f"target out: ONNX Runtime itself reads the plain bundle of {argument('format', 'onnx')}"
             )
         if job.model.generates:
             self._check_heads(job)
@@ -66,10 +67,12 @@ class Optimum(Target):
         config, head_size = job.model.config, job.model.cache_shape(1, 1)[-1]
         if head_size != config.hidden_dim // config.num_heads:
             raise ExportError(
-                f"target='optimum' needs heads of hidden_dim // num_heads = {config.hidden_dim // config.num_heads}: "
+                f"{argument('target', 'optimum')} needs heads of hidden_dim // num_heads = "
+                f"{config.hidden_dim // config.num_heads}: "
                 "optimum-onnx 0.1 makes empty caches of that width, whatever the graph says, and fails at the first "
-                f"token. Received: {job.info.name} with heads of {head_size}. Leave target out: transformers.js and "
-                "ONNX Runtime itself run the plain bundle of format='onnx'"
+                f"token. Received: {job.info.name} with heads of {head_size}. Leave {argument('target')} out: "
+                f"transformers.js and "
+                f"ONNX Runtime itself run the plain bundle of {argument('format', 'onnx')}"
             )
 
     def card(self, manifest: Manifest, folder: Path) -> str:

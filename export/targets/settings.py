@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 
 
 def refuse(target: str, reason: str, generation: GenerationConfig, names: Sequence[str]) -> None:
@@ -23,6 +23,6 @@ def refuse(target: str, reason: str, generation: GenerationConfig, names: Sequen
         received = ", ".join(f"{name}={getattr(generation, name)!r}" for name in names)
         defaults = ", ".join(f"{name}=None" for name in names)
         raise ExportError(
-            f"target={target!r} cannot keep model.generation_config: {reason}. Received: {received}. "
+            f"{argument('target', target)} cannot keep model.generation_config: {reason}. Received: {received}. "
             f"Put the defaults back: model.generation_config = model.generation_config.replace({defaults})"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.functions import Function
 from kerasformer.export.to_tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.wish import Job, Wish
@@ -43,8 +43,8 @@ class Target:
             said, needed = getattr(wish, field.name), self.needs.get(field.name)
             if said is not None and needed is not None and said != needed:
                 raise ExportError(
-                    f"target={self.name!r} needs {field.name}={needed!r}. Received: {field.name}={said!r}. "
-                    f"Leave {field.name} out"
+                    f"{argument('target', self.name)} needs {argument(field.name, needed)}. "
+                    f"Received: {argument(field.name, said)}. Leave {argument(field.name)} out"
                 )
         return replace(wish, **self.needs)
 

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.companions import tells_pairs_apart
 from kerasformer.export.functions import Function
 from kerasformer.export.quoting import code
@@ -112,8 +112,10 @@ class TransformersJs(Target):
         self._check_tokenizer(job)
         if quantize not in SUFFIXES:
             raise ExportError(
-                f"target={self.name!r} needs a recipe whose files it can name, one of {', '.join(SUFFIXES)}. Received: "
-                f"{quantize!r}. Leave target out: ONNX Runtime itself reads the plain bundle of format='onnx'"
+                f"{argument('target', self.name)} needs a recipe whose files it can name, one of "
+                f"{', '.join(SUFFIXES)}. Received: "
+                f"{quantize!r}. Leave {argument('target')} out: ONNX Runtime itself reads the plain bundle of "
+                f"{argument('format', 'onnx')}"
             )
         if passed_over := _passed_over(job.info):
             received = ", ".join(f"{name}={job.info.generation[name]!r}" for name in passed_over)
@@ -139,9 +141,11 @@ class TransformersJs(Target):
         """Refuses models that no pipeline opens."""
         if job.info.task in (*_NO_PIPELINE, *_LACKS.get(job.info.model_type, ())):
             raise ExportError(
-                f"target={self.name!r} needs a model that one of its pipelines opens. Received: {job.info.name} for "
-                f"{job.info.task}, for which transformers.js {VERSION} has none. Leave target out: ONNX Runtime Web "
-                "itself runs the plain bundle of format='onnx'"
+                f"{argument('target', self.name)} needs a model that one of its pipelines opens. Received: "
+                f"{job.info.name} for "
+                f"{job.info.task}, for which transformers.js {VERSION} has none. Leave {argument('target')} out: ONNX "
+                f"Runtime Web "
+                f"itself runs the plain bundle of {argument('format', 'onnx')}"
             )
 
     def _check_tokenizer(self, job: Job) -> None:
@@ -149,21 +153,26 @@ class TransformersJs(Target):
         tokenizer = job.model.tokenizer
         if tokenizer is None:
             raise ExportError(
-                f"target={self.name!r} needs a tokenizer, for its pipelines read texts. Received: a model whose "
+                f"{argument('target', self.name)} needs a tokenizer, for its pipelines read texts. Received: a model "
+                f"whose "
                 "tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
             )
         if unread := list(_unread(json.loads(tokenizer.backend.to_str()))):
             raise ExportError(
-                f"target={self.name!r} needs a tokenizer whose rules transformers.js has, or it stops or reads other "
-                f"tokens. Received: {', '.join(unread)}. Leave target out, and make ids with a tokenizer of your own"
+                f"{argument('target', self.name)} needs a tokenizer whose rules transformers.js has, or it stops or "
+                f"reads other "
+                f"tokens. Received: {', '.join(unread)}. Leave {argument('target')} out, and make ids with a "
+                f"tokenizer of your own"
             )
         pairs = job.info.task == "question-answering" and "token_type_ids" in job.model.input_names
         if pairs and not tells_pairs_apart(tokenizer):
             raise ExportError(
-                f"target={self.name!r} needs a tokenizer of BERT's or ALBERT's kind for {job.info.name}: with others, "
+                f"{argument('target', self.name)} needs a tokenizer of BERT's or ALBERT's kind for {job.info.name}: "
+                f"with others, "
                 "transformers.js does not tell a question from its context by token_type_ids. Received: "
-                f"{type(tokenizer.backend.model).__name__}. Leave target out: ONNX Runtime itself, with token_type_ids "
-                "of your own, runs the plain bundle of format='onnx'"
+                f"{type(tokenizer.backend.model).__name__}. Leave {argument('target')} out: ONNX Runtime itself, with "
+                f"token_type_ids "
+                f"of your own, runs the plain bundle of {argument('format', 'onnx')}"
             )
 
     def functions(self, job: Job, functions: list[Function]) -> list[Function]:

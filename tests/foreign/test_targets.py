@@ -98,5 +98,5 @@ def test_on_the_command_line_it_is_one_line_too(tmp_path, capsys):
     refused = capsys.readouterr().err
     assert refused.startswith("Error: LiteRT-LM has no encoder") and "Traceback" not in refused
     assert main("export", "sentiment-bert", out, "--target", "mediapipe", "--format", "onnx") == 1
-    assert "needs format='tflite'" in capsys.readouterr().err
+    assert "--target mediapipe needs --format tflite. Received: --format onnx" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
