@@ -76,6 +76,7 @@ def open_engine(
         raise InputError(f"accelerator must be one of {', '.join(_ACCELERATORS)}, or None. Received: {accelerator!r}")
     require("ai_edge_litert", "litert")
     threads = num_threads or _available_threads()
+    _verify(path)
     makers: list[Callable[[], Engine]] = [
         lambda: CompiledEngine(path, threads, cache_file),
         lambda: InterpreterEngine(path, threads),
@@ -92,9 +93,28 @@ def open_engine(
                 continue
         _tell(accelerator, engine, reasons)
         return engine
-    raise BundleError(
-        f"LiteRT cannot load this file. Expected: a TFLite model. Received: {path}. {' | '.join(reasons)}"
-    )
+    raise _unloadable(path, " | ".join(reasons))
+
+
+def _unloadable(path: Path, reason: str) -> BundleError:
+    return BundleError(f"LiteRT cannot load this file. Expected: a TFLite model. Received: {path}. {reason}")
+
+
+def _verify(path: Path) -> None:
+    """Refuses a file whose tables lead out of it: the compiled model would follow them, and end the process.
+
+    The interpreter checks them before it builds anything, and reads no weights for it.
+
+    Raises:
+        BundleError: the file is none.
+    """
+    interpreter = require("ai_edge_litert.interpreter", "litert")
+    resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    with _native_log() as log:
+        try:
+            interpreter.Interpreter(str(path), experimental_op_resolver_type=resolver)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise _unloadable(path, f"{error} {log()}".strip()) from error
 
 
 def _tell(accelerator: str | None, engine: Engine, reasons: list[str]) -> None:

@@ -360,6 +360,39 @@ def test_a_damaged_file(bundles: Bundles, tmp_path: Path) -> None:
         LiteRTStep(tmp_path, bundles.manifests["encoder"])
 
 
+OPEN = """
+import sys
+from pathlib import Path
+from kerasformer.errors import BundleError
+from kerasformer.runtime.litert_engine import open_engine
+
+for path in sys.argv[1:]:
+    print(Path(path).stem, flush=True)
+    try:
+        open_engine(Path(path), 1)
+    except BundleError as error:
+        print("refused", flush=True)
+"""
+
+
+def test_damaged_tables_are_refused_rather_than_followed(bundles: Bundles, tmp_path: Path) -> None:
+    """Offsets that lead out of the file, with checksums that fit: followed, they would end the process."""
+    whole = (bundles.paths["encoder"] / "model.tflite").read_bytes()
+    words, random = np.frombuffer(whole[: len(whole) // 4 * 4], "<u4"), np.random.default_rng(7)
+    # Offsets are small numbers; weights, of which any value is one, are not.
+    likely = np.flatnonzero((words > 3) & (words < len(whole)))
+    paths = []
+    for number in range(60):
+        damaged = words.copy()
+        damaged[random.choice(likely)] = random.choice([random.integers(2**32), 0x7FFFFFFF, 0xFFFFFF00])
+        paths.append(tmp_path / f"{number}.tflite")
+        paths[-1].write_bytes(damaged.tobytes() + whole[len(whole) // 4 * 4 :])
+    process = subprocess.run([sys.executable, "-c", OPEN, *map(str, paths)], capture_output=True, text=True)  # noqa: S603
+    said = process.stdout.split()
+    assert process.returncode == 0, f"the process ended at file {said[-1]} of {len(paths)}"
+    assert said.count("refused") >= 10
+
+
 def test_packed_weights_are_kept(bundles: Bundles, tmp_path: Path) -> None:
     ids = tokens(1, 1, 7)
     manifest, folder = bundles.manifests["encoder"], bundles.paths["encoder"]
