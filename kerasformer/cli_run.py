@@ -47,7 +47,11 @@ def run(
     question: Annotated[str | None, typer.Option(help="For question-answering; the texts are contexts.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text, for classifiers that compare two.")] = None,
     prefix: Annotated[str | None, typer.Option(help="Put before each text, for models that know tasks by it.")] = None,
-    truncation: Annotated[bool, typer.Option("--truncation", help="Cut texts that are too long.")] = False,
+    truncation: Annotated[
+        bool, typer.Option("--truncation", help="Cut texts that are too long, instead of reading them in windows.")
+    ] = False,
+    window: Annotated[int | None, typer.Option(help="Tokens of a window of a long text.")] = None,
+    stride: Annotated[int | None, typer.Option(help="Tokens that neighbouring windows share.")] = None,
     top_k: Annotated[int | None, typer.Option(help="k classes; or samples among the k best tokens.")] = None,
     max_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Most tokens.")] = None,
     min_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Fewest tokens.")] = None,
@@ -182,6 +186,9 @@ def _schema(given: str) -> Any:
         raise InputError(f"--json-schema must be a file of JSON, or JSON. Received: {given!r} ({error})") from error
 
 
+_OF_READING = {"pair", "stride", "top_k", "truncation", "window"}
+
+
 def _check(pipe: Any, settings: Mapping[str, Any], question: str | None) -> None:
     """Refuses what another task than the model's needs, and misses what its own needs."""
     if question is not None and pipe.task != "question-answering":
@@ -190,7 +197,7 @@ def _check(pipe: Any, settings: Mapping[str, Any], question: str | None) -> None
         raise InputError(f"question-answering needs {argument('question', ...)}; the texts are the contexts.")
     if hasattr(pipe, "stream"):
         return
-    if foreign := sorted(set(settings) - {"top_k", "truncation", "pair"}):
+    if foreign := sorted(set(settings) - _OF_READING):
         names = ", ".join(map(argument, foreign))
         raise InputError(f"{names}: only for models that generate. Received: a model for {pipe.task}.")
 

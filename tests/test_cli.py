@@ -145,18 +145,26 @@ def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_lines(bundle, capsys, mo
     assert "│ a good film" in capsys.readouterr().out
 
 
-def test_json_lines_come_as_the_texts_come(bundle):
-    command = [sys.executable, "-m", "kerasformer.cli", "run", str(bundle), "--jsonl"]
+def test_a_long_text_is_read_in_windows(bundle, capsys):
+    text = "good " * 20 + "the plot is bad"
+    assert main("run", str(bundle), text, "--window", "8", "--stride", "3", "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["result"] == kf.pipeline(None, bundle)(text, window=8, stride=3)
+
+
+def test_json_lines_come_as_the_texts_come(writer):
+    command = [sys.executable, "-m", "kerasformer.cli", "run", str(writer), "--jsonl", "--max-new-tokens", "3"]
+    texts = [PROMPT, ("good " * 200).strip(), "The sea"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as running:
         replies = []
-        for text in ("a good film", "good " * 40, "the plot is bad"):
-            running.stdin.write(text.strip() + "\n")
+        for text in texts:
+            running.stdin.write(text + "\n")
             replies.append(json.loads(running.stdout.readline()))  # before the next one is sent
         running.stdin.close()
         assert running.wait() == 1
-    assert [reply["text"] for reply in replies] == ["a good film", ("good " * 40).strip(), "the plot is bad"]
-    assert "pass --truncation" in replies[1]["error"]
-    assert replies[0]["result"] == json.loads(json.dumps(kf.pipeline(None, bundle)("a good film")))
+    assert [reply["text"] for reply in replies] == texts
+    assert "Shorten the prompt" in replies[1]["error"]
+    assert replies[0]["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=3)
 
 
 def test_info_reads_checkpoints_and_bundles(checkpoint, bundle, capsys):
@@ -299,7 +307,7 @@ def test_a_checkpoint_is_measured_on_texts_as_its_bundle_is(checkpoint, bundle, 
         (("export", "CHECKPOINT", "OUT", "--quantize", "int3"), "Unknown quantization recipe"),
         (("export", "CHECKPOINT", "BUNDLE"), "Pass --overwrite to replace it"),
         (("export", "CHECKPOINT", "OUT", "--texts", "/nowhere.txt"), "file of texts"),
-        (("run", "CHECKPOINT", "good " * 40), "Shorten it, or pass --truncation to have it cut."),
+        (("run", "CHECKPOINT", "good " * 40, "--pair", "a film"), "Shorten it, or pass --truncation to have it cut."),
         (("run", "CHECKPOINT", "text", "--task", "translation"), "has no such task"),
         (("run", "CHECKPOINT", "text", "--num-beams", "2"), "--num-beams: only for models that generate"),
         (("run", "CHECKPOINT", "text", "--stream"), "--stream is for models that generate"),

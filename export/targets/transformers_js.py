@@ -160,9 +160,8 @@ class TransformersJs(Target):
         if unread := list(_unread(json.loads(tokenizer.backend.to_str()))):
             raise ExportError(
                 f"{argument('target', self.name)} needs a tokenizer whose rules transformers.js has, or it stops or "
-                f"reads other "
-                f"tokens. Received: {', '.join(unread)}. Leave {argument('target')} out, and make ids with a "
-                f"tokenizer of your own"
+                f"reads other tokens. Received: {', '.join(unread)}. Leave {argument('target')} out, and make ids "
+                "with a tokenizer of your own"
             )
         pairs = job.info.task == "question-answering" and "token_type_ids" in job.model.input_names
         if pairs and not tells_pairs_apart(tokenizer):
