@@ -18,7 +18,7 @@ from tests.foreign.environments import need
 from tests.web.sites import Browser, browser, served
 
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "web.png"
-HEIGHT, GAP, COLOURS = 600, 24, 96
+HEIGHT, GAP, COLOURS = 600, 24, 256
 SHOWN = {"Film reviews": "sentiment-bert", "Stories": "story-gpt2"}
 SEED = "7"
 
@@ -38,6 +38,7 @@ def photograph(page: Browser, url: str, folder: Path) -> list[Image.Image]:
     page.open(url, 1280, 800)
     page.ready()
     page("choose", at="#model", label="Stories")
+    page("until", script="document.getElementById('set-seed') !== null")
     page("run", script=f"document.getElementById('set-seed').value = '{SEED}'")
     page("click", at="#examples button:nth-child(2)")
     page.answered()
@@ -59,7 +60,7 @@ def beside(pictures: list[Image.Image]) -> Image.Image:
     for each in scaled:
         row.paste(each, (left, 0))
         left += each.width + GAP
-    return row.quantize(COLOURS, dither=Image.Dither.NONE)
+    return row.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
 
 
 if __name__ == "__main__":

@@ -428,7 +428,7 @@ async function attempt(something, unasked = false) {
     await fail(error, unasked);
   } finally {
     setBusy(null);
-    await showState();
+    showState(); // looks into the browser's storage, for which nobody has to wait
   }
 }
 
