@@ -500,8 +500,14 @@ def test_errors_of_the_engine_are_shown(chromium, url):
         "error-field-text",
     ]
     assert chromium("axe") == []
+    chromium("fill", at="#field-text", text="no way on")
+    assert chromium("run", script=f"{TROUBLE}.length") == 0  # who types mends it
+    chromium("click", at="#run")
+    assert chromium.problem().startswith("The model cannot write with these settings. Change them.")
+    assert chromium("visible", at="#settings-fields") and "suppress_tokens" not in chromium(
+        "text", at="#error-settings"
+    )
     chromium("fill", at="#field-text", text="nothing")
-    assert chromium("run", script=f"{TROUBLE}.length") == 0
     chromium("click", at="#run")
     assert "The model wrote nothing." in chromium.answered()
     chromium("choose", at="#model", label="fill-mask")

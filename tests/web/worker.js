@@ -70,6 +70,7 @@ async function run({ id, inputs, options }) {
     const advice = "the prompt is longer than the cache. Shorten it, or set truncation to have it cut.";
     throw Object.assign(named("CapacityError", advice), { most: 64, received: 80 });
   }
+  if (inputs === "no way on") throw named("GenerationError", "no token can be chosen. Set suppress_tokens: []");
   const figures = { seconds: 0.2, prompt_tokens: 7, memory_bytes: 52_000_000 };
   if (info.task in RESULTS) return { result: RESULTS[info.task](inputs), figures };
   if (inputs === "nothing") return { result: [{ generated_text: "" }], figures: { ...figures, tokens: 1, finish_reason: "eos" } };

@@ -356,7 +356,7 @@ function showAnswer(elements, figures, asked, told) {
 /** Shows something instead of the last answer, with the question unless it is a part of the answer. */
 function replaceAnswer(asked, ...elements) {
   clearAnswer();
-  find("asked").textContent = asked.texts.question ?? asked.shown;
+  find("asked").textContent = asked.texts.question ?? [asked.shown, asked.more].filter(Boolean).join(" / ");
   find("asked").hidden = ["text-generation", "token-classification", "fill-mask"].includes(model.task);
   find("result").classList.remove("stale");
   find("result").replaceChildren(...elements);
@@ -449,13 +449,10 @@ async function fail(error, unasked) {
 }
 
 /** Shows a complaint by its field, or by the model where `field` is "". */
-function complain(field, text, detail = "") {
+function complain(field, text, detail) {
   if (field.startsWith("set")) find("settings").open = true;
-  if (field) return questions.complain(field, detail ? `${text} (${detail})` : text);
-  find("failure-text").textContent = text;
-  find("failure-detail").textContent = detail;
-  find("failure-more").hidden = !detail;
-  find("failure").hidden = false;
+  questions.complain(field || "model", text, detail);
+  if (!field) find("failure").hidden = false;
 }
 
 function mendAll() {

@@ -22,7 +22,7 @@ export function explained(error, text) {
   if (error instanceof FieldError) return said(error.field, error.message, "");
   switch (error.name) {
     case "CapacityError": return said(text, tooLong(error), "");
-    case "InputError": return said(text, `The model cannot read this. ${error.message}`, "");
+    case "InputError": return said(text, "The model cannot read this.");
     case "GenerationError": return said("settings", "The model cannot write with these settings. Change them.");
     case "TokenizerError":
       return said("", "This browser reads texts otherwise than the model learned to, so its answers would be wrong.");

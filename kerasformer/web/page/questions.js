@@ -96,11 +96,12 @@ export function mainField(model) {
   return `field-${TASKS[model.task].fields[0].name}`;
 }
 
-/** Shows what is wrong with a field, by it. @param {string} id @param {string} text */
-export function complain(id, text) {
+/** Shows what is wrong with a field, by it. @param {string} id @param {string} text @param {string} [detail] Folded away. */
+export function complain(id, text, detail = "") {
   const [input, error] = [find(id), find(`error-${id}`)];
   if (input?.matches("input, textarea")) input.setAttribute("aria-invalid", "true");
-  error.textContent = text;
+  const more = detail ? [make("details", {}, make("summary", {}, "For those who made this page"), detail)] : [];
+  error.replaceChildren(make("p", {}, text), ...more);
   error.hidden = false;
 }
 
@@ -153,7 +154,7 @@ function field({ name, label, short, gap }, model) {
 
 /** Where `complain` says what is wrong with a field. @param {string} id */
 export function complaint(id) {
-  return make("p", { id: `error-${id}`, className: "error", role: "alert", hidden: true });
+  return make("div", { id: `error-${id}`, className: "error", role: "alert", hidden: true });
 }
 
 function insert(area, text) {

@@ -77,9 +77,9 @@ export function fill(said) {
   refresh();
 }
 
-/** A seed by chance, so that a text that pleases can be had again. */
+/** A seed by chance, short enough to be typed again. */
 export function freshSeed() {
-  return crypto.getRandomValues(new Uint32Array(1))[0];
+  return crypto.getRandomValues(new Uint32Array(1))[0] % 1_000_000;
 }
 
 /** Hides what does not count, and sums the choice up in the closed settings. */
