@@ -30,7 +30,7 @@ from kerasformer.errors import BundleError, ExportMismatchError, InputError, Mis
 from kerasformer.examples import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.web import vendor as runtimes
-from kerasformer.web.serve import server
+from kerasformer.web.serve import Handler, server
 from kerasformer.web.site import PAGE, build, check_site
 from kerasformer.web.tokens import check_tokens
 from kerasformer.web.vendor import vendor
@@ -331,7 +331,7 @@ def real(tmp_path_factory, packages) -> Iterator[tuple[Path, str]]:
     site = build([write_bundle(root / "reviews")], root / "site", runtime_files=packages)
     (site / "vendor/litert/wasm/litert_wasm_internal.wasm").write_bytes(b"function " * 1000)
     (site / "models/reviews/litert-int8/model.tflite").write_bytes(random.Random(1).randbytes(10_000))
-    with served_as_it_is(site) as url:
+    with served_as_it_is(site, Handler) as url:
         yield site, url
 
 
