@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,9 @@ def test_commands_are_commands(page):
         typed = shlex.split(part)
         if typed[:1] == ["kerasformer"] and typed[1] in commands and "--list-targets" not in typed:
             commands[typed[1]].make_context(typed[1], typed[2:])
+
+
+def test_every_extra_is_explained():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    explained = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "install.md").read_text("utf-8"), re.MULTILINE)
+    assert set(extras) <= set(explained)
