@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kerasformer.errors import BundleError, argument
+from kerasformer.errors import BundleError, KerasformerError, argument
 from kerasformer.files import local_path
 
 try:
@@ -72,19 +72,25 @@ def check_destination(destination: str | Path, overwrite: bool = False, mark: st
 
 
 @contextmanager
-def staging(destination: str | Path) -> Iterator[Path]:
+def staging(
+    destination: str | Path, what: str = "bundle", error_type: type[KerasformerError] = BundleError
+) -> Iterator[Path]:
     """A new folder beside `destination`, to be filled and given to `publish`; removed if that does not happen.
 
+    Args:
+        destination: Where the content will go.
+        what: What errors call the content.
+        error_type: What is raised.
     Raises:
         BundleError: the folder cannot be made, or a file cannot be written into it: a full disk, a read-only place.
     """
-    destination = local_path(destination, BundleError)
+    destination = local_path(destination, error_type)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         folder, lock = _locked_folder(destination)
     except OSError as error:
-        raise BundleError(
-            f"a bundle cannot be written there: {error}. Expected a place where folders may be made. "
+        raise error_type(
+            f"a {what} cannot be written there: {error}. Expected a place where folders may be made. "
             f"Received: {destination}. Choose another one"
         ) from error
     try:
@@ -92,8 +98,8 @@ def staging(destination: str | Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        raise BundleError(
-            f"the bundle could not be written: {error}. Received: {destination}. Nothing was changed there; make room, "
+        raise error_type(
+            f"the {what} could not be written: {error}. Received: {destination}. Nothing was changed there; make room, "
             "or choose another place"
         ) from error
     finally:

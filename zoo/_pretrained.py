@@ -16,13 +16,14 @@ from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import array_of, token_array
 from kerasformer.decoding.config import FILE_NAME
-from kerasformer.errors import CapacityError, InputError, require
+from kerasformer.errors import CapacityError, CheckpointError, InputError
+from kerasformer.files import local_path
 from kerasformer.layers.core import PACKAGE, Composite, merged_lora
 from kerasformer.layers.primitives import Tensor
 from kerasformer.swap import staging
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.zoo._config import Config
-from kerasformer.zoo._tensors import TensorFile
+from kerasformer.zoo._tensors import TensorFile, save_tensors
 from kerasformer.zoo._weights import HEAD, Names, Row, hf_tensors, nested
 
 Inputs = Mapping[str, Any]
@@ -216,16 +217,18 @@ class PretrainedModel(keras.Model):
         Args:
             folder: Each file is written aside and moved into place; other files there are left alone.
             dtype: `"float16"` halves the file; `None` keeps the variables' own.
+        Raises:
+            CheckpointError: a full disk, or a place that cannot be written to; what was there before is untouched.
         """
-        folder = Path(folder)
-        safetensors_numpy = require("safetensors.numpy", "tensorflow")
-        with staging(folder) as aside, merged_lora(self):
+        folder = local_path(folder, CheckpointError)
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(f"A folder was expected, to write the checkpoint into. Received: the file {folder}")
+        with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(self):
             tensors = {
                 name: np.ascontiguousarray(value if dtype is None else value.astype(dtype))
                 for name, value in hf_tensors(self, self.rows(self.bare))
             }
-            safetensors_numpy.save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
-            (aside / "model.safetensors").chmod(0o644)  # safetensors makes its files private
+            save_tensors(tensors, aside / "model.safetensors")
             content = {"architectures": [self.architecture], **self.config.to_hf()}
             content["dtype"] = dtype or next(iter(tensors.values())).dtype.name
             _write_json(aside / "config.json", content)

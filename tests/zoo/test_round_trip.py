@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ import safetensors.numpy
 import transformers
 
 from kerasformer import zoo
+from kerasformer.errors import CheckpointError
 from kerasformer.zoo._weights import variables_by_path
 from tests.zoo.cases import FIRST
 from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, rows, run, run_reference
@@ -165,3 +167,31 @@ def test_saving_leaves_other_files_alone(loaded, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "config.json", "model.safetensors"}
     assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == it.case.model_type
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files are limited as POSIX does")
+def test_a_full_disk_loses_nothing(loaded, tmp_path):
+    """A file cannot grow beyond a limit, as on a full disk."""
+    import resource
+
+    model = loaded(next(row.values[0] for row in rows())).model
+    model.save_pretrained(tmp_path / "saved")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, usual[1]))
+    try:
+        with pytest.raises(CheckpointError, match="the checkpoint could not be written: .*Nothing was changed there"):
+            model.save_pretrained(tmp_path / "saved")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "a\0b", "x" * 300, "\ud800", ""])
+def test_a_place_that_no_checkpoint_can_have(loaded, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(CheckpointError, match="path cannot be used|cannot be written there|A folder was expected"):
+        loaded(next(row.values[0] for row in rows())).model.save_pretrained(name)
+    assert (tmp_path / "file").read_text() == "a file"
