@@ -20,6 +20,7 @@ from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.search import Budget
 from kerasformer.export.wish import Wish
+from kerasformer.files import local_path
 from kerasformer.zoo import PretrainedModel
 
 
@@ -67,7 +68,7 @@ def export_in_child(
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise _error_of(done.stderr)
-    return Path(destination).expanduser().resolve()
+    return local_path(destination)
 
 
 def _of_recipe(recipe: Recipe | Budget) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import models, normalizers
 
 from kerasformer.export.wish import Job
+from kerasformer.files import read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
 
 
@@ -23,7 +24,7 @@ def write_tokenizer(job: Job, folder: Path) -> None:
         return
     tokenizer.save(folder)
     path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = read_json(path)
     if "token_type_ids" in job.model.input_names:
         settings |= _pair_class(tokenizer)
     if job.model.generates and _begins(tokenizer):

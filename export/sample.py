@@ -18,6 +18,7 @@ from kerasformer import decoding
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.export.texts import PROMPTS, READING
+from kerasformer.files import local_path
 from kerasformer.zoo._engine import KerasStep
 
 MAX_TEXTS = 128
@@ -46,7 +47,7 @@ def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
     if source is None:
         source = (*READING, *PROMPTS)
     if isinstance(source, str | Path):
-        path = Path(source).expanduser()
+        path = local_path(source, InputError)
         if not path.is_file():
             raise InputError(f"calibration must be texts, or a file with a text a line. Received: {str(source)!r:.80}")
         source = _lines(path)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +23,8 @@ from kerasformer.cli_output import (
     print_row,
     table,
 )
-from kerasformer.errors import InputError, KerasformerError, Spelling, argument
+from kerasformer.errors import InputError, KerasformerError, SourceError, Spelling, argument
+from kerasformer.files import local_path, parse_json, read_text
 
 
 def _in_panel(panel: str, help: str, *names: str) -> Any:
@@ -171,18 +170,17 @@ def _named(pair: str) -> tuple[str, Any]:
     if not (name and equals):
         raise InputError(f"--set must be name=value. Received: {pair!r}. Try --set early_stopping=true.")
     try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
+        return name, parse_json(value, name)
+    except SourceError:
         return name, value
 
 
 def _schema(given: str) -> Any:
     """A JSON schema from a file, or from JSON."""
     try:
-        return json.loads(
-            given if given.lstrip().startswith("{") or given == "true" else Path(given).read_text("utf-8")
-        )
-    except (OSError, json.JSONDecodeError) as error:
+        is_json = given.lstrip().startswith("{") or given == "true"
+        return parse_json(given if is_json else read_text(local_path(given)), "the schema")
+    except SourceError as error:
         raise InputError(f"--json-schema must be a file of JSON, or JSON. Received: {given!r} ({error})") from error
 
 

@@ -33,8 +33,9 @@ def local_path(path: str | os.PathLike[str], error: type[KerasformerError] = Sou
         found = Path(path).expanduser().resolve()
         found.exists()
     except (OSError, RuntimeError, TypeError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
         raise error(
-            f"this path cannot be used: {problem}. Expected the name of a file or folder. Received: {_short(path)}"
+            f"this path cannot be used: {reason}. Expected the name of a file or folder. Received: {_short(path)}"
         ) from problem
     return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import shutil
 import sys
@@ -21,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kerasformer.errors import BundleError, KerasformerError, argument
-from kerasformer.files import local_path
+from kerasformer.errors import BundleError, KerasformerError, SourceError, argument
+from kerasformer.files import local_path, read_json
 
 try:
     import fcntl
@@ -212,9 +211,9 @@ def _files(folder: Path) -> list[str]:
 def _own_files(folder: Path, mark: str) -> set[str] | None:
     """Files that a bundle or a site lists; `None` if its list cannot be read."""
     try:
-        content = json.loads((folder / mark).read_text(encoding="utf-8"))
+        content = read_json(folder / mark)
         return {mark, *content[_LISTS[mark]]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (SourceError, KeyError, TypeError):
         return None
 
 

@@ -30,7 +30,8 @@ from kerasformer.decoding.checks import (
     setting,
 )
 from kerasformer.decoding.names import tell_unknown, translated, unknown_name
-from kerasformer.errors import GenerationError, argument
+from kerasformer.errors import GenerationError, SourceError, argument
+from kerasformer.files import local_path, read_json
 
 DEFAULT_NEW_TOKENS = 20
 """New tokens when neither `max_new_tokens` nor `max_length` is set, as in `transformers`."""
@@ -243,17 +244,11 @@ class GenerationConfig:
         Raises:
             GenerationError: no such file, one that is not a JSON object, or a value that cannot be.
         """
-        path = Path(folder) / FILE_NAME
+        path = local_path(folder, GenerationError) / FILE_NAME
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise GenerationError(
-                f"{path} cannot be read. Expected a file in JSON. Received: {error}. Mend it or fetch it anew."
-            ) from error
-        if not isinstance(data, dict):
-            raise GenerationError(
-                f"{path} must hold settings by name. Received: {type(data).__name__}. Mend it or fetch it anew."
-            )
+            data = read_json(path)
+        except SourceError as error:
+            raise GenerationError(f"{FILE_NAME} cannot be read: {error}. Mend it or fetch it anew.") from error
         try:
             return cls.from_dict(data, model_config)
         except GenerationError as error:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, SourceError
+from kerasformer.files import local_path, parse_json
 
 TEXT_COLUMNS = ("text", "sentence", "sentence1", "document", "article", "context", "source", "words", "tokens")
 LABEL_COLUMNS = ("label", "labels", "tags", "ner_tags", "summary", "highlights", "target", "answers", "answer")
@@ -75,7 +75,7 @@ def read_examples(path: str | Path, text_column: str | None = None, label_column
     Raises:
         InputError: no such file or column, a line that cannot be read, or no texts.
     """
-    path = Path(path).expanduser()
+    path = local_path(path, InputError)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     lines = _lines(path)
     if suffix in (".jsonl", ".json", ".ndjson"):
@@ -105,9 +105,9 @@ def _lines(path: Path) -> list[str]:
 
 def _object(line: str, path: Path, place: int) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"Each line must be a JSON object: {error}. Received: {path}, line {place}") from error
+        row = parse_json(line, f"{path}, line {place},")
+    except SourceError as error:
+        raise InputError(f"Each line must be a JSON object: {error}") from error
     if not isinstance(row, dict):
         raise InputError(f"Each line must be a JSON object. Received: {line[:80]!r} in {path}, line {place}")
     return row

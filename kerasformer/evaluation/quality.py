@@ -13,6 +13,7 @@ from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError
 from kerasformer.evaluation.examples import Example, examples
 from kerasformer.evaluation.tasks import evaluate
+from kerasformer.files import parse_json
 from kerasformer.pipelines import PIPELINES, Pipeline
 from kerasformer.pipelines._open import Opened
 from kerasformer.tokenization import Tokenizer
@@ -49,8 +50,8 @@ def compare_quality(pipe: Pipeline, references: Mapping[str, np.ndarray]) -> Qua
         BundleError: the recorded texts cannot be read.
     """
     try:
-        rows: list[Any] = json.loads(references[QUALITY].item())
-        before: dict[str, float] = json.loads(references[_FIGURES].item())
+        rows: list[Any] = parse_json(references[QUALITY].item(), QUALITY)
+        before: dict[str, float] = parse_json(references[_FIGURES].item(), _FIGURES)
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"The recorded texts with labels cannot be read: {error}. Export the model again") from error
     after = evaluate(pipe, examples(rows))

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from kerasformer.errors import InputError
+from kerasformer.files import local_path
 from kerasformer.web.site import check_site
 
 _HEADERS = {
@@ -202,7 +203,7 @@ def server(folder: str | Path, host: str = "127.0.0.1", port: int = 8000) -> Thr
         InputError: the address cannot be had.
     """
     check_site(folder)
-    place = str(Path(folder).expanduser().resolve())
+    place = str(local_path(folder))
     try:
         return ThreadingHTTPServer((host, port), partial(Handler, directory=place))
     except (OSError, OverflowError) as error:

@@ -22,6 +22,7 @@ from kerasformer import bundle
 from kerasformer.bundle import MANIFEST, Manifest
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.examples import examples
+from kerasformer.files import local_path, read_json
 from kerasformer.swap import SITE, check_destination, publish, staging
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.web.tokens import check_tokens
@@ -106,7 +107,7 @@ def _opened(given: str | Path) -> _Named:
         BundleError: it is none.
     """
     name, source = ("", given) if isinstance(given, Path) else name_of(given)
-    folder = Path(source).expanduser()
+    folder = local_path(source)
     manifest = bundle.read(folder)
     if manifest.format not in _ENGINES:
         raise BundleError(
@@ -258,14 +259,14 @@ def check_site(folder: str | Path) -> dict[str, Any]:
     Raises:
         BundleError: the folder is no site, or a file is missing or has another size.
     """
-    folder = Path(folder).expanduser()
+    folder = local_path(folder, BundleError)
     if not (folder / SITE).is_file():
         hint = " It is a bundle: write a site of it with kerasformer web" if (folder / MANIFEST).is_file() else ""
         raise BundleError(
             f"a folder that kerasformer web wrote was expected. Received: {folder}, without {SITE}.{hint}"
         )
     try:
-        content = json.loads((folder / SITE).read_text(encoding="utf-8"))
+        content = read_json(folder / SITE)
         listed = [*content["page"], *(file for files in content["runtimes"].values() for file in files)]
         listed += [file for model in content["models"] for engine in model["engines"] for file in engine["files"]]
         wrong = [each["path"] for each in listed if not _is_whole(folder / each["path"], each["bytes"])]

@@ -177,9 +177,10 @@ def test_transformers_reads_what_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"{", "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"[1]", "must hold settings by name.*list"),
+    [(b"{", "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"[1]", "must hold a JSON object.*list"),
      (b'{"top_p": 3}', "top_p must be a number"), (b'{"eos_token_id": "x"}', "eos_token_id must be a token"),
-     (b'{"min_length": 2, "min_length": NaN}', "min_length must be"), (None, "cannot be read.*No such file")],
+     (b'{"min_length": 2, "min_length": NaN}', "two values under one name, 'min_length'"),
+     (None, "cannot be read.*is missing")],
     ids=str,
 )  # fmt: skip
 def test_broken_files_are_named(tmp_path: Path, content: bytes | None, message: str) -> None:
