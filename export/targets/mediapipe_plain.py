@@ -8,15 +8,16 @@ tokenizer does: the lowercase of a whole word in capitals would have the final s
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from kerasformer.files import read_json
 
 LANGUAGES = ("kotlin", "swift", "javascript", "python")
 
 
 def plain(folder: Path) -> dict[str, str]:
     """The function in each language, for the tokenizer in a folder; none where MediaPipe reads texts as it does."""
-    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    content = read_json(folder / "tokenizer.json")
     if content["model"]["type"] != "WordPiece":
         return {}
     # By default, a tokenizer that lowercases takes accents off too.
