@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer import decoding
+from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
@@ -28,6 +29,7 @@ from kerasformer.tokenization.fitting import check_known
 
 _BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
 _DEFAULT_CAPACITY = 1024
+_MOST_CAPACITY = 65_536  # positions of a model without a limit of its own: all of them are memory from the start
 
 
 class KerasForward:
@@ -89,6 +91,7 @@ class KerasStep:
         if not getattr(model, "generates", False):
             raise InputError(f"A model that generates was expected. Received one that answers at once: {model!r}")
         limit = model.max_length if not model.is_encoder_decoder else None
+        capacity = check("capacity", capacity, optional(integer(1, _MOST_CAPACITY)), error=CapacityError)
         if capacity is not None and limit is not None and capacity > limit:
             raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
         self.model = model
@@ -347,4 +350,4 @@ def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int
     new = config.max_new_tokens or config.max_length or 20
     wanted = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
     limit = None if model.is_encoder_decoder else model.max_length
-    return wanted if limit is None else min(wanted, limit)
+    return min(wanted, limit or _MOST_CAPACITY)

@@ -36,9 +36,11 @@ def _decay(value: Any) -> tuple[int, float]:
     return TOKEN.convert(start), POSITIVE.convert(factor)
 
 
+MOST_ROWS = 4096
+"""Hypotheses or results of one prompt: each has a cache of its own, and all are made at the first step."""
 POSITIVE = number(above=0)
 EARLY = one_of(True, False, "never")
-TOKEN = integer(0)
+TOKEN = integer(0, 2**31 - 1)  # ids are int32 in all engines
 TOKENS = Kind("a token id or a list of them", single_or(sequence(TOKEN).convert, int, np.integer))
 SEQUENCES = Kind("a list of non-empty lists of token ids", _sequences)
 BIASES = Kind("a list of [token ids, bias] pairs, a bias being finite or minus infinity", _biases)

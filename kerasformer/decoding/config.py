@@ -20,6 +20,7 @@ from kerasformer.decoding.checks import (
     BIASES,
     DECAY,
     EARLY,
+    MOST_ROWS,
     POSITIVE,
     SAMPLING_TEMPERATURE,
     SEQUENCES,
@@ -108,8 +109,8 @@ class GenerationConfig:
     min_new_tokens: int | None = setting(None, integer(0))
     min_length: int = setting(0, integer(0))
     do_sample: bool | None = setting(None, BOOLEAN)
-    num_beams: int = setting(1, integer(1))
-    num_return_sequences: int = setting(1, integer(1))
+    num_beams: int = setting(1, integer(1, MOST_ROWS))
+    num_return_sequences: int = setting(1, integer(1, MOST_ROWS))
     length_penalty: float = setting(1.0, number())
     early_stopping: bool | str = setting(False, EARLY)
     temperature: float = setting(1.0, SAMPLING_TEMPERATURE, samples=True)

@@ -26,6 +26,8 @@ from kerasformer.errors import GenerationError
         {"sequence_bias": [[[1], float("nan")]]}, {"exponential_decay_length_penalty": [1]},
         {"prefix_allowed_tokens_fn": 3}, {"exponential_decay_length_penalty": [-1, 2.0]}, {"top_h": 2},
         {"length_penalty": float("inf")}, {"do_sample": "yes"}, {"no_repeat_ngram_size": -2},
+        {"num_beams": 5000}, {"num_return_sequences": 10**9}, {"eos_token_id": 2**31}, {"pad_token_id": 2**40},
+        {"suppress_tokens": [1, 2**32 + 5]},
     ],
     ids=str,
 )  # fmt: skip

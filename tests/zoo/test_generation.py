@@ -103,6 +103,9 @@ def test_a_full_cache_is_an_error(loaded):
         KerasStep(it.model, capacity=5, jit_compile=False).start(ids, mask)
     with pytest.raises(CapacityError, match="has 64 positions. Received: capacity=65"):
         KerasStep(it.model, capacity=65)
+    for capacity in (10**9, 0, "8", True):
+        with pytest.raises(CapacityError, match="capacity must be an integer from 1 to 65536"):
+            KerasStep(it.model, capacity=capacity)
     step = KerasStep(it.model, capacity=7, jit_compile=False)
     state = step.start(ids, mask)
     _, state = step.step(ids[:, -1:], state)
