@@ -17,7 +17,7 @@ from kerasformer.export.answers import with_mean, with_probabilities, with_segme
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.functions import Function
 from kerasformer.export.targets.mediapipe_card import section
-from kerasformer.export.targets.mediapipe_tokenizer import check, vocabulary
+from kerasformer.export.targets.mediapipe_tokenizer import NO_LINE, check, vocabulary
 from kerasformer.export.targets.target import Target
 from kerasformer.export.to_tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
 from kerasformer.export.wish import Job
@@ -72,7 +72,7 @@ class Mediapipe(Target):
                 "MediaPipe's classifier gives scores of classes. Received: a model that gives a number "
                 f"(problem_type='regression'). Export with {argument('format', 'tflite')} and no target"
             )
-        if unfit := [label for label in info.labels if not label.strip() or "\n" in label]:
+        if unfit := [label for label in info.labels if not label.strip() or {*label} & {*NO_LINE}]:
             raise ExportError(
                 "MediaPipe reads the names of classes from a file with a line each. Received: "
                 f"{unfit}. Give them names (id2label)"

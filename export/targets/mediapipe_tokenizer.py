@@ -21,6 +21,8 @@ from kerasformer.tokenization import Tokenizer, spiece
 
 _FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 _LONGEST_WORD = 100
+NO_LINE = "\n\r\0"
+"""Characters that end a line, or a name, where MediaPipe reads a file with a line each."""
 _CASED = "it makes all letters of ASCII small, and this one tells capitals apart (a cased model)"
 
 Faults = dict[str, bool]
@@ -129,8 +131,8 @@ def _lines(vocab: dict[str, int]) -> bytes:
 
 
 def _line(token: str) -> str:
-    """A token, or nothing if no line can hold it; no text has such a one either."""
-    return "" if "\n" in token or token.endswith("\r") else token
+    """A token, or nothing if no line can hold it; no word of a text has such characters either."""
+    return "" if {*token} & {*NO_LINE} else token
 
 
 def _sentencepiece(content: dict[str, Any], normalizer: Any) -> bytes:

@@ -142,7 +142,10 @@ def test_other_models_are_refused(name, settings, message, tmp_path):
     ("changes", "message"),
     [
         ({"problem_type": "regression", "num_labels": 1}, "a model that gives a number"),
-        ({"num_labels": None, "id2label": {0: "good", 1: "so\nso"}}, "a line each"),
+        *(
+            ({"num_labels": None, "id2label": {0: "good", 1: label}}, "a line each")
+            for label in ("so\nso", "so\rso", "so\r", "so\0so", " ")
+        ),
     ],
 )
 def test_other_answers_are_refused(changes, message, tmp_path):
@@ -197,11 +200,23 @@ def test_other_tokenizers_are_refused(tokenizer, message):
 
 
 def test_a_vocabulary_with_gaps_keeps_its_ids():
-    vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "": 4, "a": 6, "b\r": 7, "c": 8}
+    vocab = {
+        "[PAD]": 0,
+        "[UNK]": 1,
+        "[CLS]": 2,
+        "[SEP]": 3,
+        "": 4,
+        "a": 6,
+        "b\r": 7,
+        "c": 8,
+        "d\re": 9,
+        "f\0g": 10,
+        "h": 11,
+    }
     tokenizer = changed(lambda each: None, vocab=vocab)
     lines = vocabulary(tokenizer).content.decode().split("\n")
     assert {line: place for place, line in enumerate(lines) if " " not in line and line} == {
-        token: index for token, index in vocab.items() if token not in ("", "b\r")
+        token: index for token, index in vocab.items() if token.isprintable() and token
     }
 
 

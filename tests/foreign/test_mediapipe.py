@@ -88,10 +88,15 @@ def albert_pieces() -> Tokenizer:
 
 
 def letters(**settings: Any) -> Tokenizer:
-    """The tiny WordPiece tokenizer, with pieces for every character of the texts, so that none hides behind [UNK]."""
+    """The tiny WordPiece tokenizer, with pieces for every character of the texts, so that none hides behind [UNK].
+
+    Before them stand tokens that no line of a file can hold.
+    """
     normalizer = normalizers.BertNormalizer(lowercase=True, **settings)
     known = {character for text in (*TEXTS, *OTHERWISE) for character in normalizer.normalize_str(text)} - {" "}
     content = json.loads(tiny_text.wordpiece().backend.to_str())
+    for odd in ("odd\rone", "odd\0two", "odd\nthree", "odd\r"):
+        content["model"]["vocab"][odd] = len(content["model"]["vocab"])
     for piece in sorted({*known, *(f"##{character}" for character in known)} - content["model"]["vocab"].keys()):
         content["model"]["vocab"][piece] = len(content["model"]["vocab"])
     backend = Backend.from_str(json.dumps(content))
