@@ -19,6 +19,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.export.texts import PROMPTS, READING
 from kerasformer.files import local_path
+from kerasformer.runtime.fidelity import stacked
 from kerasformer.zoo._engine import KerasStep
 
 MAX_TEXTS = 128
@@ -203,8 +204,11 @@ def as_read(model: Any, references: Mapping[str, np.ndarray], tokens: int | None
         last[index, len(row) - count : len(row)] = 1
     found = {"input.input_ids": ids, "input.attention_mask": mask}
     found["input.written" if model.is_encoder_decoder else "input.asked"] = last
-    kept = {name: array[:, :count] for name, array in references.items() if name.startswith("output.")}
-    return {**found, **kept}
+    asked_for = references["asked"][:, :count]
+    for name, array in references.items():
+        if name.startswith("output."):
+            found[name] = stacked([row[:count][kept > 0] for row, kept in zip(array, asked_for, strict=True)])
+    return {**found, **{name: references[name] for name in ("made_up",) if name in references}, "asked": asked_for}
 
 
 def shortest(references: Mapping[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:

@@ -16,10 +16,10 @@ from kerasformer.errors import ExportMismatchError, InputError
 from kerasformer.evaluation import QUALITY, Example, check, compare_quality, examples, pipeline_of, record_quality
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import Recipe
-from kerasformer.export.texts import PROMPTS, READING
+from kerasformer.export.texts import PROMPTS, QUESTIONS, READING
 from kerasformer.runtime import open_engine, verification
 from kerasformer.runtime.fidelity import Distribution, Fidelity, record_forward, record_reading, record_step
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Encoding, Tokenizer, load_tokenizer
 from kerasformer.zoo._engine import KerasForward, KerasStep
 
 GENERATED = 64
@@ -30,8 +30,11 @@ _TOKENS = 48
 _BLOCKS, _BLOCK_TOKENS = 8, 32
 """Pieces of the running text that a decoder reads, and their tokens."""
 
-Row = tuple[list[int], list[int]]
-"""Ids and token types of a text."""
+_MASK_EVERY, _MASKINGS = 7, 2
+"""Of the tokens of a text one in seven is masked, and each text is read twice with other ones masked."""
+
+Row = tuple[list[int], list[int], list[int]]
+"""Ids and token types of a text, and 1 for each token whose answer a user asks for."""
 
 
 def record(
@@ -46,21 +49,17 @@ def record(
         function: What is exported, for a model that answers at once; it may make more of the model's
             own answer, which is taken without it.
     """
-    reading = texts or examples(READING)
     if not model.generates:
-        limit = manifest.info.max_length
-        limit = limit if texts else min(_TOKENS, limit or _TOKENS)
-        rows = _rows(model, manifest, reading, "forward_", limit)
-        inputs = _padded(rows, tuple(function.inputs) if function else model.input_names)
-        forward = KerasForward(model, function.call if function else None)
-        return record_forward(forward, inputs, _distribution(manifest.info))
+        return _record_forward(model, manifest, texts, function)
+    reading = texts or examples(READING)
     capacity = manifest.capacity or 0
     count = min(GENERATED, capacity // 2)
     start: int | None = None
+    made_up = None
     if model.is_encoder_decoder:
         prefix = next(iter(model.task_prefixes.values()), "")
         asked = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
-        rows = _rows(model, manifest, asked, "encode_", manifest.encoder_capacity)
+        rows, made_up = _rows(model, manifest, asked, "encode_", manifest.encoder_capacity)
         start = manifest.info.start_token_id
     else:
         prompts = (texts or examples(PROMPTS))[:_PROMPTS]
@@ -69,11 +68,37 @@ def record(
     # No longer than needed: caches of the whole capacity are gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
     engine = KerasStep(model, width + count, jit_compile=False)
-    recorded = record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count)
+    ends = manifest.info.eos_token_id
+    recorded = record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count, ends)
+    if made_up is not None:
+        recorded["made_up"] = made_up
     if not model.is_encoder_decoder:
         blocks = _padded(_blocks(model, manifest, reading), ("input_ids", "attention_mask"))
         recorded |= record_reading(KerasForward(model), blocks["input_ids"], blocks["attention_mask"])
     return recorded
+
+
+def _record_forward(
+    model: Any, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None
+) -> dict[str, np.ndarray]:
+    """References of a model that answers at once."""
+    limit = manifest.info.max_length
+    limit = limit if texts else min(_TOKENS, limit or _TOKENS)
+    reading = texts or (_questions() if model.task == "question-answering" else examples(READING))
+    rows, made_up = _rows(model, manifest, reading, "forward_", limit)
+    inputs = _padded(rows, tuple(function.inputs) if function else model.input_names)
+    asked = _padded([(row[2], row[1], row[2]) for row in rows], ("input_ids",))["input_ids"]
+    forward = KerasForward(model, function.call if function else None)
+    return record_forward(forward, inputs, _distribution(manifest.info), asked, made_up)
+
+
+def _questions() -> list[Example]:
+    """Each question about its sentence alone, and about that among its neighbours."""
+    found = []
+    for place, question in enumerate(QUESTIONS):
+        around = [READING[place - 1], READING[place], READING[(place + 1) % len(READING)]]
+        found += [Example(context, question=question) for context in (READING[place], " ".join(around))]
+    return found
 
 
 def keras_quality(model: Any, info: ModelInfo, texts: Sequence[Example]) -> dict[str, np.ndarray]:
@@ -99,26 +124,56 @@ def _distribution(info: ModelInfo) -> Distribution:
     return "sigmoid" if alone or info.problem_type == "multi_label_classification" else "softmax"
 
 
-def _rows(model: Any, manifest: Manifest, texts: Sequence[Example], kind: str, limit: int | None) -> list[Row]:
-    """The texts, and further ones made of them so that every signature of a kind gets one that needs its length."""
+def _rows(
+    model: Any, manifest: Manifest, texts: Sequence[Example], kind: str, limit: int | None
+) -> tuple[list[Row], np.ndarray]:
+    """The texts, and further ones made of them so that every signature of a kind gets one that needs its length.
+
+    Returns:
+        The rows, and `(N,)` 1 for each that is made up.
+    """
     rows = [_cut(row, limit) for row in _encoded(model, texts)]
+    if model.task == "fill-mask" and model.tokenizer is not None:
+        rows = [masked for place, row in enumerate(rows) for masked in _masked(model.tokenizer, row, place)]
+    rows = [row for row in rows if any(row[2])] or [(ids, types, [1] * len(ids)) for ids, types, _ in rows]
+    count = len(rows)
     lengths = sorted(int(name.removeprefix(kind)) for name in manifest.signatures if name.startswith(kind))
     for shorter, length in zip([0, *lengths], lengths, strict=False):
-        if not any(shorter < len(ids) <= length for ids, _ in rows):
-            rows.append(_running(rows, length))
-    return rows
+        if not any(shorter < len(ids) <= length for ids, *_ in rows):
+            rows.append(_running(rows[:count], length))
+    return rows, (np.arange(len(rows)) >= count).astype("uint8")
 
 
 def _running(rows: Sequence[Row], length: int) -> Row:
     """So many tokens of the texts one after another, from the first again when they end."""
-    columns = zip(*(islice(cycle(chain.from_iterable(row[i] for row in rows)), length) for i in (0, 1)), strict=True)
-    ids, types = zip(*columns, strict=True)
-    return list(ids), list(types)
+    ids, types, asked = (list(islice(cycle(chain.from_iterable(row[i] for row in rows)), length)) for i in range(3))
+    return ids, types, asked if any(asked) else [1] * length
+
+
+def _masked(tokenizer: Tokenizer, row: Row, place: int) -> Iterator[Row]:
+    """A text with some of its tokens masked, other ones each time; as it is if some are masked already.
+
+    Args:
+        tokenizer: It has a mask token.
+        row: The text.
+        place: Among the texts: where the first masked token is, differs.
+    """
+    ids, types, words = row
+    mask = tokenizer.mask_token_id
+    if mask is None or mask in ids:
+        yield ids, types, [int(token == mask) for token in ids]
+        return
+    real = [index for index, word in enumerate(words) if word]
+    step = min(_MASK_EVERY, max(len(real), 1))
+    for turn in range(min(_MASKINGS, step)):
+        hidden = set(real[(place + turn * step // _MASKINGS) % step :: step])
+        asked = [int(index in hidden) for index in range(len(ids))]
+        yield [mask if here else token for token, here in zip(ids, asked, strict=True)], types, asked
 
 
 def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Row]:
     """Pieces of the texts as one running text, and for each prefill a text that needs its length."""
-    ids = list(chain.from_iterable(row for row, _ in _encoded(model, texts)))
+    ids = list(chain.from_iterable(row[0] for row in _encoded(model, texts)))
     capacity = manifest.capacity or 0
     size = max(2, min(_BLOCK_TOKENS, capacity, len(ids)))
     starts = range(0, max(len(ids) - size, 0) + 1, size)
@@ -126,7 +181,8 @@ def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Ro
     prefills = (int(name.removeprefix("prefill_")) for name in manifest.signatures if name.startswith("prefill_"))
     # All but the last two tokens of a text are prefilled when its last answer is compared.
     blocks += [ids[: n + 2] for n in prefills if size < n + 2 <= min(capacity, len(ids))]
-    return [(block, [0] * len(block)) for block in blocks if len(block) > 1] or [([*ids, *ids][:2], [0, 0])]
+    blocks = [block for block in blocks if len(block) > 1] or [[*ids, *ids][:2]]
+    return [(block, [0] * len(block), [1] * len(block)) for block in blocks]
 
 
 def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[Row]:
@@ -134,7 +190,7 @@ def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[Row]:
     if model.tokenizer is None:
         random = np.random.default_rng(0)
         for size in random.integers(_TOKENS // 3, _TOKENS + 1, len(texts)):
-            yield random.integers(0, model.config.vocab_size, size).tolist(), [0] * size
+            yield random.integers(0, model.config.vocab_size, size).tolist(), [0] * size, [1] * size
         return
     for place, example in enumerate(texts):
         pair = (example.text, example.pair) if example.question is None else (example.question, example.text)
@@ -142,18 +198,29 @@ def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[Row]:
             pair = (pair[0], texts[place - 1].text)
         encoded = model.tokenizer(*pair)
         if encoded.input_ids.size:
-            yield encoded.input_ids[0].tolist(), encoded.token_type_ids[0].tolist()
+            yield encoded.input_ids[0].tolist(), encoded.token_type_ids[0].tolist(), _asked(model.task, encoded)
+
+
+def _asked(task: str, encoded: Encoding) -> list[int]:
+    """The tokens whose answers a user asks for: those of the context, the words of a text, or all."""
+    if task == "question-answering":
+        counts = encoded.sequence_ids[0] == 1
+    elif task in ("token-classification", "fill-mask"):
+        counts = encoded.special_tokens_mask[0] == 0
+    else:
+        counts = encoded.attention_mask[0] > 0
+    return counts.astype(int).tolist()
 
 
 def _cut(row: Row, limit: int | None) -> Row:
-    return row[0][:limit], row[1][:limit]
+    return row[0][:limit], row[1][:limit], row[2][:limit]
 
 
 def _padded(rows: Sequence[Row], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
     """`(N, T)` int32 arrays."""
-    width = max(len(ids) for ids, _ in rows)
+    width = max(len(row[0]) for row in rows)
     arrays = {name: np.zeros((len(rows), width), "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
-    for index, (ids, types) in enumerate(rows):
+    for index, (ids, types, _) in enumerate(rows):
         place = slice(width - len(ids), width) if left else slice(0, len(ids))
         for array, values in zip(arrays.values(), (ids, types, 1), strict=True):
             array[index, place] = values

@@ -1,7 +1,11 @@
 """How faithful an engine is: what the Keras model answered is recorded once, and any engine is compared with it later.
 
-Recorded are the 64 largest logits of every answer with the logsumexp of all, the tokens of greedy generation, and how
-probable the tokens of a running text were, so that a bundle can be verified on the device, without Keras.
+Recorded are the 64 largest logits of every answer with the logsumexp of all, the mean of a text's hidden states, the
+tokens of greedy generation, and how probable the tokens of a running text were, so that a bundle can be verified on the
+device, without Keras. What counts as an answer is what a user asks for: `asked` has the positions whose answers are
+compared (masked tokens, words without special tokens, the tokens of a context, generated tokens up to the end), and
+texts under `made_up`, which are there for their length, count for the largest error alone. References of older bundles
+have neither, and all of their answers count.
 
 Shape letters: `N` texts, `P` tokens of a prompt, `T` generated or read tokens, `V` scores of one answer, `K` recorded
 ones of them: 64, or `V` if that is less.
@@ -35,8 +39,9 @@ class Fidelity:
     Attributes:
         max_error: Largest difference of a recorded logit, as a share of the largest absolute one.
         mean_error: The mean difference, likewise.
-        agreement: Share of answers whose most probable class or token is the same; where classes do not exclude each
-            other, each is an answer of yes or no; for hidden states, whose cosine is at least 0.98.
+        agreement: Share of answers whose most probable class, token or span is the same; where classes do not exclude
+            each other, each is an answer of yes or no; for hidden states, of texts whose mean vector has a cosine of at
+            least 0.98.
         answers: Number of answers compared.
         generated: Share of the tokens of free greedy generation that are the same, or `None`.
         scale: The largest absolute logit of the Keras model: errors times this are differences of logits.
@@ -96,25 +101,41 @@ def quality_in_words(name: str, value: float) -> str:
     return f"{value:.5g}" if name == "perplexity" else f"{value:.2%}"
 
 
-def record_forward(engine: Forward, inputs: Arrays, distribution: Distribution = "softmax") -> dict[str, np.ndarray]:
+def record_forward(
+    engine: Forward,
+    inputs: Arrays,
+    distribution: Distribution = "softmax",
+    asked: np.ndarray | None = None,
+    made_up: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
     """References of an engine that answers at once.
 
     Args:
         engine: The model to be reproduced.
         inputs: `(N, T)` int32 arrays under their Hugging Face names.
         distribution: What its logits mean.
+        asked: `(N, T)`, nonzero at the tokens whose answers a user asks for, at least one in each text; all by default.
+        made_up: `(N,)`, nonzero for texts that count for the largest error alone.
     """
     rows: dict[str, list[dict[str, np.ndarray]]] = {}
-    for arrays in _texts(inputs):
+    for row, arrays in enumerate(_texts(inputs)):
         for name, scores in engine.run(arrays).items():
-            rows.setdefault(name, []).append(_top(scores[0]))
+            recorded_row = _top(_asked(name, scores[0], asked, row))
+            if _is_hidden(name):
+                recorded_row["mean"] = _mean(scores[0])
+            rows.setdefault(name, []).append(recorded_row)
     recorded = {f"input.{name}": array for name, array in inputs.items()}
     for name, tops in rows.items():
-        recorded |= {f"output.{name}.{key}": _stacked([top[key] for top in tops]) for key in tops[0]}
+        recorded |= {f"output.{name}.{key}": stacked([top[key] for top in tops]) for key in tops[0]}
+    for key, given in (("asked", asked), ("made_up", made_up)):
+        if given is not None:
+            recorded[key] = np.asarray(given, "uint8")
     return recorded | {"distribution": np.array(distribution)}
 
 
-def record_step(engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int | None, count: int) -> dict[str, Any]:
+def record_step(
+    engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int | None, count: int, ends: Sequence[int] = ()
+) -> dict[str, Any]:
     """References of an engine that generates: `count` greedy tokens, and the logits of which each was chosen.
 
     Args:
@@ -123,6 +144,7 @@ def record_step(engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int |
         mask: `(N, P)` int32.
         start: First token of the decoder of an encoder-decoder.
         count: Tokens.
+        ends: End tokens; what comes behind the first one is recorded, but nobody asks for it.
     """
     first = inputs[:, -1:] if start is None else np.full((len(inputs), 1), start, "int32")
     state, tokens, tops = engine.start(inputs, mask), first, []
@@ -132,7 +154,9 @@ def record_step(engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int |
         tokens = tops[-1]["indices"][:, :1]
     recorded = {"input.input_ids": inputs, "input.attention_mask": mask, "input.first": first}
     recorded |= {f"output.logits.{key}": np.stack([top[key] for top in tops], axis=1) for key in tops[0]}
-    return recorded | {"tokens": recorded["output.logits.indices"][..., 0]}
+    written = recorded["output.logits.indices"][..., 0]
+    ended = np.cumsum(np.isin(written, list(ends)), axis=1)
+    return recorded | {"tokens": written, "asked": (ended - np.isin(written, list(ends)) == 0).astype("uint8")}
 
 
 def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
@@ -148,7 +172,7 @@ def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[s
         scores = engine.run(arrays)["logits"][0, :-1]
         lasts.append(_top(scores[-1]))
         likelihoods.append(_logsumexp(scores) - _at(scores, arrays["input_ids"][0, 1:]))
-    recorded = {"reading.input_ids": ids, "reading.attention_mask": mask, "reading.losses": _stacked(likelihoods)}
+    recorded = {"reading.input_ids": ids, "reading.attention_mask": mask, "reading.losses": stacked(likelihoods)}
     return recorded | {f"reading.last.{key}": np.stack([last[key] for last in lasts]) for key in lasts[0]}
 
 
@@ -184,12 +208,14 @@ class _Scores:
     """Answers beside the recorded ones.
 
     Attributes:
+        largest: The largest difference of a logit as a share of `scale`, of texts that are made up too.
         errors: Differences of logits as a share of `scale`.
         same: Of each answer, whether it is the same.
         divergence: Of each answer, in nats, or `None`.
         scale: The largest absolute recorded logit.
     """
 
+    largest: float
     errors: np.ndarray
     same: np.ndarray
     divergence: np.ndarray | None
@@ -203,17 +229,24 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
     for row, arrays in enumerate(_texts(inputs)):
         outputs = engine.run(arrays)
         for name in names:
-            answers[name].append(_received(outputs[name][0], _row(references, name, row)))
+            scores = _asked(name, outputs[name][0], references.get("asked"), row)
+            answer = _received(scores, _row(references, name, row))
+            answers[name].append({**answer, "mean": _mean(outputs[name][0])} if _is_hidden(name) else answer)
+    made_up = references.get("made_up")
     distribution = references.get("distribution", np.array("softmax")).item()
-    scores = []
+    compared = []
     for name in names:
         recorded = [_row(references, name, row) for row in range(len(answers[name]))]
         if name == PROBABILITIES:
             recorded, answers[name] = (
                 [_as_logits(row, distribution) for row in rows] for rows in (recorded, answers[name])
             )
-        scores.append(_score(recorded, answers[name], _kind(name, distribution)))
-    return _fidelity(scores)
+        compared.append(_score(recorded, answers[name], _kind(name, distribution), made_up))
+        answers[name] = list(zip(recorded, answers[name], strict=True))
+    if "asked" in references and set(names) >= set(_ENDS_OF_SPANS):
+        same = _same_spans([answers[name] for name in _ENDS_OF_SPANS], made_up)
+        compared = [replace(each, same=same if place == 0 else same[:0]) for place, each in enumerate(compared)]
+    return _fidelity(compared)
 
 
 def _as_logits(row: Arrays, distribution: str) -> dict[str, np.ndarray]:
@@ -230,9 +263,22 @@ def _as_logits(row: Arrays, distribution: str) -> dict[str, np.ndarray]:
 
 def _kind(name: str, distribution: str) -> str:
     """How an output is compared: the key of `_COMPARED`."""
-    if name.endswith("hidden_state") or name == SENTENCE_EMBEDDING:
-        return "hidden"
-    return distribution
+    return "hidden" if _is_hidden(name) else distribution
+
+
+def _is_hidden(name: str) -> bool:
+    return name.endswith("hidden_state") or name == SENTENCE_EMBEDDING
+
+
+def _mean(states: np.ndarray) -> np.ndarray:
+    """The vector `(E,)` of a text, of one for each token `(T, E)` or of that itself."""
+    return states.mean(axis=0, dtype="float64").astype("float32") if states.ndim == 2 else states
+
+
+def _asked(name: str, scores: np.ndarray, asked: np.ndarray | None, row: int) -> np.ndarray:
+    """Of the scores of a text, those of the tokens that a user asks about; all of a text as a whole."""
+    per_token = scores.ndim == 2 or name in _ENDS_OF_SPANS
+    return scores if asked is None or not per_token else scores[np.flatnonzero(asked[row])]
 
 
 def _compare_step(engine: Step, references: Arrays, rows: int, count: int) -> Fidelity:
@@ -249,14 +295,21 @@ def _compare_step(engine: Step, references: Arrays, rows: int, count: int) -> Fi
             answers, written = _follow(engine, few)
             own += list(written)
         received += [{key: array[row] for key, array in answers.items()} for row in range(len(few["tokens"]))]
+    asked = references.get("asked", np.ones_like(tokens)) > 0
     recorded = [_row(references, "logits", row) for row in range(len(tokens))]
-    surprise = [[top["logsumexp"] - top["values"][:, 0] for top in tops] for tops in (recorded, received)]
-    scores = [_score(recorded, received, "softmax")]
+    recorded, received = (
+        [{key: array[kept] for key, array in answer.items()} for answer, kept in zip(answers, asked, strict=True)]
+        for answers in (recorded, received)
+    )
+    made_up = references.get("made_up", np.zeros(len(tokens)))
+    real = [row for row, filled in enumerate(made_up) if not filled]
+    surprise = [[top[row]["logsumexp"] - top[row]["values"][:, 0] for row in real] for top in (recorded, received)]
+    scores = [_score(recorded, received, "softmax", made_up)]
     if "reading.losses" in references:
         keras_losses, own_losses, lasts = _read(engine, references, rows)
         surprise = [keras_losses, own_losses]
         scores.append(lasts)
-    generated = float((np.stack(own) == tokens).mean()) if own else None
+    generated = float((np.stack(own) == tokens)[asked & ~(made_up > 0)[:, None]].mean()) if own else None
     keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
     return replace(_fidelity(scores), generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
@@ -341,7 +394,7 @@ def _fidelity(scores: Sequence[_Scores]) -> Fidelity:
     errors, same = (np.concatenate([getattr(score, key) for score in scores]) for key in ("errors", "same"))
     divergences = [score.divergence for score in scores if score.divergence is not None]
     return Fidelity(
-        float(errors.max()),
+        max(score.largest for score in scores),
         float(errors.mean()),
         float(same.mean()),
         len(same),
@@ -357,6 +410,9 @@ def _texts(inputs: Arrays) -> Iterator[dict[str, np.ndarray]]:
 
 
 _KEYS = ("values", "indices", "logsumexp")
+_ENDS_OF_SPANS = ("start_logits", "end_logits")
+_LONGEST_SPAN = 15
+"""Tokens of an answer in a text, as the pipeline has it."""
 
 
 def _top(scores: np.ndarray) -> dict[str, np.ndarray]:
@@ -388,13 +444,12 @@ def _row(references: Arrays, name: str, row: int) -> dict[str, np.ndarray]:
     """What was recorded of one text, without what fills up its arrays."""
     arrays = {key: references[f"output.{name}.{key}"][row] for key in _KEYS}
     used = ~np.isnan(arrays["values"])
-    if used.ndim == 1:
-        return {key: array[used] if array.ndim else array for key, array in arrays.items()}
-    tokens = used.any(axis=1)
-    return {key: array[tokens] for key, array in arrays.items()}
+    tokens = used if used.ndim == 1 else used.any(axis=1)
+    whole = {key: references[f"output.{name}.{key}"][row] for key in ("mean",) if f"output.{name}.{key}" in references}
+    return {key: array[tokens] if array.ndim else array for key, array in arrays.items()} | whole
 
 
-def _stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
+def stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
     """One array of rows of unequal sizes; floats are filled up with NaN."""
     shape = np.max([row.shape for row in rows], axis=0)
     filling = np.nan if rows[0].dtype.kind == "f" else 0
@@ -405,18 +460,28 @@ def _stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
     return stacked
 
 
-def _score(recorded: Sequence[Arrays], received: Sequence[Arrays], kind: str) -> _Scores:
-    """Compares the answers of all texts."""
+def _score(
+    recorded: Sequence[Arrays], received: Sequence[Arrays], kind: str, made_up: np.ndarray | None = None
+) -> _Scores:
+    """Compares the answers of all texts; those that are made up count for the largest error alone."""
     scale = max(float(np.abs(row["values"]).max()) for row in recorded)
-    errors, same, divergences = [], [], []
-    for expected, own in zip(recorded, received, strict=True):
-        errors.append(np.abs(own["values"] - expected["values"]).ravel() / max(scale, 1e-9))
+    largest, errors, same, divergences = [], [], [], []
+    for row, (expected, own) in enumerate(zip(recorded, received, strict=True)):
+        differences = np.abs(own["values"] - expected["values"]).ravel() / max(scale, 1e-9)
+        largest.append(differences.max())
+        if made_up is not None and made_up[row]:
+            continue
+        errors.append(differences)
         agreed, divergence = _COMPARED[kind](expected, own)
         same.append(np.ravel(agreed))
         if divergence is not None:
             divergences.append(np.ravel(divergence))
     return _Scores(
-        np.concatenate(errors), np.concatenate(same), np.concatenate(divergences) if divergences else None, scale
+        float(np.max(largest)),
+        np.concatenate(errors),
+        np.concatenate(same),
+        np.concatenate(divergences) if divergences else None,
+        scale,
     )
 
 
@@ -444,10 +509,32 @@ def _compared_numbers(expected: Arrays, own: Arrays) -> tuple[np.ndarray, None]:
 
 
 def _compared_directions(expected: Arrays, own: Arrays) -> tuple[np.ndarray, None]:
-    """Hidden states: whether their recorded entries have nearly the same direction."""
-    theirs, ours = expected["values"], own["values"]
+    """Hidden states: whether the text's vectors have nearly the same direction; in older bundles, each token's."""
+    key = "mean" if "mean" in expected else "values"
+    theirs, ours = expected[key], own[key]
     norms = np.linalg.norm(theirs, axis=-1) * np.linalg.norm(ours, axis=-1)
     return (theirs * ours).sum(axis=-1) >= 0.98 * norms, None
+
+
+def _same_spans(answers: Sequence[Sequence[tuple[Arrays, Arrays]]], made_up: np.ndarray | None) -> np.ndarray:
+    """Of each text, whether the most probable span is the same: one that ends where it begins or later."""
+    same = []
+    for row, (start, end) in enumerate(zip(*answers, strict=True)):
+        if made_up is not None and made_up[row]:
+            continue
+        indices = [part[0]["indices"] for part in (start, end)]
+        expected, own = (_span(indices, [part[who]["values"] for part in (start, end)]) for who in (0, 1))
+        known = all(part[1]["best"] in part[0]["indices"] for part in (start, end))
+        same.append(expected == own and known)
+    return np.array(same)
+
+
+def _span(indices: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> tuple[int, int]:
+    """Beginning and end of the best span among these candidates."""
+    length = indices[1][None, :] - indices[0][:, None]
+    total = np.where((length >= 0) & (length < _LONGEST_SPAN), values[0][:, None] + values[1][None, :], -np.inf)
+    first, last = np.unravel_index(total.argmax(), total.shape)
+    return int(indices[0][first]), int(indices[1][last])
 
 
 _COMPARED: dict[str, Any] = {

@@ -101,7 +101,7 @@ def _until(row: list[int], ends: tuple[int, ...]) -> list[int]:
 def _few(references: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The first tokens of the first texts."""
     return {
-        key: array[:_STEP_TEXTS] if key.startswith("input.") else array[:_STEP_TEXTS, :_STEP_TOKENS]
+        key: array[:_STEP_TEXTS] if key.startswith(("input.", "made_up")) else array[:_STEP_TEXTS, :_STEP_TOKENS]
         for key, array in references.items()
-        if key.startswith("input.") or (array.ndim > 1 and key.startswith(("output.", "tokens")))
+        if key.startswith(("input.", "made_up")) or (array.ndim > 1 and key.startswith(("output.", "tokens", "asked")))
     }

@@ -107,10 +107,14 @@ def test_every_prefill_is_run(exported, monkeypatch):
 def test_questions_are_asked_about_texts(models):
     model = models("bert-question-answering")
     rows = list(verify._encoded(model, examples(texts.READING)))
-    assert all(set(types) == {0, 1} for _, types in rows)
+    assert all(set(types) == {0, 1} for _, types, _ in rows)
     own = examples([{"question": "What is expected?", "context": "Rain."}])
-    ((ids, _),) = verify._encoded(model, own)
-    assert ids == model.tokenizer("What is expected?", "Rain.").input_ids[0].tolist()
+    ((ids, _, asked),) = verify._encoded(model, own)
+    encoded = model.tokenizer("What is expected?", "Rain.")
+    assert ids == encoded.input_ids[0].tolist()
+    assert [token for token, here in zip(encoded.tokens(), asked, strict=True) if here] == model.tokenizer.tokenize(
+        "Rain."
+    )
 
 
 def test_blocks_of_a_text_that_is_short(models):
