@@ -18,7 +18,7 @@ from kerasformer.export.artifact import Artifact, Progress
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
-from kerasformer.export.card import write_card
+from kerasformer.export.card import Credits, write_card
 from kerasformer.export.child import export_in_child
 from kerasformer.export.companions import write_config, write_tokenizer
 from kerasformer.export.format import Format
@@ -149,7 +149,7 @@ def export(
         manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
         write_config(job, folder, kind.found_by(manifest, folder))
         runtime.finish(job, manifest, folder)
-        write_card(folder, manifest, runtime)
+        write_card(folder, manifest, runtime, Credits.of(job.model.source))
         bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
         return bundle.publish(folder, destination, overwrite)
 

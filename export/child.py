@@ -17,6 +17,7 @@ from kerasformer import errors
 from kerasformer.errors import ExportError, require
 from kerasformer.evaluation import Example
 from kerasformer.export.auto import NAME as AUTO
+from kerasformer.export.card.credits import Credits
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.search import Budget
 from kerasformer.export.wish import Wish
@@ -57,7 +58,9 @@ def export_in_child(
         folder = Path(name)
         source = model
         if isinstance(model, PretrainedModel):
-            source = model.save_pretrained(folder / "checkpoint")
+            credits = Credits.of(model.source)
+            source = model.save_pretrained(folder / (credits.name.split("/")[-1] or "checkpoint"))
+            credits.write(source)
             options["task"] = wish.task or model.task
         options |= _of_recipe(recipe)
         options |= {option: _written(texts, folder / option) for option, texts in given.items() if texts is not None}

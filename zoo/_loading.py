@@ -159,6 +159,7 @@ def load(
     model.tokenizer = _tokenizer(folder, model_type)
     if told := excess(model.tokenizer, model.config.vocab_size):
         logger.warning(told)
+    model.source = folder
     return model
 
 

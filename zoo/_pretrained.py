@@ -45,6 +45,7 @@ class PretrainedModel(keras.Model):
         output_name: Hugging Face's name of what `call` gives.
         tokenizer: Set by `zoo.load`.
         generation_config: Set by `zoo.load`.
+        source: Folder that the weights were loaded from; set by `zoo.load`.
     """
 
     task: ClassVar[str]
@@ -69,6 +70,7 @@ class PretrainedModel(keras.Model):
         self.tokenizer: Any = None
         self.generation_config = GenerationConfig()
         self.new_variables: tuple[str, ...] = ()
+        self.source: Path | None = None
         self._generator: Any = None
         self.backbone = self.make_backbone()
         self.head = self.make_head()

@@ -9,6 +9,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.export.auto import COLUMNS
 from kerasformer.export.auto import in_words as in_words_of_auto
+from kerasformer.export.card.credits import Credits
 from kerasformer.export.quoting import code, markdown
 from kerasformer.runtime.fidelity import in_words
 
@@ -38,12 +39,12 @@ _ACTIVATIONS = {
 }
 
 
-def introduction(folder: Path, manifest: Manifest) -> list[str]:
+def introduction(folder: Path, manifest: Manifest, credits: Credits) -> list[str]:
     """The sections before any program."""
-    return [_title(folder, manifest), _fidelity(manifest), _measured(manifest)]
+    return [_title(folder, manifest, credits), _fidelity(manifest), _measured(manifest)]
 
 
-def _title(folder: Path, manifest: Manifest) -> str:
+def _title(folder: Path, manifest: Manifest, credits: Credits) -> str:
     info = manifest.info
     files = sorted({signature.file for signature in manifest.signatures.values()})
     weights = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*.data*")])
@@ -53,8 +54,10 @@ def _title(folder: Path, manifest: Manifest) -> str:
     rows += [f"| **together** | {_megabytes(sum(sizes.values()))} |"] if len(rows) > 1 else []
     labels = f"\nLabels, by id: {', '.join(map(code, info.labels))}.\n" if info.labels else ""
     table = "\n".join(rows)
-    return f"""# {markdown(info.model_type)} for {markdown(info.task)}
+    name = f"{markdown(credits.name)}: " if credits.name else ""
+    return f"""# {name}{markdown(info.model_type)} for {markdown(info.task)}
 
+{credits.summary()}
 A bundle for {_ENGINES[manifest.format]}, made by kerasformer {manifest.versions.get("kerasformer", "")} with the
 recipe {code(str(manifest.recipe.get("name")))}. {_limits(manifest)}
 {labels}

@@ -73,11 +73,13 @@ class Credits:
         """What a reader of the bundle's card has to know first."""
         if not self.name:
             return ""
-        facts = "; ".join(f"{_FACTS[key].lower()}: {', '.join(map(markdown, texts))}" for key, texts in self.facts.items())
+        facts = "".join(
+            f"; {_FACTS[key].lower()}: {', '.join(map(markdown, texts))}" for key, texts in self.facts.items()
+        )
         files = [code(name) for name in (*self.legal, *([CARD] if self.card else []))]
         kept = f" Keep {' and '.join(files)} with it when you pass it on." if files else ""
         unknown = "" if "license" in self.facts or self.legal else " It names no licence: ask its makers."
-        return f"The weights are those of {code(self.name)}{'; ' + facts if facts else ''}.{unknown}{kept}\n"
+        return f"The weights are those of {code(self.name)}{facts}.{unknown}{kept}\n"
 
     def section(self) -> str:
         """The checkpoint's own card without its programs, which load the checkpoint: data, limits and accuracy."""
@@ -97,6 +99,10 @@ class Credits:
         except (YAMLError, RecursionError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
+
+
+NONE = Credits()
+"""Of a model that was made here."""
 
 
 def _content(path: Path, names: re.Pattern[str] | None = None) -> bytes:

@@ -14,10 +14,12 @@ def with_this_package(manifest: Manifest) -> str:
     call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
     if manifest.info.task == "question-answering":
         call = 'pipe(question="Who?", context="A text.")'
+    extra, wheel = _EXTRA[manifest.format], f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## Python
 
-`pip install "kerasformer[{_EXTRA[manifest.format]}]"`; {absent} not needed.
+Install kerasformer with its extra `{extra}`, from a wheel of it (`pip install "{wheel}[{extra}]"`) or from a clone of
+its repository (`pip install "path/to/kerasformer[{extra}]"`); {absent} not needed.
 
 ```python
 import kerasformer as kf
