@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,13 @@ from kerasformer.export.format import Format
 from kerasformer.export.formats import find_format
 from kerasformer.export.functions import Function
 from kerasformer.export.latency import latency
+from kerasformer.export.progress import IN_BYTES, Progress
 from kerasformer.export.recipes import Recipe
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import verify
 from kerasformer.export.wish import Job
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.fidelity import Fidelity
-
-Progress = Callable[[str, int, int], None]
-"""Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows."""
 
 
 class Artifact:
@@ -37,7 +34,7 @@ class Artifact:
     """
 
     def __init__(self, job: Job, target: Target, name: str, folder: Path, tell: Progress) -> None:
-        self.job, self.folder, self.tell = job, folder, tell
+        self.job, self.target, self.folder, self.tell = job, target, folder, tell
         self.format = find_format(job.format)
         self._converted: dict[Any, Any] = {}
         self._files: dict[str, list[Function]] = {}
@@ -90,7 +87,7 @@ class Artifact:
         return verify(self.folder, self.manifest(), recipe)
 
     def _weights_written(self, done: int, total: int) -> None:
-        self.tell("write weights", done, total)
+        self.tell(IN_BYTES, done, total)
 
 
 def _versions(format: Format) -> dict[str, str]:

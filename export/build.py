@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ import keras
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, check, optional
+from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional
+from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError, InputError, argument
-from kerasformer.evaluation import examples
-from kerasformer.export.artifact import Artifact, Progress
+from kerasformer.evaluation import Example, examples
+from kerasformer.export.artifact import Artifact
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.auto import choose
 from kerasformer.export.calibration import calibrate
@@ -23,7 +25,8 @@ from kerasformer.export.child import export_in_child
 from kerasformer.export.companions import write_config, write_tokenizer
 from kerasformer.export.format import Format
 from kerasformer.export.formats import FORMATS, find_format
-from kerasformer.export.recipes import Recipe
+from kerasformer.export.progress import Progress, told
+from kerasformer.export.recipes import Recipe, recipe_in_words
 from kerasformer.export.recipes import recipe as find_recipe
 from kerasformer.export.sample import read_texts
 from kerasformer.export.search import Budget
@@ -35,6 +38,12 @@ from kerasformer.layers.core import merged_lora
 from kerasformer.runtime.fidelity import Fidelity
 from kerasformer.zoo import PretrainedModel, load
 from kerasformer.zoo._keras_hub import is_keras_hub
+
+logger = logging.getLogger("kerasformer")
+
+_PROGRESS = optional(
+    Kind("a function, True or False", lambda value: value if callable(value) else BOOLEAN.convert(value))
+)
 
 
 def export(
@@ -57,7 +66,7 @@ def export(
     max_latency: float | None = None,
     min_agreement: float | None = None,
     tokenizer: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Path:
     """Writes a verified bundle: a folder that runs without Keras.
 
@@ -90,7 +99,8 @@ def export(
         tokenizer: `"in-graph"` writes an encoder's tokenizer in operators of TF Text too: for `"tflite"` as
             `tokenizer.tflite` beside the model, with the signature `tokenize`; for `"saved-model"` as the signature
             `serving_default`, which reads texts.
-        progress: Is told each stage.
+        progress: A function that is told each stage; `False` for nobody. By default a bar on the standard error, where
+            that is a terminal.
 
     Returns:
         The absolute path of the folder.
@@ -103,7 +113,7 @@ def export(
         InputError: a task that the model is not for, or lengths, a capacity or texts that cannot be.
         MissingExtraError: a converter or runtime is not installed.
     """
-    tell = check("progress", progress, optional(FUNCTION)) or _silent
+    progress = check("progress", progress, _PROGRESS)
     overwrite = check("overwrite", overwrite, BOOLEAN)
     format, target = check("format", format, optional(STRING)), check("target", target, optional(STRING))
     runtime = find_target(format if target is None and format in TARGETS else target)
@@ -121,37 +131,62 @@ def export(
     given_texts = None if texts is None else examples(texts, labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
-    if is_keras_hub(model):
-        model = load(model, task)
-    if keras.backend.backend() != "tensorflow":
-        given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
-        return export_in_child(model, destination, wish, target, recipe, overwrite, given)
-    job = settle(model, wish, kind.profiles, kind.static, runtime.lengths)
-    runtime.check(job, name)
-    quality: dict[str, np.ndarray] = {}
-    if given_texts and any(example.label is not None for example in given_texts):
-        tell("measure Keras", 0, 0)
-        quality = keras_quality(job.model, job.info, given_texts)
-    with bundle.staging(destination) as folder, merged_lora(job.model):
-        artifact = Artifact(job, runtime, name, folder, tell)
-        write_tokenizer(job, folder)
-        tell("answer with Keras", 0, 0)
-        answers = record(job.model, artifact.manifest(), given_texts, artifact.functions[0])
-        bundle.write_references(folder, answers | quality)
-        if isinstance(recipe, Budget):
-            of_recipe, fidelity = _write_chosen(artifact, recipe)
-        else:
-            of_recipe, fidelity = _write(artifact, recipe, calibration_texts, calibration is not None)
-        signatures = artifact.manifest().signatures
-        if job.in_graph:
-            tell("tokenizer", 0, 0)
-            signatures = {**signatures, **kind.add_tokenizer(job, folder)}
-        manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
-        write_config(job, folder, kind.found_by(manifest, folder))
-        runtime.finish(job, manifest, folder)
-        write_card(folder, manifest, runtime, Credits.of(job.model.source))
-        bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
-        return bundle.publish(folder, destination, overwrite)
+    with told(progress) as tell:
+        if is_keras_hub(model):
+            model = load(model, task)
+        if keras.backend.backend() != "tensorflow":
+            given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
+            return export_in_child(model, destination, wish, target, recipe, overwrite, given, tell)
+        job = settle(model, wish, kind.profiles, kind.static, runtime.lengths)
+        runtime.check(job, name)
+        quality: dict[str, np.ndarray] = {}
+        if given_texts and any(example.label is not None for example in given_texts):
+            tell("measure Keras", 0, 0)
+            quality = keras_quality(job.model, job.info, given_texts)
+        with bundle.staging(destination) as folder, merged_lora(job.model):
+            artifact = Artifact(job, runtime, name, folder, tell)
+            texts_of_ranges = calibration_texts, calibration is not None
+            manifest = _write_all(artifact, recipe, given_texts, quality, texts_of_ranges)
+            written = bundle.publish(folder, destination, overwrite)
+    logger.info("%s: %s", written, recipe_in_words(manifest.recipe, quantize == "none"))
+    return written
+
+
+def _write_all(
+    artifact: Artifact,
+    recipe: Recipe | Budget,
+    texts: Sequence[Example] | None,
+    quality: dict[str, np.ndarray],
+    calibration: tuple[list[str] | None, bool],
+) -> Manifest:
+    """Fills the folder of an artifact: the verified model files and all that stands beside them.
+
+    Args:
+        artifact: Whose files are to be written.
+        recipe: Of the files, or what one that is to be found may cost.
+        texts: Given by the caller, to compare on.
+        quality: References on labelled texts.
+        calibration: Texts that ranges are measured on, and whether the caller gave them.
+    """
+    job, folder = artifact.job, artifact.folder
+    write_tokenizer(job, folder)
+    artifact.tell("answer with Keras", 0, 0)
+    answers = record(job.model, artifact.manifest(), texts, artifact.functions[0])
+    bundle.write_references(folder, answers | quality)
+    if isinstance(recipe, Budget):
+        of_recipe, fidelity = _write_chosen(artifact, recipe)
+    else:
+        of_recipe, fidelity = _write(artifact, recipe, *calibration)
+    signatures = artifact.manifest().signatures
+    if job.in_graph:
+        artifact.tell("tokenizer", 0, 0)
+        signatures = {**signatures, **artifact.format.add_tokenizer(job, folder)}
+    manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
+    write_config(job, folder, artifact.format.found_by(manifest, folder))
+    artifact.target.finish(job, manifest, folder)
+    write_card(folder, manifest, artifact.target, Credits.of(job.model.source))
+    bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
+    return manifest
 
 
 def _write(
@@ -227,7 +262,3 @@ def _check_model(model: Any) -> None:
             "A model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id was expected. "
             f"Received: {type(model).__name__}"
         )
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Tells nobody."""

@@ -18,6 +18,7 @@ from kerasformer.errors import ExportError, require
 from kerasformer.evaluation import Example
 from kerasformer.export.auto import NAME as AUTO
 from kerasformer.export.card.credits import Credits
+from kerasformer.export.progress import Progress, read_line
 from kerasformer.export.recipes import RECIPES, Recipe
 from kerasformer.export.search import Budget
 from kerasformer.export.wish import Wish
@@ -33,6 +34,7 @@ def export_in_child(
     recipe: Recipe | Budget,
     overwrite: bool,
     given: Mapping[str, Sequence[Any] | None],
+    tell: Progress,
 ) -> Path:
     """Does what `export` does, by the command line; the model goes there as a checkpoint.
 
@@ -44,6 +46,7 @@ def export_in_child(
         recipe: A named one, or the limits of one that is to be found.
         overwrite: As for `export`.
         given: Texts, by the name of the option that takes them.
+        tell: Is told each stage, as the child tells it.
 
     Raises:
         ExportError: a recipe without a name, or whatever went wrong there, which is raised as if it had been here.
@@ -68,10 +71,26 @@ def export_in_child(
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
         command += [*_arguments(options), *(["--overwrite"] if overwrite else [])]
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise _error_of(done.stderr)
+        status, log = _run([*command, "--progress-lines"], environment, tell)
+    if status:
+        raise _error_of(log)
     return local_path(destination)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], tell: Progress) -> tuple[int, str]:
+    """Runs a process that tells its stages line by line: its status, and what it wrote to the standard error."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        with process:
+            try:
+                for line in process.stdout or ():
+                    if stage := read_line(line):
+                        tell(*stage)
+            except BaseException:
+                process.kill()
+                raise
+        log.seek(0)
+        return process.returncode, log.read()
 
 
 def _of_recipe(recipe: Recipe | Budget) -> dict[str, Any]:

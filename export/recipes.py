@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from math import prod
@@ -113,3 +113,28 @@ def recipe(wanted: str | Recipe | None) -> Recipe:
     except (KeyError, TypeError):
         known = ", ".join((*RECIPES, "auto"))
         raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(wanted)}") from None
+
+
+WHEN = {
+    "none": "It answers as the Keras model does. Take it where size and speed do not matter, and to compare with.",
+    "fp16": "Half the size at the same answers; arithmetic is in float32.",
+    "int8": "A quarter of the size, and fast on processors: the recipe to begin with.",
+    "int8_weights": "A quarter of the size, with activations in float: where `int8` loses too much.",
+    "int8_static": "For accelerators that take integers alone. Calibrate it with texts of your own.",
+    "int4": "An eighth of the size or little more. Compare it on texts of your own before you ship it.",
+    "auto": "The storage of each part was chosen by what it costs in fidelity.",
+}
+"""When to take which recipe."""
+
+
+def recipe_in_words(recipe: Mapping[str, Any], default: bool = False) -> str:
+    """A line about the recipe of a bundle, for people.
+
+    Args:
+        recipe: As the manifest has it.
+        default: Nobody asked for another one.
+    """
+    name = str(recipe.get("name", ""))
+    chosen = f"{name} (the default; int8 takes about a quarter of the size)" if default else name
+    stored = "" if recipe["tables"] == recipe["weights"] else f", tables as {recipe['tables']}"
+    return f"Recipe {chosen}: matrices as {recipe['weights']}{stored}. {WHEN.get(name, '')}".rstrip()

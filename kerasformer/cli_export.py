@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import tested
-from kerasformer.cli_output import Stages, Task, import_keras, one_of, preset_names, print_json, say, table
+from kerasformer.cli_output import Task, import_keras, one_of, preset_names, print_json, say, table
 
 # Of `kerasformer.export`, which would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
@@ -80,6 +80,7 @@ def export(
         bool,
         typer.Option("--list-targets", callback=_list_targets, help="Say what was tested in which runtime, and end."),
     ] = False,
+    progress_lines: Annotated[bool, typer.Option("--progress-lines", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Write a verified bundle for LiteRT, ONNX Runtime or others."""
@@ -92,28 +93,29 @@ def export(
 
         lines = read_examples(texts)
     from kerasformer.export import export as export_model
+    from kerasformer.export.progress import write_line
+    from kerasformer.export.recipes import recipe_in_words
 
-    with Stages(quiet=as_json) as stages:
-        folder = export_model(
-            source,
-            destination,
-            format,
-            quantize,
-            target=target,
-            task=task,
-            overwrite=overwrite,
-            capacity=capacity,
-            lengths=lengths or None,
-            profile=profile,
-            opset=opset,
-            tokenizer=tokenizer,
-            texts=lines,
-            calibration=calibration,
-            max_size=max_size,
-            max_latency=max_latency,
-            min_agreement=min_agreement,
-            progress=stages,
-        )
+    folder = export_model(
+        source,
+        destination,
+        format,
+        quantize,
+        target=target,
+        task=task,
+        overwrite=overwrite,
+        capacity=capacity,
+        lengths=lengths or None,
+        profile=profile,
+        opset=opset,
+        tokenizer=tokenizer,
+        texts=lines,
+        calibration=calibration,
+        max_size=max_size,
+        max_latency=max_latency,
+        min_agreement=min_agreement,
+        progress=write_line if progress_lines else not as_json,
+    )
     manifest = bundle.read(folder)
     sizes = {name: (folder / name).stat().st_size for name in manifest.files}
     if as_json:
@@ -125,6 +127,7 @@ def export(
         table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
     table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     say(fidelity_line(manifest.fidelity))
+    say(recipe_in_words(manifest.recipe, default=quantize == "none"))
 
 
 def fidelity_line(figures: dict[str, Any]) -> str:

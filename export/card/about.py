@@ -11,6 +11,7 @@ from kerasformer.export.auto import COLUMNS
 from kerasformer.export.auto import in_words as in_words_of_auto
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.quoting import code, markdown
+from kerasformer.export.recipes import WHEN
 from kerasformer.runtime.fidelity import in_words
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
@@ -22,15 +23,6 @@ _RUNS_ON = {
     "portable": "ONNX Runtime and other runtimes of ONNX run it; quantized matrices may need operators of the domain "
     "`com.microsoft`.",
     "saved-model": "TensorFlow runs it, alone or in TensorFlow Serving; weights and arithmetic are in float32.",
-}
-_WHEN = {
-    "none": "It answers as the Keras model does. Take it where size and speed do not matter, and to compare with.",
-    "fp16": "Half the size at the same answers; arithmetic is in float32.",
-    "int8": "A quarter of the size, and fast on processors: the recipe to begin with.",
-    "int8_weights": "A quarter of the size, with activations in float: where `int8` loses too much.",
-    "int8_static": "For accelerators that take integers alone. Calibrate it with texts of your own.",
-    "int4": "An eighth of the size or little more. Compare it on texts of your own before you ship it.",
-    "auto": "The storage of each part was chosen by what it costs in fidelity.",
 }
 _ACTIVATIONS = {
     "float": "computes in float32",
@@ -90,7 +82,7 @@ def _recipe(manifest: Manifest) -> str:
     tables = "" if recipe["tables"] == recipe["weights"] else f", embedding tables as {recipe['tables']}"
     mixed = ", some matrices otherwise (`layers` in the manifest)" if recipe.get("layers") else ""
     activations = _ACTIVATIONS.get(recipe["activations"], recipe["activations"])
-    when = _WHEN.get(recipe.get("name", ""), "")
+    when = WHEN.get(recipe.get("name", ""), "")
     lines = [f"**Recipe.** It stores matrices as {recipe['weights']}{tables}{mixed}, and {activations}. {when}".strip()]
     if calibration := recipe.get("calibration"):
         whose = (

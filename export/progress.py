@@ -1,0 +1,110 @@
+"""How far an export is: stage by stage to a function, or as a bar with the share of the whole work on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+Progress = Callable[[str, int, int], None]
+"""Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows. Weights are in bytes."""
+
+IN_BYTES = "write weights"
+"""The stage that counts bytes."""
+# Where a stage begins and ends as a share of the work, as measured on small encoders and decoders.
+_SHARES = {
+    "load": (0.0, 0.05),
+    "measure Keras": (0.05, 0.1),
+    "answer with Keras": (0.05, 0.3),
+    "calibrate": (0.3, 0.4),
+    "try each part": (0.3, 0.6),
+    "trace and convert": (0.4, 0.7),
+    "try mixes": (0.6, 0.7),
+    IN_BYTES: (0.7, 0.8),
+    "measure latency": (0.8, 0.85),
+    "verify": (0.85, 0.97),
+    "tokenizer": (0.97, 1.0),
+}
+
+
+@contextmanager
+def told(progress: Progress | bool | None) -> Iterator[Progress]:
+    """Whom an export tells its stages.
+
+    Args:
+        progress: A function; `False` for nobody; `None` or `True` for a bar on the standard error, if that is a
+            terminal.
+    """
+    if callable(progress):
+        yield progress
+        return
+    if progress is False or not _is_terminal(sys.stderr):
+        yield _nobody
+        return
+    with _bar() as bar:
+        yield bar
+
+
+class Share:
+    """The share of the work that is done, which never becomes less."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def after(self, stage: str, done: int, total: int) -> float:
+        """The share once so much of a stage is done."""
+        start, end = _SHARES.get(stage, (self.value, self.value))
+        self.value = max(self.value, start + (end - start) * (min(done / total, 1.0) if total else 0.0))
+        return self.value
+
+
+def sizes(stage: str, done: int, total: int) -> str:
+    """How much of a stage is done: MB of weights, or a count."""
+    if not total:
+        return ""
+    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if stage == IN_BYTES else f"{done} of {total}"
+
+
+def write_line(stage: str, done: int, total: int) -> None:
+    """Tells another process through the standard output; `read_line` is its other end."""
+    print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
+
+
+def read_line(line: str) -> tuple[str, int, int] | None:
+    """A stage that `write_line` told, or `None` for any other line."""
+    try:
+        found = json.loads(line)
+        return str(found["stage"]), int(found["done"]), int(found["total"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Rows
+
+    share = Share()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[sizes]}"))
+    with Rows(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as rows:
+        row = rows.add_task("load", total=1.0, sizes="")
+
+        def tell(stage: str, done: int, total: int) -> None:
+            completed = share.after(stage, done, total)
+            rows.update(row, description=stage, completed=completed, sizes=sizes(stage, done, total))
+
+        yield tell
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+def _nobody(stage: str, done: int, total: int) -> None:
+    """Tells nobody."""

@@ -1,0 +1,80 @@
+"""How far an export is: a bar on a terminal by default, a function, or nobody; from a child process too."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+from kerasformer.errors import InputError
+from kerasformer.export import child, export, progress, recipes
+
+STAGES = [
+    ("answer with Keras", 0, 0),
+    ("trace and convert", 0, 0),
+    (progress.IN_BYTES, 4_000_000, 16_000_000),
+    (progress.IN_BYTES, 16_000_000, 16_000_000),
+    ("verify", 0, 0),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(given, stream, monkeypatch) -> str:
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.told(given) as tell:
+        for stage in STAGES[:4]:
+            tell(*stage)
+    return re.sub("\\x1b\\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+
+
+@pytest.mark.parametrize("given", [None, True])
+def test_a_bar_on_a_terminal(given, monkeypatch):
+    text = shown(given, Terminal(), monkeypatch)
+    assert "write weights" in text and "80%" in text and "16.0 of 16.0 MB" in text
+
+
+def test_nothing_elsewhere_and_where_nobody_wants_it(monkeypatch):
+    assert shown(None, io.StringIO(), monkeypatch) == shown(False, Terminal(), monkeypatch) == ""
+
+
+def test_the_share_grows_to_the_end():
+    share = progress.Share()
+    values = [share.after(*stage) for stage in [*STAGES, ("write weights", 1, 8), ("a stage of others", 1, 2)]]
+    assert values == sorted(values) and 0 < values[0] and values[-1] < 1
+
+
+def test_a_child_tells_its_stages():
+    told = []
+    program = (
+        "import sys; from kerasformer.export.progress import write_line; print('a table'); print('[1]');"
+        f"[write_line(*each) for each in {STAGES!r}]; print('why', file=sys.stderr); sys.exit(3)"
+    )
+    status, log = child._run([sys.executable, "-c", program], {**child.os.environ}, lambda *stage: told.append(stage))
+    assert (status, told) == (3, STAGES) and "why" in log
+
+
+def test_a_function_that_fails_ends_the_child():
+    def stop(*stage):
+        raise KeyboardInterrupt
+
+    program = "import json, time; print(json.dumps({'stage': 'a', 'done': 0, 'total': 0}), flush=True); time.sleep(60)"
+    with pytest.raises(KeyboardInterrupt):
+        child._run([sys.executable, "-c", program], {**child.os.environ}, stop)
+
+
+def test_what_is_no_function_is_refused(tmp_path):
+    with pytest.raises(InputError, match="progress must be a function, True or False, or None"):
+        export("sentiment-bert", tmp_path / "out", progress="bar")
+
+
+def test_the_default_recipe_is_told():
+    line = recipes.recipe_in_words(recipes.RECIPES["none"].to_dict(), default=True)
+    assert line.startswith("Recipe none (the default; int8 takes about a quarter of the size): matrices as float32.")
+    assert "the default" not in recipes.recipe_in_words(recipes.RECIPES["int8"].to_dict())
