@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional
+from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional, sequence
 from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.evaluation import Example, examples
@@ -128,6 +128,7 @@ def export(
         model = _with_tokenizer(model, wish, kind)
     if texts is None and labels is not None:
         raise InputError(f"labels are for texts. Received: labels without {argument('texts', ...)}")
+    labels = check("labels", labels, optional(sequence(Kind("anything", lambda label: label))))
     given_texts = None if texts is None else examples(texts, labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)

@@ -58,15 +58,18 @@ def export_in_child(
         )
     options: dict[str, Any] = {**asdict(wish), "target": target}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = model
-        if isinstance(model, PretrainedModel):
-            credits = Credits.of(model.source)
-            source = model.save_pretrained(folder / (credits.name.split("/")[-1] or "checkpoint"))
-            credits.write(source)
-            options["task"] = wish.task or model.task
+        folder, source = Path(name), model
         options |= _of_recipe(recipe)
-        options |= {option: _written(texts, folder / option) for option, texts in given.items() if texts is not None}
+        try:
+            if isinstance(model, PretrainedModel):
+                source = _checkpoint(model, folder)
+                options["task"] = wish.task or model.task
+            options |= {key: _written(texts, folder / key) for key, texts in given.items() if texts is not None}
+        except OSError as error:
+            raise ExportError(
+                f"The model goes to a TensorFlow process through {folder.parent}, which cannot be written: {error}. "
+                "Make room there, or name another place in the environment variable TMPDIR"
+            ) from error
         # --debug, for then the last line of stderr names the error's type.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
         command += [*_arguments(options), *(["--overwrite"] if overwrite else [])]
@@ -75,6 +78,14 @@ def export_in_child(
     if status:
         raise _error_of(log)
     return local_path(destination)
+
+
+def _checkpoint(model: PretrainedModel, folder: Path) -> Path:
+    """The model as a checkpoint with the credits of the one that it came from."""
+    credits = Credits.of(model.source)
+    checkpoint: Path = model.save_pretrained(folder / (credits.name.split("/")[-1] or "checkpoint"))
+    credits.write(checkpoint)
+    return checkpoint
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], tell: Progress) -> tuple[int, str]:

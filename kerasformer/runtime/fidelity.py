@@ -234,7 +234,7 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
             answers[name].append({**answer, "mean": _mean(outputs[name][0])} if _is_hidden(name) else answer)
     made_up = references.get("made_up")
     distribution = references.get("distribution", np.array("softmax")).item()
-    compared = []
+    compared, pairs = [], {}
     for name in names:
         recorded = [_row(references, name, row) for row in range(len(answers[name]))]
         if name == PROBABILITIES:
@@ -242,9 +242,9 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
                 [_as_logits(row, distribution) for row in rows] for rows in (recorded, answers[name])
             )
         compared.append(_score(recorded, answers[name], _kind(name, distribution), made_up))
-        answers[name] = list(zip(recorded, answers[name], strict=True))
+        pairs[name] = list(zip(recorded, answers[name], strict=True))
     if "asked" in references and set(names) >= set(_ENDS_OF_SPANS):
-        same = _same_spans([answers[name] for name in _ENDS_OF_SPANS], made_up)
+        same = _same_spans([pairs[name] for name in _ENDS_OF_SPANS], made_up)
         compared = [replace(each, same=same if place == 0 else same[:0]) for place, each in enumerate(compared)]
     return _fidelity(compared)
 
