@@ -234,7 +234,8 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
             answers[name].append({**answer, "mean": _mean(outputs[name][0])} if _is_hidden(name) else answer)
     made_up = references.get("made_up")
     distribution = references.get("distribution", np.array("softmax")).item()
-    compared, pairs = [], {}
+    compared: list[_Scores] = []
+    pairs: dict[str, list[tuple[Arrays, Arrays]]] = {}
     for name in names:
         recorded = [_row(references, name, row) for row in range(len(answers[name]))]
         if name == PROBABILITIES:
