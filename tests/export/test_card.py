@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.export.card import about, write_card
-from kerasformer.export.recipes import RECIPES
+from kerasformer.export.card import write_card
+from kerasformer.export.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.runtime.fidelity import Fidelity
 
@@ -141,7 +141,7 @@ def test_an_encoder_has_no_cache(tmp_path):
 def test_every_recipe_says_when_to_take_it(tmp_path, name):
     text = written(tmp_path, decoder(recipe=RECIPES[name].to_dict()))
     assert f"`{name}`" in text
-    assert about._WHEN[name] in text
+    assert WHEN[name] in text
     assert ", embedding tables as" in text if name == "int4" else ", embedding tables as" not in text
 
 
