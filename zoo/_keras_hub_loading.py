@@ -12,7 +12,7 @@ import keras
 
 from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import TokenizerError, UnsupportedConfigError, require
+from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError, require
 from kerasformer.zoo import _keras_hub_text as text
 from kerasformer.zoo import _loading
 from kerasformer.zoo._config import Config, generation_settings
@@ -160,6 +160,7 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
 
     Raises:
         UnsupportedConfigError: a class that KerasHub does not have.
+        CheckpointError: files of the preset are missing or damaged.
         MissingExtraError: KerasHub is not installed.
     """
     hub = require("keras_hub", "keras-hub")
@@ -168,10 +169,17 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
     kind = getattr(hub.models, name, None)
     if kind is None:
         raise UnsupportedConfigError(f"keras_hub.models has no such class. Received: {name!r} in {folder}")
-    source = kind.from_preset(str(folder))
     tokenizer = None
-    if getattr(source, "preprocessor", None) is None and (folder / "tokenizer.json").exists():
-        tokenizer = hub.tokenizers.Tokenizer.from_preset(str(folder))
+    try:
+        source = kind.from_preset(str(folder))
+        if getattr(source, "preprocessor", None) is None and (folder / "tokenizer.json").exists():
+            tokenizer = hub.tokenizers.Tokenizer.from_preset(str(folder))
+    except Exception as error:  # whatever Keras and h5py raise on files that are missing or damaged
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(
+            f"The preset of KerasHub cannot be opened. Expected what its save_to_preset writes, weights included, in "
+            f"{folder}. Received: {reason:.300}"
+        ) from error
     return from_keras_hub(source, task, tokenizer=tokenizer, **options)
 
 

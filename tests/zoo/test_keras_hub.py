@@ -387,6 +387,18 @@ def test_a_preset_folder(whole, tmp_path):
     assert ours.tokenizer.encode(text, add_special_tokens=False) == expected
 
 
+@pytest.mark.parametrize("share", [None, 0, 0.5])
+def test_a_preset_without_weights(share, tmp_path):
+    causal_lm().save_to_preset(str(tmp_path))
+    weights = tmp_path / "model.weights.h5"
+    content = weights.read_bytes()
+    weights.unlink()
+    if share is not None:
+        weights.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(CheckpointError, match=f"preset of KerasHub cannot be opened.*{tmp_path.name}. Received: "):
+        zoo.load(tmp_path, "text-generation")
+
+
 def test_a_new_head_is_asked_for():
     backbone = pair(0)[0]
     with pytest.raises(CheckpointError, match=r"missing: output_dense\.kernel"):
