@@ -19,10 +19,12 @@ import numpy as np  # isort: skip
 
 @keras.saving.register_keras_serializable("kerasformer_tests")
 class Subclassed(keras.Model):
-    """A model of one layer that is written as a class, without a `build` of its own.
+    """A model that begins with a layer, written as a class without a `build` of its own.
+
+    Keras runs it to make its weights; what comes after a layer that fails has none, and gets none from the file.
 
     Args:
-        layer: Its only layer.
+        layer: Its first layer.
         names: Of the layer's arguments, in order.
         kwargs: `keras.Model` arguments.
     """
@@ -30,15 +32,18 @@ class Subclassed(keras.Model):
     def __init__(self, layer: Any, names: list[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.layer, self.names = layer, list(names)
+        self.last = keras.layers.Dense(3)
 
     def call(self, inputs: dict[str, Any]) -> Any:
-        """Applies the layer."""
+        """Applies both layers."""
         first, *rest = self.names
-        return self.layer(inputs[first], **{name: inputs[name] for name in rest})
+        return self.last(keras.tree.flatten(self.layer(inputs[first], **{name: inputs[name] for name in rest}))[0])
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer), "names": self.names}
+        layer = keras.saving.serialize_keras_object(self.layer)
+        del layer["build_config"]  # as where the class makes its layers itself
+        return {**super().get_config(), "layer": layer, "names": self.names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Subclassed:

@@ -97,6 +97,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model = zoo_model("bert", "text-classification")
     backbone = type(model.backbone).from_config(model.backbone.get_config())
     save(functional(backbone, IDS), IDS, folder / "backbone.keras")
+    whole = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
+    save(keras.Model(whole, layers.Dense(4)(model(whole))), {"input_ids": IDS["ids"]}, folder / "whole.keras")
     result = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "open_saved_models.py"), str(folder), str(ROOT)],
         cwd=folder,
@@ -124,8 +126,9 @@ def test_models_with_tokenizer_and_settings(opened: dict[str, Any], model_type: 
     assert ids == model.tokenizer("Hello, world").input_ids.tolist()
 
 
-def test_a_backbone_in_a_model_of_ones_own(opened: dict[str, Any]) -> None:
-    assert opened["backbone"] == 0.0
+@pytest.mark.parametrize("part", ["backbone", "whole"])
+def test_a_model_of_the_zoo_in_a_model_of_ones_own(opened: dict[str, Any], part: str) -> None:
+    assert opened[part] == 0.0
 
 
 def test_every_public_layer_is_saved_here() -> None:
