@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken
 
-from kerasformer.arguments import STRING, check, integer, one_of, optional, sequence, shown
+from kerasformer.arguments import STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.tokenization.encoding import TENSORS, Encoding, Row, shorten
 from kerasformer.tokenization.families import PLAIN_INPUTS
@@ -25,6 +25,7 @@ _LARGEST_ID = 2**32 - 1
 Padding = bool | Literal["longest", "max_length", "do_not_pad"]
 Truncation = bool | Strategy | Literal["do_not_truncate"]
 Words = Sequence[str]
+_ROWS = Kind("several sequences of ids", sequence(Kind("a sequence of ids", lambda row: row)).convert)
 # What transformers cleans up after decoding where a tokenizer asks for it.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
@@ -118,11 +119,15 @@ class Tokenizer:
 
     def token_to_id(self, token: str) -> int | None:
         """Id of a token, `None` when the vocabulary lacks it."""
-        return self.backend.token_to_id(token)
+        try:
+            return self.backend.token_to_id(check("token", token, STRING))
+        except UnicodeEncodeError:  # half of a surrogate pair is in no vocabulary
+            return None
 
     def id_to_token(self, token_id: int) -> str | None:
         """Token of an id as the vocabulary spells it, `None` when there is none."""
-        return self.backend.id_to_token(int(token_id)) if 0 <= token_id <= _LARGEST_ID else None
+        index = check("token_id", token_id, integer())
+        return self.backend.id_to_token(index) if 0 <= index <= _LARGEST_ID else None
 
     def num_special_tokens(self, pair: bool = False) -> int:
         """Special tokens that are put around one text, or around a pair."""
@@ -259,7 +264,7 @@ class Tokenizer:
 
     def batch_decode(self, ids: Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = False) -> list[str]:
         """Texts of several sequences of ids."""
-        return [self.decode(row, skip_special_tokens) for row in ids]
+        return [self.decode(row, skip_special_tokens) for row in check("ids", ids, _ROWS)]
 
     def streamer(self, skip_special_tokens: bool = True) -> TextStream:
         """A decoder for ids that come one after another: `put(ids)` returns new text, `end()` the rest."""

@@ -222,6 +222,23 @@ def test_decode(bert):
     assert bert.id_to_token(-1) is bert.id_to_token(10**12) is bert.token_to_id("Zebra") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("token_to_id", 5), ("id_to_token", "x"), ("id_to_token", 1.5), ("batch_decode", 5), ("batch_decode", "ab"),
+     ("convert_tokens_to_ids", 5), ("convert_tokens_to_ids", [5]), ("convert_ids_to_tokens", "x"), ("encode", None),
+     ("tokenize", 5), ("decode", None)],
+    ids=str,
+)  # fmt: skip
+def test_arguments_of_a_wrong_kind(bert, name, argument):
+    with pytest.raises(InputError, match="Received"):
+        getattr(bert, name)(argument)
+
+
+def test_half_of_a_surrogate_pair_is_no_token(bert):
+    assert bert.token_to_id("\ud83d") is None
+    assert bert.convert_tokens_to_ids("\ud83d") == bert.unk_token_id
+
+
 def test_spaces_are_cleaned_up_where_the_folder_asks(copied):
     plain = load_tokenizer(copied("t5"))
     asks = load_tokenizer(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
