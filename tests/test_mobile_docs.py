@@ -102,7 +102,9 @@ def test_the_writer_is_that_of_the_model_card(page, folder):
 
 @PAGES
 def test_texts_are_prepared_as_on_the_model_card(page, folder):
-    assert code(page, " plain(") in blocks(folder / "sentiment" / "README.md", LANGUAGE[page])
+    assert code(page, {ANDROID: "fun plain(", IOS: "func plain("}[page]) in blocks(
+        folder / "sentiment" / "README.md", LANGUAGE[page]
+    )
 
 
 @PAGES
