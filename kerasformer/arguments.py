@@ -111,7 +111,7 @@ def sequence(kind: Kind, least: int = 0) -> Kind:
             raise TypeError
         return _require(tuple(kind.convert(each) for each in value), lambda values: len(values) >= least)
 
-    return Kind(f"a {'non-empty ' if least else ''}list, each of it {kind.expected}", convert)
+    return Kind(f"a {'non-empty ' if least else ''}list, each item {kind.expected}", convert)
 
 
 def optional(kind: Kind) -> Kind:

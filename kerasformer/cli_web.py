@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kerasformer.cli_output import Stages, console, import_keras, table
+from kerasformer.cli_output import Stages, import_keras, say, table
 
 _RECIPES = ("int8", "fp16")
 """For a page, the preferred one first; where it changes too many answers, the next."""
@@ -45,8 +45,8 @@ def web(
         for engine in model["engines"]
     ]
     table(str(folder), ["model", "task", "engine", "size"], rows)
-    console.print(f"Look at it with: kerasformer serve {folder}", soft_wrap=True)
-    console.print("Or copy the folder to any web host with https, such as GitHub Pages.")
+    say(f"Look at it with: kerasformer serve {folder}")
+    say("Or copy the folder to any web host with https, such as GitHub Pages.")
 
 
 def _bundle(given: str, place: Path) -> str:
@@ -59,10 +59,9 @@ def _bundle(given: str, place: Path) -> str:
     if kind(folder) == "bundle":
         return f"{name}={folder}" if name else str(folder)
     bundle, recipe = _exported(source, place / folder.name, _RECIPES)
-    console.print(
+    say(
         f"Exported {source} for LiteRT.js as {recipe}. To keep such a bundle: kerasformer export {source} FOLDER "
         f"--target litert-web --quantize {recipe}",
-        soft_wrap=True,
     )
     return f"{name or Path(source).name}={bundle}"
 
@@ -81,7 +80,7 @@ def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Path, 
     except ExportMismatchError as error:
         if not others:
             raise
-        console.print(f"{recipe} will not do: {error}. Trying {others[0]}.", soft_wrap=True)
+        say(f"{recipe} will not do: {error}. Trying {others[0]}.")
     return _exported(source, folder, others)
 
 
@@ -94,16 +93,15 @@ def serve(
     from kerasformer.web.serve import address, server
 
     with server(folder, host, port) as running:
-        console.print(f"Serving {folder} at {address(running)} (Ctrl+C ends it)", soft_wrap=True)
+        say(f"Serving {folder} at {address(running)} (Ctrl+C ends it)")
         if host not in ("127.0.0.1", "localhost", "::1"):
-            console.print(
+            say(
                 "A browser gives a page from another device threads and offline use over https alone. For a phone, "
                 "copy the folder to a host with https; or join an Android phone by cable, run "
                 f"adb reverse tcp:{running.server_address[1]} tcp:{running.server_address[1]}, and open "
                 f"{address(running)} there.",
-                soft_wrap=True,
             )
         try:
             running.serve_forever()
         except KeyboardInterrupt:
-            console.print("Stopped.")
+            say("Stopped.")

@@ -34,11 +34,11 @@ KINDS: list[tuple[Kind, str, list[Any], list[Any]]] = [
     (optional(integer(1)), "an integer of at least 1, or None", [None, 1], [0, "None"]),
     (
         sequence(integer(1), least=1),
-        "a non-empty list, each of it an integer of at least 1",
+        "a non-empty list, each item an integer of at least 1",
         [[1, 2], (3,), range(1, 3), np.array([4])],
         [[], [0], 1, "12", {1: 2}, [[1]], np.array(1), [1, None]],
     ),
-    (sequence(STRING), "a list, each of it a string", [[], ["a"], iter(["b"])], ["a", ["a", 1], None]),
+    (sequence(STRING), "a list, each item a string", [[], ["a"], iter(["b"])], ["a", ["a", 1], None]),
 ]
 
 

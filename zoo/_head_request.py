@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from kerasformer.arguments import check, integer, one_of, optional
+from kerasformer.arguments import TEXT, check, integer, one_of, optional, sequence
 from kerasformer.errors import InputError
 from kerasformer.zoo._config import Config, ProblemType, numbered_labels
 from kerasformer.zoo._ranges import MOST_LABELS
@@ -71,9 +71,10 @@ class HeadRequest:
                 "id2label must name the classes 0, 1, 2 …, as many as num_labels. "
                 f"Received: num_labels={self.num_labels}, id2label={labels!r}"
             )
-        if not all(isinstance(label, str) for label in labels.values()) or len(set(labels.values())) < len(labels):
-            raise InputError(f"The names of the classes must be texts, each another one. Received: {labels!r}")
-        return {index: labels[index] for index in range(len(labels))}
+        names = check("labels", [labels[index] for index in range(len(labels))], sequence(TEXT))
+        if len(set(names)) < len(names):
+            raise InputError(f"Each class must have a name of its own. Received: {labels!r}")
+        return dict(enumerate(names))
 
 
 def _numbered(labels: Any) -> dict[int, str]:

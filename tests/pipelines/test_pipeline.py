@@ -74,7 +74,7 @@ def test_threads_are_for_bundles(checkpoint):
         ("vectors", {"normalize": 1}, "True or False"),
         ("vectors", {"pooling": ["mean"]}, "'mean', 'cls' or None"),
         ("entities", {"aggregation_strategy": None}, "'none', 'simple'"),
-        ("entities", {"ignore_labels": 3}, "a list, each of it a string"),
+        ("entities", {"ignore_labels": 3}, "a list, each item a string"),
         ("story", {"return_full_text": 2}, "True or False"),
         ("story", {"batch_size": "8"}, "an integer"),
         ("rewrite", {"prefix": 3}, "a string, or None"),

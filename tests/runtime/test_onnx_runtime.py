@@ -375,7 +375,7 @@ def test_a_provider_that_is_absent_is_told(classifier):
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        ({"providers": 5}, "a non-empty list, each of it a string, or None"),
+        ({"providers": 5}, "a non-empty list, each item a string, or None"),
         ({"providers": "CPUExecutionProvider"}, "a non-empty list"),
         ({"providers": []}, "a non-empty list"),
         ({"num_threads": 100_000}, "an integer from 1 to"),

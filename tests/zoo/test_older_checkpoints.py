@@ -179,8 +179,9 @@ def test_names_and_kind_of_the_classes(loaded):
     ("arguments", "message"),
     [
         ({"labels": "positive"}, "labels must be a list of the classes' names. Received: 'positive'"),
-        ({"labels": ["a", "a"]}, "each another one"),
-        ({"labels": ["a", 5]}, "must be texts"),
+        ({"labels": ["a", "a"]}, "a name of its own"),
+        ({"labels": ["a", 5]}, "labels must be a list, each item a string"),
+        ({"labels": ["a", "\ud800"]}, "without lone surrogates"),
         ({"labels": []}, "classes 0, 1, 2"),
         ({"labels": ["a"], "id2label": {0: "a"}}, "Expected one of them. Received: both"),
         ({"labels": ["a", "b"], "num_labels": 3}, "as many as num_labels"),
