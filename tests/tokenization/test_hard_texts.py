@@ -34,7 +34,9 @@ def test_they_are_of_the_vocabulary_and_come_with_its_ids(kind, tmp_path):
     assert len(used) > 0.3 * tokenizer.vocab_size
 
 
-@pytest.mark.parametrize(("pattern", "sign"), [("|", "|"), ("<x>", "<x>"), (Regex(r"[;§]+"), "§")], ids=str)
+@pytest.mark.parametrize(
+    ("pattern", "sign"), [("|", "|"), ("<x>", "<x>"), (Regex(r"[;§]+"), "§")], ids=["sign", "signs", "regex"]
+)
 def test_they_have_what_a_rule_names(pattern, sign):
     texts = [text for text, _ in hard_texts.hard_texts(split_at(pattern))]
     assert f"one{sign}two {sign} three{sign}{sign}four{sign}" in texts
