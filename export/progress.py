@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from kerasformer.files import parse_json
+
 Progress = Callable[[str, int, int], None]
 """Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows. Weights are in bytes."""
 
@@ -75,9 +77,9 @@ def write_line(stage: str, done: int, total: int) -> None:
 def read_line(line: str) -> tuple[str, int, int] | None:
     """A stage that `write_line` told, or `None` for any other line."""
     try:
-        found = json.loads(line)
+        found = parse_json(line, "a line of progress")
         return str(found["stage"]), int(found["done"]), int(found["total"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 

@@ -72,7 +72,7 @@ def judge_reader(model: Any, folder: Path) -> None:
     labels = pipes[0].info.labels
     rows = []
     for pipe in pipes:
-        answers = [{each["label"]: each["score"] for each in found} for found in pipe(READING[:8], top_k=None)]
+        answers = [{each["label"]: each["score"] for each in found} for found in pipe(list(READING[:8]), top_k=None)]
         rows.append([[scores[label] for label in labels] for scores in answers])
     check_classes(folder, *rows)
 

@@ -24,7 +24,7 @@ SECONDS = 3
 
 # Replaces a folder by copies of two bundles in turn, in one step or in two moves with time between them.
 WRITER = """
-import itertools, shutil, sys, time
+import itertools, random, shutil, sys, time
 from pathlib import Path
 from kerasformer import swap
 
@@ -36,6 +36,7 @@ for each in itertools.cycle(["first", "second"]):
     with swap.staging(out) as folder:
         shutil.copytree(each, folder, dirs_exist_ok=True)
         swap.publish(folder, out, overwrite=True)
+    time.sleep(random.uniform(0, 0.2))  # so that an opening has a chance between two of them, on a busy machine too
 """
 
 

@@ -451,10 +451,14 @@ def test_a_model_without_tokenizer(tmp_path):
 def test_texts_longer_than_the_bundle(name, format, exported):
     pipe = kf.pipeline(None, exported(name, format), num_threads=1)
     long = " ".join(texts.READING[:6])
-    with pytest.raises(CapacityError, match="at most 64 tokens"):
-        pipe([TEXTS[0], long])
     with pytest.warns(TruncationWarning):
-        assert len(pipe([TEXTS[0], long], truncation=True)) == 2
+        cut = pipe([TEXTS[0], long], truncation=True)
+    if name in GENERATING:
+        with pytest.raises(CapacityError, match="at most 64 tokens"):
+            pipe([TEXTS[0], long])
+    else:  # read in windows
+        whole = pipe([TEXTS[0], long])
+        assert whole[0] == cut[0] and whole[1]["score"] != cut[1]["score"]
 
 
 # Refusals.
@@ -527,7 +531,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("bert-text-classification", {"target": 3}, InputError, "target must be a string"),
     ("bert-text-classification", {"task": 3}, InputError, "task must be a string"),
     ("bert-text-classification", {"overwrite": "no"}, InputError, "overwrite must be True or False"),
-    ("bert-text-classification", {"progress": True}, InputError, "progress must be a function"),
+    ("bert-text-classification", {"progress": 3}, InputError, "progress must be .*a function"),
     ("bert-text-classification", {"quantize": ["int8"]}, ExportError, r"Unknown .*recipe.*Received: \['int8'\]"),
     ("bert-text-classification", {"quantize": "auto", "max_size": "5"}, InputError, "max_size must be a number"),
     ("bert-text-classification", {"quantize": "auto", "min_agreement": 2}, InputError, "from 0 to 1"),
@@ -615,8 +619,8 @@ def test_export_under_another_backend(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     manifest = bundle.read(tmp_path / "out")
     assert set(manifest.signatures) == {"forward_16", "forward_32"}
-    # Both texts, and one more that needs the longer of the signatures.
-    assert (manifest.recipe["name"], manifest.fidelity["answers"]) == ("int8", 3)
+    # Both texts; one that is made up for the longer of the signatures is no answer of a user's.
+    assert (manifest.recipe["name"], manifest.fidelity["answers"]) == ("int8", 2)
     assert manifest.info.max_length == 32
 
 

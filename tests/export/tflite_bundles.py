@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer.bundle import Manifest, ModelInfo, Signature, checksums
 from kerasformer.export.functions import Function
 from kerasformer.export.recipes import recipe
 from kerasformer.export.to_tflite.convert import write_tflite
@@ -25,7 +25,7 @@ def write(
     write_tflite(functions, model.variables, recipe(quantize), folder / "model.tflite")
     signatures = {f.name: Signature("model.tflite", f.inputs, f.outputs) for f in functions}
     info = ModelInfo(task, is_encoder_decoder="encoder_mask" in functions[-1].inputs, pad_token_id=pad)
-    return Manifest("tflite", info, signatures, files={"model.tflite": "0" * 64})
+    return Manifest("tflite", info, signatures, files=checksums(folder))
 
 
 def operators(path: Path) -> dict[str, Counter[str]]:

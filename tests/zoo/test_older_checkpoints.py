@@ -75,7 +75,7 @@ def test_the_task_is_found_by_the_head(loaded, tmp_path, task, found):
 
 def test_a_head_of_two_tasks_asks_which(folder):
     without(folder, "architectures")
-    with pytest.raises(InputError, match="fits several. Pass task=, one of text-classification, token-classification"):
+    with pytest.raises(InputError, match="fits several. Pass task=…, one of text-classification, token-classification"):
         zoo.load(folder)
 
 
