@@ -115,7 +115,7 @@ def _arguments() -> argparse.Namespace:
         command.add_argument("--full", action="store_true", help="print what is better or new, too")
     for command in (writes, reads, measures):
         command.add_argument("--subjects", nargs="*", default=[], help="all by default")
-        command.add_argument("--openings", type=int, default=3, help="processes of each bundle")
+        command.add_argument("--openings", type=int, default=5, help="processes of each bundle")
         command.add_argument("--rounds", type=int, default=15, help="answers to each question")
         command.add_argument("--threads", type=int, default=2, help="of the runtimes")
     given = parser.parse_args()
