@@ -18,7 +18,7 @@ import numpy as np
 
 from kerasformer import export, runtime, zoo
 from kerasformer.decoding import Controls, GenerationConfig, Step, generate
-from kerasformer.zoo._engine import KerasStep
+from kerasformer.models.keras_engine import KerasStep
 
 BUNDLES = {
     "LiteRT f32": {"format": "tflite"},

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quiet import quiet_environment
-from kerasformer.bench.memory import forget_peak, peak_mb
+from kerasformer.bench.process_memory import forget_peak, peak_mb
 
 LOOSE = 0.5
 """Least agreement at int8: the best of fifty thousand random logits is hardly better than the next."""
@@ -38,7 +38,7 @@ def main() -> None:
     checkpoint, destination, format, quantize = sys.argv[1:]
     from kerasformer import zoo
     from kerasformer.export import export
-    from kerasformer.export.recipes import recipe
+    from kerasformer.export.quantization.recipes import recipe
 
     model = zoo.load(checkpoint)
     stages = {"load": {"seconds": 0.0, "peak_mb": peak_mb()}}

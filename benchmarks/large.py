@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasformer.bench.memory import forget_peak, peak_mb
+from kerasformer.bench.process_memory import forget_peak, peak_mb
 
 TOKENS = 8
 """Written after a prompt of as many."""
@@ -47,7 +47,7 @@ def main() -> None:
 def _export(folder: Path, format: str, quantize: str, num_layers: int) -> None:
     from kerasformer import zoo
     from kerasformer.export import export
-    from kerasformer.export.recipes import recipe
+    from kerasformer.export.quantization.recipes import recipe
 
     with stage("build"):
         model = zoo.build("gpt2", "text-generation", hidden_dim=1600, num_layers=num_layers, num_heads=25)

@@ -5,9 +5,9 @@ from kerasformer.errors import require
 
 require("keras", "export")
 
-from kerasformer.export.build import export
-from kerasformer.export.formats import FORMATS
-from kerasformer.export.recipes import RECIPES, Recipe, recipe
+from kerasformer.export.api import export
+from kerasformer.export.formats.registry import FORMATS
+from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
 from kerasformer.export.targets import TARGETS
 
 __all__ = ["FORMATS", "RECIPES", "TARGETS", "Recipe", "export", "recipe"]

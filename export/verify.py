@@ -14,13 +14,14 @@ from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportMismatchError, InputError
 from kerasformer.evaluation import QUALITY, Example, check, compare_quality, examples, pipeline_of, record_quality
-from kerasformer.export.functions import Function
-from kerasformer.export.recipes import Recipe
-from kerasformer.export.texts import PROMPTS, QUESTIONS, READING
-from kerasformer.runtime import open_engine, verification
-from kerasformer.runtime.fidelity import Distribution, Fidelity, record_forward, record_reading, record_step
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.reference_texts import PROMPTS, QUESTIONS, READING
+from kerasformer.fidelity import verification
+from kerasformer.fidelity.comparison import Distribution, Fidelity, record_forward, record_reading, record_step
+from kerasformer.models.keras_engine import KerasForward, KerasStep
+from kerasformer.runtime import open_engine
 from kerasformer.tokenization import Encoding, Tokenizer, load_tokenizer
-from kerasformer.zoo._engine import KerasForward, KerasStep
 
 GENERATED = 64
 """Tokens that each prompt is continued by."""

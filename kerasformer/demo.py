@@ -10,7 +10,7 @@ from typing import Any
 
 from kerasformer import bundle
 from kerasformer.errors import require
-from kerasformer.examples import examples
+from kerasformer.sample_texts import examples
 
 KERAS = "Keras f32"
 FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}

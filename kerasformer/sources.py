@@ -12,7 +12,7 @@ from typing import Literal
 from kerasformer.errors import MissingExtraError, SourceError, require
 from kerasformer.files import local_path
 from kerasformer.files import read_json as read_json
-from kerasformer.swap import MANIFEST, repair
+from kerasformer.publishing import MANIFEST, repair
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.jinja"]
@@ -59,7 +59,7 @@ def presets() -> list[str]:
 
 def models() -> dict[str, list[str]]:
     """The tasks of each architecture, as `kerasformer.zoo.models` has them; known without Keras."""
-    content: dict[str, list[str]] = read_json(_zoo_folder() / "models.json")
+    content: dict[str, list[str]] = read_json(Path(__file__).with_name("models") / "tasks.json")
     return content
 
 
@@ -98,10 +98,11 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def _presets_folder() -> Path:
-    return _zoo_folder() / "presets"
+    return zoo_folder() / "presets"
 
 
-def _zoo_folder() -> Path:
+def zoo_folder() -> Path:
+    """The folder of the architectures and of the presets."""
     # Found, not imported: kerasformer.zoo loads Keras, and a folder is all that is wanted.
     spec = importlib.util.find_spec("kerasformer.zoo")
     if spec is None or not spec.submodule_search_locations:

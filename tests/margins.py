@@ -18,7 +18,7 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.decoding.history import History
 from kerasformer.decoding.rules import apply_rules, rules_of
-from kerasformer.zoo._engine import KerasStep
+from kerasformer.models.keras_engine import KerasStep
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ import kerasformer as kf
 from kerasformer.bench import Report, bench
 from kerasformer.bench.figures import WorkFigures, percentiles, ratio, work_figures
 from kerasformer.bench.machine import machine
-from kerasformer.bench.memory import peak_mb
 from kerasformer.bench.picture import Bar, Panel, check_picture, draw
 from kerasformer.bench.process import Worker
+from kerasformer.bench.process_memory import peak_mb
 from kerasformer.bench.question import Facts, Question, Tokens
 from kerasformer.bench.report import short_names, tables
 from kerasformer.bench.rounds import Answers, Work, first_answers, measure

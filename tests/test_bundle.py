@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kerasformer import bundle, swap
+from kerasformer import bundle, publishing
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.errors import BundleError
 
@@ -243,10 +243,10 @@ def test_an_existing_bundle_needs_overwrite(tmp_path):
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
-from kerasformer import bundle, swap
+from kerasformer import bundle, publishing
 
 nth, after, calls = int(sys.argv[1]), sys.argv[2] == "after", 0
-exchange = swap._exchange if sys.argv[3] == "exchange" else lambda *folders: False
+exchange = publishing._exchange if sys.argv[3] == "exchange" else lambda *folders: False
 
 def dying(real):  # every change that publish makes to the file system goes through here
     def call(*args, **kwargs):
@@ -260,7 +260,7 @@ def dying(real):  # every change that publish makes to the file system goes thro
         return result
     return call
 
-Path.rename, shutil.rmtree, swap._exchange = dying(Path.rename), dying(shutil.rmtree), dying(exchange)
+Path.rename, shutil.rmtree, publishing._exchange = dying(Path.rename), dying(shutil.rmtree), dying(exchange)
 bundle.publish(Path("staged"), "out", overwrite=True)
 """
 
@@ -307,7 +307,7 @@ def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
-    monkeypatch.setattr(swap, "_exchange", lambda *folders: False)
+    monkeypatch.setattr(publishing, "_exchange", lambda *folders: False)
     with pytest.raises(BundleError, match="could not be moved into place: disk full"):
         publish_new(tmp_path / "out")
     assert content(tmp_path / "out") == b"old"

@@ -139,8 +139,8 @@ def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_lines(bundle, capsys, mo
         for each in answer
     ]
     assert float(rows[0][2]) == pytest.approx(expected[0][0]["score"], abs=6e-4)
-    monkeypatch.setattr("kerasformer.cli_output.on_terminal", lambda: True)
-    monkeypatch.setattr("kerasformer.cli_run.on_terminal", lambda: True)
+    monkeypatch.setattr("kerasformer.cli.console.on_terminal", lambda: True)
+    monkeypatch.setattr("kerasformer.cli.run_command.on_terminal", lambda: True)
     assert main(*command) == 0
     assert "│ a good film" in capsys.readouterr().out
 

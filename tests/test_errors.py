@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kerasformer.arguments import check, integer
-from kerasformer.cli_command import in_shell
+from kerasformer.cli.command import in_shell
 from kerasformer.errors import CapacityError, InputError, MissingExtraError, argument
 
 OPTIONS = {"overwrite": "--overwrite", "num_threads": "--threads", "lengths": "--lengths", "set_": "--set"}

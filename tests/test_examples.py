@@ -10,7 +10,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import sources
-from kerasformer.examples import examples
+from kerasformer.sample_texts import examples
 from kerasformer.web.site import PAGE
 
 SAMPLE = Path(__file__).parent / "data" / "sentence_polarity_sample.tsv"

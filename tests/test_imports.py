@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,19 @@ print(f"{(time.perf_counter() - start) * 1000:.1f}", *sorted(set(sys.modules) - 
 
 @pytest.mark.parametrize(
     "module",
-    ["", "bench", "bundle", "cli", "decoding", "errors", "pipelines", "runtime", "sources", "swap", "tokenization"],
+    [
+        "",
+        "bench",
+        "bundle",
+        "cli",
+        "decoding",
+        "errors",
+        "pipelines",
+        "runtime",
+        "publishing",
+        "sources",
+        "tokenization",
+    ],
 )
 def test_imports_without_keras_or_any_framework(module, tmp_path):
     name = f"kerasformer.{module}".rstrip(".")
@@ -106,11 +119,34 @@ def test_a_model_file_imports_no_other_but_its_declared_base(path):
     assert imported & models <= DERIVATIVES.get(path.stem, set())
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "export").rglob("*.py")), ids=lambda path: path.stem)
-def test_export_knows_no_architecture(path):
+@pytest.mark.parametrize("room", ["export", "kerasformer"])
+def test_no_room_but_interop_imports_an_architecture(room):
     models = {other.stem for other in ZOO.glob("[a-z]*.py")}
-    imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
-    assert not imported & models
+    for path in (ROOT / room).rglob("*.py"):
+        if "interop" not in path.parts:
+            imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
+            assert not imported & models, path
+
+
+def test_the_zoo_holds_architectures_alone():
+    files = [path for path in ZOO.iterdir() if path.name not in ("__init__.py", "__pycache__", "presets")]
+    assert files
+    for path in files:
+        module = importlib.import_module(f"kerasformer.zoo.{path.stem}")
+        kinds = {kind.backbone_type.config_type.model_type for kind in module.MODELS.values()}
+        assert {kind.replace("-", "_") for kind in kinds} == {path.stem}
+
+
+def test_private_modules_are_imported_from_their_own_package_alone():
+    for room in ("export", "kerasformer", "zoo"):
+        for path in (ROOT / room).rglob("*.py"):
+            parts = path.relative_to(ROOT).parent.parts
+            package = ".".join(parts if room == "kerasformer" else ("kerasformer", *parts))
+            for name in imports(path):
+                steps = name.split(".")
+                private = [i for i, part in enumerate(steps) if part.startswith("_") and not part.startswith("__")]
+                if steps[0] == "kerasformer" and private:
+                    assert ".".join(steps[: private[0]]) == package, f"{path} imports {name}"
 
 
 def imports(path: Path) -> set[str]:

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.export.texts import PROMPTS, READING
+from kerasformer.export.reference_texts import PROMPTS, READING
 from tests.foreign.cases import tiny
 from tests.margins import check_arrays, check_classes, check_tokens
 

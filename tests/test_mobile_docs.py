@@ -19,7 +19,7 @@ from tokenizers import normalizers
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.export.targets import litertlm_card
+from kerasformer.export.targets.litert_lm import card as litertlm_card
 from tests.code_blocks import blocks
 from tests.foreign.environments import HERE, HOME, need
 

@@ -26,16 +26,16 @@ SECONDS = 3
 WRITER = """
 import itertools, random, shutil, sys, time
 from pathlib import Path
-from kerasformer import swap
+from kerasformer import publishing
 
 rename, out = Path.rename, Path("out")
 Path.rename = lambda self, target: (rename(self, target), time.sleep(0.001))[0]
 if sys.argv[1] == "moves":
-    swap._exchange = lambda *folders: False
+    publishing._exchange = lambda *folders: False
 for each in itertools.cycle(["first", "second"]):
-    with swap.staging(out) as folder:
+    with publishing.staging(out) as folder:
         shutil.copytree(each, folder, dirs_exist_ok=True)
-        swap.publish(folder, out, overwrite=True)
+        publishing.publish(folder, out, overwrite=True)
     time.sleep(random.choice([0, 0, 0, 0.1]))  # on a busy machine too, an opening must have a chance between two
 """
 
@@ -117,7 +117,7 @@ def test_a_bundle_that_never_rests_is_refused(tmp_path, monkeypatch):
 
 
 def test_packed_weights_are_not_kept_for_a_file_that_was_replaced(tmp_path, monkeypatch):
-    from kerasformer.runtime import litert_signatures
+    from kerasformer.runtime.litert import signatures as litert_signatures
 
     publish_new(tmp_path / "out", b"old")
     manifest = bundle.read(tmp_path / "out")

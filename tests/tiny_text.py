@@ -13,7 +13,7 @@ from functools import cache
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from kerasformer.export.texts import PROMPTS, READING
+from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tokenization import Tokenizer
 
 # Not all of them: vocabularies stay what they are when sentences are added.

@@ -5,10 +5,10 @@ from kerasformer.errors import require
 
 require("keras", "tensorflow")
 
-from kerasformer.zoo._keras_hub_loading import to_keras_hub
-from kerasformer.zoo._loading import architecture, architectures, build, load, models
-from kerasformer.zoo._model import CausalLM, EncoderModel, Seq2SeqLM
-from kerasformer.zoo._pretrained import PretrainedModel
+from kerasformer.interop.keras_hub.conversion import to_keras_hub
+from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
+from kerasformer.models.loading import architecture, architectures, build, load, models
+from kerasformer.models.pretrained import PretrainedModel
 
 __all__ = [
     "CausalLM",

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead
-from kerasformer.zoo import _keras_hub as keras_hub
-from kerasformer.zoo._config import Config, hf
-from kerasformer.zoo._encoder import BidirectionalEncoder
-from kerasformer.zoo._heads import (
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Repeats, Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.task_models import (
     FillMask,
     PooledFeatures,
     Pretraining,
@@ -21,9 +22,7 @@ from kerasformer.zoo._heads import (
     TextClassification,
     TokenClassification,
 )
-from kerasformer.zoo._pretrained import by_task
-from kerasformer.zoo._ranges import Deviation, Epsilon, Layers, Rate, Repeats, Size, TokenId
-from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,46 +189,4 @@ MODELS = by_task(
     AlbertTextClassification,
     AlbertTokenClassification,
     AlbertQuestionAnswering,
-)
-
-
-def _keras_hub_rows(config: AlbertConfig) -> list[Row]:
-    """KerasHub's names."""
-    rows = [
-        keras_hub.table("embeddings/tokens", "token_embedding.embeddings"),
-        keras_hub.table("embeddings/positions", "position_embedding.position_embeddings"),
-        keras_hub.table("embeddings/segments", "segment_embedding.embeddings"),
-        *keras_hub.norm("embeddings/norm", "embeddings_layer_norm"),
-        *keras_hub.dense("embeddings/projection", "embeddings_projection"),
-        *keras_hub.dense("pooler", "pooled_dense"),
-    ]
-    for index in range(config.num_groups * config.group_size):
-        group, inner = divmod(index, config.group_size)
-        layer = keras_hub.transformer_layer()
-        rows += nested(layer, f"encoder/layer_{index}/", f"transformer_layers.{group}.{inner}.")
-    return rows
-
-
-KERAS_HUB = keras_hub.KerasHub(
-    backbone="AlbertBackbone",
-    default_task="feature-extraction",
-    settings={
-        **keras_hub.ENCODER,
-        "embedding_dim": "embedding_dim",
-        "num_groups": "num_groups",
-        "group_size": "num_inner_repetitions",
-        "num_segments": "num_segments",
-    },
-    fixed={"hidden_act": "gelu_new", "epsilon": 1e-12},
-    tokens={"pad_token_id": "pad_token_id", "bos_token_id": "cls_token_id", "eos_token_id": "sep_token_id"},
-    rows=_keras_hub_rows,
-    tasks=(
-        keras_hub.HubTask(
-            "text-classification",
-            "AlbertTextClassifier",
-            keras_hub.dense("output", "output_dense"),
-            dropout="head_dropout",
-        ),
-        keras_hub.HubTask("fill-mask", "AlbertMaskedLM", keras_hub.masked_lm_head(), {"epsilon": 1e-5}),
-    ),
 )

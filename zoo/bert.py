@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerasformer.zoo import _keras_hub as keras_hub
-from kerasformer.zoo._config import Config, hf
-from kerasformer.zoo._encoder import BidirectionalEncoder
-from kerasformer.zoo._heads import (
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.task_models import (
     FillMask,
     PooledFeatures,
     Pretraining,
@@ -19,9 +20,7 @@ from kerasformer.zoo._heads import (
     TextClassification,
     TokenClassification,
 )
-from kerasformer.zoo._pretrained import by_task
-from kerasformer.zoo._ranges import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,38 +157,4 @@ MODELS = by_task(
     BertTextClassification,
     BertTokenClassification,
     BertQuestionAnswering,
-)
-
-
-def _keras_hub_rows(config: BertConfig) -> list[Row]:
-    """KerasHub's names."""
-    layer = nested(keras_hub.transformer_layer(), "encoder/layer_{i}/", "transformer_layers.{i}.")
-    return [
-        keras_hub.table("embeddings/tokens", "token_embedding.embeddings"),
-        keras_hub.table("embeddings/positions", "position_embedding.position_embeddings"),
-        keras_hub.table("embeddings/segments", "segment_embedding.embeddings"),
-        *keras_hub.norm("embeddings/norm", "embeddings_layer_norm"),
-        *repeat(config.num_layers, layer),
-        *keras_hub.dense("pooler", "pooled_dense"),
-    ]
-
-
-KERAS_HUB = keras_hub.KerasHub(
-    backbone="BertBackbone",
-    default_task="feature-extraction",
-    settings={**keras_hub.ENCODER, "num_segments": "num_segments"},
-    fixed={"hidden_act": "gelu_new", "epsilon": 1e-12},
-    tokens={"pad_token_id": "pad_token_id"},
-    rows=_keras_hub_rows,
-    tasks=(
-        keras_hub.HubTask(
-            "text-classification",
-            "BertTextClassifier",
-            keras_hub.dense("output", "output_dense"),
-            dropout="classifier_dropout",
-        ),
-        keras_hub.HubTask(
-            "fill-mask", "BertMaskedLM", keras_hub.masked_lm_head(), {"activation": "gelu", "epsilon": 1e-5}
-        ),
-    ),
 )

@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kerasformer.layers import ClassificationHead
-from kerasformer.zoo import _keras_hub as keras_hub
-from kerasformer.zoo._config import Config, hf
-from kerasformer.zoo._encoder import BidirectionalEncoder
-from kerasformer.zoo._heads import (
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.task_models import (
     FeatureExtraction,
     FillMask,
     QuestionAnswering,
     TextClassification,
     TokenClassification,
 )
-from kerasformer.zoo._pretrained import by_task
-from kerasformer.zoo._ranges import Deviation, Layers, Rate, Size, TokenId
-from kerasformer.zoo._weights import Names, Row, dense, embedding, nested, norm, repeat
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,34 +149,4 @@ MODELS = by_task(
     DistilBertTextClassification,
     DistilBertTokenClassification,
     DistilBertQuestionAnswering,
-)
-
-
-def _keras_hub_rows(config: DistilBertConfig) -> list[Row]:
-    """KerasHub's names."""
-    layer = nested(keras_hub.transformer_layer(), "encoder/layer_{i}/", "transformer_layers.{i}.")
-    return [
-        keras_hub.table("embeddings/tokens", "embeddings.token_embedding.embeddings"),
-        keras_hub.table("embeddings/positions", "embeddings.position_embedding.position_embeddings"),
-        *keras_hub.norm("embeddings/norm", "embeddings_layer_norm"),
-        *repeat(config.num_layers, layer),
-    ]
-
-
-KERAS_HUB = keras_hub.KerasHub(
-    backbone="DistilBertBackbone",
-    default_task="feature-extraction",
-    settings=keras_hub.ENCODER,
-    fixed={"hidden_act": "gelu"},
-    tokens={"pad_token_id": "pad_token_id"},
-    rows=_keras_hub_rows,
-    tasks=(
-        keras_hub.HubTask(
-            "text-classification",
-            "DistilBertTextClassifier",
-            (*keras_hub.dense("dense", "pooled_dense"), *keras_hub.dense("output", "output_dense")),
-            dropout="classifier_dropout",
-        ),
-        keras_hub.HubTask("fill-mask", "DistilBertMaskedLM", keras_hub.masked_lm_head(), {"epsilon": 1e-5}),
-    ),
 )

@@ -26,13 +26,12 @@ from kerasformer.layers import (
 )
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.primitives import Tensor
-from kerasformer.zoo import _keras_hub as keras_hub
-from kerasformer.zoo._config import Config, hf
-from kerasformer.zoo._heads import CausalClassification, CausalFeatures
-from kerasformer.zoo._model import CausalLM
-from kerasformer.zoo._pretrained import Backbone, by_task
-from kerasformer.zoo._ranges import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.zoo._weights import Names, Row, dense, embedding, fused, nested, norm, repeat
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.pretrained import Backbone, by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures
+from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,40 +207,3 @@ class Gpt2CausalClassification(CausalClassification):
 
 
 MODELS = by_task(Gpt2CausalLM, Gpt2CausalFeatures, Gpt2CausalClassification)
-
-
-def _keras_hub_rows(config: Gpt2Config) -> list[Row]:
-    """KerasHub's names."""
-    layer = nested(keras_hub.transformer_layer(), "decoder/layer_{i}/", "transformer_layers.{i}.")
-    return [
-        keras_hub.table("tokens", "token_embedding.embeddings"),
-        keras_hub.table("positions", "position_embedding.position_embeddings"),
-        *repeat(config.num_layers, layer),
-        *keras_hub.norm("decoder/final_norm", "layer_norm"),
-    ]
-
-
-class _KerasHub(keras_hub.KerasHub):
-    """A feed-forward layer that is four times as wide need not be written down here, and must be there."""
-
-    def arguments(self, config: Gpt2Config) -> dict[str, Any]:
-        """Arguments of KerasHub's backbone."""
-        return {**super().arguments(config), "intermediate_dim": config.intermediate_dim}
-
-
-KERAS_HUB = _KerasHub(
-    backbone="GPT2Backbone",
-    default_task="feature-extraction",
-    settings={
-        **keras_hub.SIZES,
-        "inner_dim": "intermediate_dim",
-        "max_length": "max_sequence_length",
-        "residual_dropout": "dropout",
-        "attention_dropout": "dropout",
-        "embedding_dropout": "dropout",
-    },
-    fixed={"hidden_act": "gelu_new", "epsilon": 1e-5, "scale_attention": True, "scale_by_layer": False},
-    tokens={"bos_token_id": "start_token_id", "eos_token_id": "end_token_id"},
-    rows=_keras_hub_rows,
-    tasks=(keras_hub.HubTask("text-generation", "GPT2CausalLM"),),
-)

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.peers.catalogue import Place
 from benchmarks.peers.fixed_lengths import FixedLengths
 from benchmarks.shapes import VOCABULARY, Shape
+from kerasformer.bench.own_models import limit_tensorflow, size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
-from kerasformer.bench.sources import limit_tensorflow, size_mb
 
 
 class Model:

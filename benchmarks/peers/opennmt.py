@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.peers.catalogue import Place
 from benchmarks.shapes import VOCABULARY
+from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
-from kerasformer.bench.sources import size_mb
 
 _KINDS = {
     "GPT2LMHeadModel": "Generator",

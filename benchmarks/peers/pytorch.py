@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.peers import hugging_face
 from benchmarks.peers.catalogue import Place
+from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
-from kerasformer.bench.sources import size_mb
 
 
 class Model:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
-from kerasformer.export.auto import COLUMNS
-from kerasformer.export.auto import in_words as in_words_of_auto
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.quoting import code, markdown
-from kerasformer.export.recipes import WHEN
-from kerasformer.runtime.fidelity import in_words
+from kerasformer.export.card.quoting import code, markdown
+from kerasformer.export.quantization.auto import COLUMNS
+from kerasformer.export.quantization.auto import in_words as in_words_of_auto
+from kerasformer.export.quantization.recipes import WHEN
+from kerasformer.fidelity.comparison import in_words
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {

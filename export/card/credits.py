@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerasformer.export.quoting import code, markdown, yaml
+from kerasformer.export.card.quoting import code, markdown, yaml
 
 CARD = "MODEL_CARD.md"
 """The checkpoint's own card in a bundle, as it was."""

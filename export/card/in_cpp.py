@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.program import Program, inputs, kind, prefills, quoted, takes_segments, values
-from kerasformer.export.quoting import cpp
+from kerasformer.export.card.quoting import cpp
 
 
 def section(manifest: Manifest) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kerasformer import tested
 from kerasformer.bundle import Manifest
+from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.targets import TARGETS, Target
-from kerasformer.export.to_onnx.format import SUFFIXES
 
 _TAKES = {"tflite": "litert-web", "onnx": "transformers.js"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, takes_segments, values
-from kerasformer.export.quoting import code, kotlin
+from kerasformer.export.card.quoting import code, kotlin
 
 
 def section(manifest: Manifest) -> str:

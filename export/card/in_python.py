@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Manifest
 from kerasformer.export.card.program import Program, inputs, kind, prefills, values
-from kerasformer.export.quoting import python
+from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 

@@ -8,7 +8,7 @@ from math import prod
 from string import Template
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
-from kerasformer.export.quoting import Quote
+from kerasformer.export.card.quoting import Quote
 
 
 class Program(Template):

@@ -18,10 +18,10 @@ from typing import Any
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.targets.settings import refuse
-from kerasformer.export.targets.target import Target
-from kerasformer.export.wish import Job
-from kerasformer.runtime.onnx_session import OnnxSession
+from kerasformer.export.options import Job
+from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.generation_settings import refuse
+from kerasformer.runtime.onnx.session import OnnxSession
 
 FILE = "genai_config.json"
 MODEL = "model"

@@ -13,9 +13,9 @@ from pathlib import Path
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.targets.settings import refuse
-from kerasformer.export.targets.target import Target
-from kerasformer.export.wish import Job
+from kerasformer.export.options import Job
+from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.generation_settings import refuse
 
 _CLASSES = {
     "text-classification": "ORTModelForSequenceClassification",

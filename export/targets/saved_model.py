@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.quoting import python
-from kerasformer.export.targets.target import Target
+from kerasformer.export.card.quoting import python
+from kerasformer.export.targets.base import Target
 
 
 class SavedModel(Target):

@@ -39,12 +39,12 @@ from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.companions import tells_pairs_apart
-from kerasformer.export.functions import Function
-from kerasformer.export.quoting import code
-from kerasformer.export.targets.target import Target
-from kerasformer.export.to_onnx.format import SUFFIXES
-from kerasformer.export.wish import Job
+from kerasformer.export.card.quoting import code
+from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.hugging_face_files import tells_pairs_apart
+from kerasformer.export.options import Job
+from kerasformer.export.targets.base import Target
 
 VERSION = "4.3.1"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from kerasformer.bench.memory import forget_peak, peak_mb
+from kerasformer.bench.process_memory import forget_peak, peak_mb
 from kerasformer.bench.question import Question, Subject, Tokens
 
 Clock = Callable[[], float]
@@ -86,7 +86,7 @@ def _reply(replies: IO[str], content: dict[str, Any]) -> None:
 def main() -> None:
     """Serves one source: `python -m kerasformer.bench.worker SOURCE [THREADS]`."""
     replies = own_replies()
-    from kerasformer.bench.sources import Source
+    from kerasformer.bench.own_models import Source
 
     source, *threads = sys.argv[1:]
     serve(Source(source), int(threads[0]) if threads else None, sys.stdin, replies)

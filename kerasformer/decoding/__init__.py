@@ -1,13 +1,13 @@
 """Text generation in NumPy over any engine that offers `Step`: one implementation of every method."""
 
-from kerasformer.decoding.config import GenerationConfig
 from kerasformer.decoding.controls import Controls
+from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.protocols import Forward, State, Step
 from kerasformer.decoding.record import Choice, Node, Record
+from kerasformer.decoding.speculation_counts import Tally
 from kerasformer.decoding.stopping import Stop
-from kerasformer.decoding.tally import Tally
 
 __all__ = [
     "Choice",

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.decoding.config import GenerationConfig
 from kerasformer.decoding.distribution import check_finite, log_softmax
+from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
-from kerasformer.decoding.plan import Plan
+from kerasformer.decoding.preparation import Plan
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampling_of

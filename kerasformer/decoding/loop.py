@@ -9,17 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from kerasformer.decoding.beams import beam_search
-from kerasformer.decoding.config import GenerationConfig
 from kerasformer.decoding.controls import Controls
+from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
-from kerasformer.decoding.plan import Plan, plan
+from kerasformer.decoding.preparation import Plan, plan
 from kerasformer.decoding.protocols import State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
 from kerasformer.decoding.speculation import Choice, Drafter, ReadAhead
-from kerasformer.decoding.tally import Tally
+from kerasformer.decoding.speculation_counts import Tally
 from kerasformer.errors import GenerationError, argument
 
 ENDED = -1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kerasformer.decoding.record import Record
-from kerasformer.decoding.tally import Tally
+from kerasformer.decoding.speculation_counts import Tally
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from kerasformer.decoding.config import GenerationConfig
 from kerasformer.decoding.distribution import log_softmax
+from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError
 

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kerasformer.decoding.config import GenerationConfig
 from kerasformer.decoding.distribution import check_finite, log_softmax, softmax
+from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.selection import best_few, draw, weighted_quantile
 
 

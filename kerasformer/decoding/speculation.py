@@ -20,9 +20,9 @@ from typing import Protocol
 
 import numpy as np
 
-from kerasformer.decoding.pace import Pace
+from kerasformer.decoding.draft_length import Pace
 from kerasformer.decoding.protocols import State, Step
-from kerasformer.decoding.tally import Tally
+from kerasformer.decoding.speculation_counts import Tally
 
 Choice = Callable[[np.ndarray, np.ndarray], int | None]
 """What the loop would choose had a row said `(N,)` and were its logits `(1, V)`; `None` if it would have ended."""

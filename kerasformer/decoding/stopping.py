@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kerasformer.decoding.config import GenerationConfig
+from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.errors import GenerationError, argument
 
 Stop = Callable[[np.ndarray], bool]

@@ -2,7 +2,7 @@
 
 from kerasformer.evaluation.examples import Example, examples, read_examples
 from kerasformer.evaluation.quality import QUALITY, Quality, compare_quality, pipeline_of, record_quality
-from kerasformer.evaluation.tasks import check, evaluate
+from kerasformer.evaluation.task_evaluation import check, evaluate
 
 __all__ = [
     "QUALITY",

@@ -12,10 +12,10 @@ from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError
 from kerasformer.evaluation.examples import Example, examples
-from kerasformer.evaluation.tasks import evaluate
+from kerasformer.evaluation.task_evaluation import evaluate
 from kerasformer.files import parse_json
 from kerasformer.pipelines import PIPELINES, Pipeline
-from kerasformer.pipelines._open import Opened
+from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer
 
 QUALITY = "labelled.texts"

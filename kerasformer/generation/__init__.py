@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kerasformer.generation.generated_text import Written
 from kerasformer.generation.request import Request, request
 from kerasformer.generation.streams import Stream
-from kerasformer.generation.written import Written
 
 __all__ = ["Request", "Stream", "Written", "request"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kerasformer.arguments import TEXT, Kind, check, sequence
 from kerasformer.errors import GenerationError
-from kerasformer.generation.places import Closed
+from kerasformer.generation.constraint_state import Closed
 from kerasformer.tokenization import Tokenizer
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.config import DEFAULT_NEW_TOKENS
+from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
+from kerasformer.generation.constraint_state import Closed, Place
 from kerasformer.generation.grammars import GRAMMARS, spoken
 from kerasformer.generation.parsing import vocabulary_of
-from kerasformer.generation.places import Closed, Place
 from kerasformer.tokenization import Tokenizer
 
 CONSTRAINTS = frozenset({"choices", *GRAMMARS})

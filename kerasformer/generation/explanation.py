@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerasformer.decoding import GenerationOutput, Node, Record
 from kerasformer.errors import GenerationError, argument, require
-from kerasformer.generation.spelling import spelled
+from kerasformer.generation.readable_tokens import spelled
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:

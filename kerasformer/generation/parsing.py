@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kerasformer.errors import GenerationError, require
+from kerasformer.generation.constraint_state import Closed
 from kerasformer.generation.endings import ending
-from kerasformer.generation.letters import Spelling, spelling_of
-from kerasformer.generation.places import Closed
+from kerasformer.generation.token_bytes import Spelling, spelling_of
 from kerasformer.tokenization import Tokenizer
 
 _LONGEST_ENDING = 256

@@ -12,13 +12,13 @@ import numpy as np
 from kerasformer import decoding
 from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop
-from kerasformer.decoding.names import ALIASES, unknown_name
 from kerasformer.decoding.rules import Rule
+from kerasformer.decoding.setting_names import ALIASES, unknown_name
 from kerasformer.errors import GenerationError, InputError, TokenizerError, argument
 from kerasformer.generation.assistants import Opener, assistant_of
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
+from kerasformer.generation.generated_text import Written
 from kerasformer.generation.streams import Callback, Stream
-from kerasformer.generation.written import Written
 from kerasformer.tokenization import Tokenizer
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from kerasformer.arguments import shown
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline
-from kerasformer.pipelines._open import open_source
+from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtraction
 from kerasformer.pipelines.fill_mask import FillMask
+from kerasformer.pipelines.opening import open_source
 from kerasformer.pipelines.question_answering import QuestionAnswering
 from kerasformer.pipelines.text_classification import TextClassification
 from kerasformer.pipelines.text_generation import Text2TextGeneration, TextGeneration

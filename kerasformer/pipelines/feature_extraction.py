@@ -10,9 +10,9 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, check, one_of
 from kerasformer.bundle import SENTENCE_EMBEDDING
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, Reading
-from kerasformer.pipelines._inputs import answered, read_inputs, read_text
-from kerasformer.pipelines._windows import averaged, best_places, rows_of
+from kerasformer.pipelines.base import Pipeline, Reading
+from kerasformer.pipelines.chunks import averaged, best_places, rows_of
+from kerasformer.pipelines.inputs import answered, read_inputs, read_text
 from kerasformer.tokenization import Encoding
 
 

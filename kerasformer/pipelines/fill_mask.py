@@ -9,8 +9,8 @@ import numpy as np
 
 from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.pipelines._base import Pipeline, Reading, softmax
-from kerasformer.pipelines._inputs import answered, read_inputs, read_text
+from kerasformer.pipelines.base import Pipeline, Reading, softmax
+from kerasformer.pipelines.inputs import answered, read_inputs, read_text
 
 
 class FillMask(Pipeline):

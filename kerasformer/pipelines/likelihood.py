@@ -16,11 +16,11 @@ from kerasformer.decoding import GenerationConfig, Step
 from kerasformer.decoding.checks import TEMPERATURE
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
-from kerasformer.decoding.plan import decoder_start
+from kerasformer.decoding.preparation import decoder_start
 from kerasformer.decoding.samplers import sampling_of
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.generation.spelling import spelled
-from kerasformer.pipelines._open import open_reader
+from kerasformer.generation.readable_tokens import spelled
+from kerasformer.pipelines.opening import open_reader
 from kerasformer.tokenization import Tokenizer
 
 Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | np.ndarray

@@ -10,8 +10,8 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, check, integer, optional, shown
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, softmax
-from kerasformer.pipelines._inputs import answered, read_inputs, read_text
+from kerasformer.pipelines.base import Pipeline, softmax
+from kerasformer.pipelines.inputs import answered, read_inputs, read_text
 from kerasformer.tokenization.fitting import check_known
 
 _WINDOW = 384  # tokens of question and context together

@@ -10,9 +10,9 @@ import numpy as np
 from kerasformer.arguments import check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
-from kerasformer.pipelines._base import Pipeline, Reading, sigmoid, softmax
-from kerasformer.pipelines._inputs import Pair, answered, is_pair, read_inputs, read_pair, read_text
-from kerasformer.pipelines._windows import averaged
+from kerasformer.pipelines.base import Pipeline, Reading, sigmoid, softmax
+from kerasformer.pipelines.chunks import averaged
+from kerasformer.pipelines.inputs import Pair, answered, is_pair, read_inputs, read_pair, read_text
 
 
 class TextClassification(Pipeline):

@@ -10,9 +10,9 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, argument
 from kerasformer.generation import Request, Stream, Written, request
 from kerasformer.generation.streams import Callback
-from kerasformer.pipelines._base import Pipeline, Reading
-from kerasformer.pipelines._inputs import Inputs, answered, read_inputs, read_text
-from kerasformer.pipelines._open import Opened, open_step
+from kerasformer.pipelines.base import Pipeline, Reading
+from kerasformer.pipelines.inputs import Inputs, answered, read_inputs, read_text
+from kerasformer.pipelines.opening import Opened, open_step
 from kerasformer.tasks import of_prefix
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import STRING, check, one_of, sequence
-from kerasformer.pipelines._base import Pipeline, Reading, softmax
-from kerasformer.pipelines._inputs import answered, read_inputs, read_text
-from kerasformer.pipelines._windows import best_places, rows_of
+from kerasformer.pipelines.base import Pipeline, Reading, softmax
+from kerasformer.pipelines.chunks import best_places, rows_of
+from kerasformer.pipelines.inputs import answered, read_inputs, read_text
 from kerasformer.tokenization import Encoding
 
 _STRATEGIES = ("none", "simple", "first", "average", "max")

@@ -64,7 +64,7 @@ def open_engine(
         from kerasformer.runtime.saved_model import SavedModelForward, SavedModelStep
 
         return (SavedModelStep if writes else SavedModelForward)(folder, manifest, num_threads)
-    from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
+    from kerasformer.runtime.onnx import OnnxForward, OnnxStep
 
     onnx = OnnxStep if writes else OnnxForward
     return onnx(folder, manifest, num_threads, providers=providers, cache_dir=cache_dir)

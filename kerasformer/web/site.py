@@ -21,9 +21,9 @@ from typing import Any
 from kerasformer import bundle
 from kerasformer.bundle import MANIFEST, Manifest
 from kerasformer.errors import BundleError, InputError, SourceError
-from kerasformer.examples import examples
 from kerasformer.files import local_path, read_json
-from kerasformer.swap import SITE, check_destination, publish, staging
+from kerasformer.publishing import SITE, check_destination, publish, staging
+from kerasformer.sample_texts import examples
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.web.tokens import check_tokens
 from kerasformer.web.vendor import vendor

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.names import ALIASES
+from kerasformer.decoding.setting_names import ALIASES
 from kerasformer.errors import GenerationError
 
 

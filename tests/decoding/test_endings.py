@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, generate, stream
-from kerasformer.decoding import plan as planning
+from kerasformer.decoding import preparation as planning
 from kerasformer.errors import CapacityError, GenerationError
 from tests.decoding.engines import Toy
 

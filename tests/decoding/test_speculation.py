@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate, stream
+from kerasformer.decoding.draft_length import Pace
 from kerasformer.decoding.history import History
-from kerasformer.decoding.pace import Pace
 from kerasformer.decoding.samplers import sampling_of, softmax
 from kerasformer.decoding.speculation import Assistant, Choice, PromptLookup
 from kerasformer.errors import GenerationError
@@ -103,7 +103,7 @@ def guessing(how: str, kind: type[Toy], monkeypatch: pytest.MonkeyPatch) -> tupl
     """Settings and controls of a run that guesses this way."""
     if how in ("lookup", "lies"):
         if how == "lies":
-            monkeypatch.setattr("kerasformer.decoding.plan.PromptLookup", Liar)
+            monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", Liar)
         return {"prompt_lookup_num_tokens": 7}, {}
     return {"num_assistant_tokens": 6}, {"assistant": Windows(toy(noise=how == "another", kind=kind), (1, 3))}
 
@@ -240,7 +240,7 @@ def test_guesses_are_from_the_prompt_not_from_the_negative_one(monkeypatch) -> N
         def begin(self, prompt: np.ndarray, choose: Choice) -> None:
             began.append(prompt.tolist())
 
-    monkeypatch.setattr("kerasformer.decoding.plan.PromptLookup", Listening)
+    monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", Listening)
     config = GenerationConfig(max_new_tokens=2, guidance_scale=1.5, prompt_lookup_num_tokens=3)
     generate(Windows(toy(), (1, 4)), IDS, MASK, config, Controls(negative_ids=np.array([[9, 8, 7, 6]])))
     assert began == [row[mask == 1].tolist() for row, mask in zip(IDS, MASK, strict=True)]

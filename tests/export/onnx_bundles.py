@@ -12,9 +12,9 @@ import onnxruntime
 
 from kerasformer import zoo
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.export.recipes import Recipe, recipe
-from kerasformer.export.to_onnx.convert import write_onnx
-from kerasformer.export.to_onnx.signatures import onnx_functions
+from kerasformer.export.formats.onnx.convert import write_onnx
+from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.quantization.recipes import Recipe, recipe
 
 TINY = {
     "bert": {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40, "max_length": 32},

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.export.to_saved_model.convert import write_saved_model
-from kerasformer.export.to_saved_model.signatures import saved_model_functions
-from kerasformer.export.wish import Wish, settle
+from kerasformer.export.formats.saved_model.convert import write_saved_model
+from kerasformer.export.formats.saved_model.signatures import saved_model_functions
+from kerasformer.export.options import Wish, settle
 
 
 def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:

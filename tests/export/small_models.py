@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.bundle import TensorInfo
-from kerasformer.export.functions import Function
+from kerasformer.export.graph.functions import Function
 from kerasformer.layers.attention import MultiHeadAttention, padding_mask
 from kerasformer.layers.cache import FixedCache, StaticCache
 from kerasformer.layers.core import Dense, LayerNormalization

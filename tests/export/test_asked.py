@@ -7,10 +7,11 @@ import pytest
 
 from kerasformer.bundle import Manifest
 from kerasformer.evaluation import examples
-from kerasformer.export import texts, verify
-from kerasformer.export.sample import as_read
-from kerasformer.runtime.fidelity import compare, record_forward, record_step
-from kerasformer.zoo._engine import KerasForward
+from kerasformer.export import reference_texts as texts
+from kerasformer.export import verify
+from kerasformer.export.quantization.sample_inputs import as_read
+from kerasformer.fidelity.comparison import compare, record_forward, record_step
+from kerasformer.models.keras_engine import KerasForward
 from tests.decoding.engines import Toy
 from tests.export.text_models import ROWS
 

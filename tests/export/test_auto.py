@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 from kerasformer import bundle
 from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
-from kerasformer.export import build, child, export
-from kerasformer.export.auto import COLUMNS, Choice, _hull, in_words
-from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.export.sample import read_texts
-from kerasformer.export.search import Budget, Search, Tried
-from kerasformer.runtime.fidelity import Fidelity
+from kerasformer.export import api as build
+from kerasformer.export import child_process as child
+from kerasformer.export import export
+from kerasformer.export.quantization.auto import COLUMNS, Choice, _hull, in_words
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.export.quantization.sample_inputs import read_texts
+from kerasformer.export.quantization.search import Budget, Search, Tried
+from kerasformer.fidelity.comparison import Fidelity
 from tests.export.text_models import ROWS
 
 # A group's storages: bytes, divergence.

@@ -8,8 +8,8 @@ from keras import ops
 
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import export
-from kerasformer.export.calibration import calibrate
-from kerasformer.export.sample import MAX_TEXTS, as_inputs, one_by_one, passages, read_texts
+from kerasformer.export.quantization.calibration import calibrate
+from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, one_by_one, passages, read_texts
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.export.text_models import ROWS
 

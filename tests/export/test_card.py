@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.export.card import write_card
-from kerasformer.export.recipes import RECIPES, WHEN
+from kerasformer.export.card.model_card import write_card
+from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
-from kerasformer.runtime.fidelity import Fidelity
+from kerasformer.fidelity.comparison import Fidelity
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
 

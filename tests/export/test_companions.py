@@ -14,10 +14,10 @@ from transformers import AutoTokenizer
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.bundle import TensorInfo
-from kerasformer.export.companions import write_config, write_tokenizer
-from kerasformer.export.functions import Function
-from kerasformer.export.to_onnx.format import OnnxFormat
-from kerasformer.export.wish import Wish, settle
+from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.hugging_face_files import write_config, write_tokenizer
+from kerasformer.export.options import Wish, settle
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 

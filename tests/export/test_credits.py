@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from kerasformer import bundle, zoo
-from kerasformer.export import build, child, export
+from kerasformer.export import api as build
+from kerasformer.export import child_process as child
+from kerasformer.export import export
 from kerasformer.export.card.credits import CARD, Credits
 from kerasformer.export.targets import Target
 from tests.export.test_card import decoder, written

@@ -26,12 +26,14 @@ from kerasformer.errors import (
     InputError,
     TokenizerError,
 )
-from kerasformer.export import artifact, child, texts
-from kerasformer.export.to_onnx import rounding as onnx_rounding
-from kerasformer.export.to_tflite import storage as tflite_storage
-from kerasformer.export.wish import cache_capacity
+from kerasformer.export import builder as artifact
+from kerasformer.export import child_process as child
+from kerasformer.export import reference_texts as texts
+from kerasformer.export.formats.onnx import rounding as onnx_rounding
+from kerasformer.export.formats.tflite import storage as tflite_storage
+from kerasformer.export.options import cache_capacity
+from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
-from kerasformer.runtime.fidelity import compare
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.export.text_models import OTHERS, ROWS
 from tests.pipelines.agreement import assert_same

@@ -18,14 +18,14 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, InputError
-from kerasformer.export.functions import Function
-from kerasformer.export.recipes import recipe
-from kerasformer.export.targets.mediapipe import MediapipeTokenizerWarning
-from kerasformer.export.targets.mediapipe_tokenizer import check, vocabulary
-from kerasformer.export.to_tflite.convert import write_tflite
-from kerasformer.export.to_tflite.graph import schema
-from kerasformer.export.to_tflite.metadata import Tensor, attach, input_order, metadata
-from kerasformer.runtime.fidelity import compare
+from kerasformer.export.formats.tflite.convert import write_tflite
+from kerasformer.export.formats.tflite.graph import schema
+from kerasformer.export.formats.tflite.metadata import Tensor, attach, input_order, metadata
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.quantization.recipes import recipe
+from kerasformer.export.targets.mediapipe.target import MediapipeTokenizerWarning
+from kerasformer.export.targets.mediapipe.tokenizer_conversion import check, vocabulary
+from kerasformer.fidelity.comparison import compare
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.export.text_models import OTHERS, ROWS

@@ -9,10 +9,10 @@ from keras import ops
 
 from kerasformer import layers
 from kerasformer.bundle import TensorInfo
-from kerasformer.export import recipes
-from kerasformer.export.functions import Function
-from kerasformer.export.recipes import recipe
-from kerasformer.export.to_onnx.convert import write_onnx
+from kerasformer.export.formats.onnx.convert import write_onnx
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.quantization import recipes
+from kerasformer.export.quantization.recipes import recipe
 from kerasformer.layers import GrowingCache, RotaryEmbedding, causal_mask, primitives
 from tests.export.onnx_bundles import expected as keras_answers
 from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write

@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 from kerasformer.errors import ExportError
-from kerasformer.export import recipes
-from kerasformer.export.calibration import Ranges
-from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.runtime.onnx_runtime import OnnxStep
+from kerasformer.export.quantization import recipes
+from kerasformer.export.quantization.calibration import Ranges
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.runtime.onnx import OnnxStep
 from tests.export.onnx_bundles import expected, feeds_of, load, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
 

@@ -11,11 +11,11 @@ from keras import ops
 from onnx import TensorProto, numpy_helper
 
 from kerasformer.errors import ExportError
-from kerasformer.export import recipes
-from kerasformer.export.calibration import Calibration, Ranges
-from kerasformer.export.names import below_model
-from kerasformer.export.recipes import RECIPES, Recipe, recipe
-from kerasformer.export.to_onnx.signatures import onnx_functions
+from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.graph.variable_names import below_model
+from kerasformer.export.quantization import recipes
+from kerasformer.export.quantization.calibration import Calibration, Ranges
+from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny, write
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.export.to_onnx.rounding import in_blocks, in_channels, in_columns
+from kerasformer.export.formats.onnx.rounding import in_blocks, in_channels, in_columns
 
 
 def random(rows: int = 7, columns: int = 100) -> np.ndarray:

@@ -9,7 +9,9 @@ import sys
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.export import child, export, progress, recipes
+from kerasformer.export import child_process as child
+from kerasformer.export import export, progress
+from kerasformer.export.quantization import recipes
 
 STAGES = [
     ("answer with Keras", 0, 0),

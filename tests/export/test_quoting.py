@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature
-from kerasformer.export import quoting
-from kerasformer.export.recipes import RECIPES
+from kerasformer.export.card import quoting
+from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.targets import TARGETS
 from tests.export.test_card import caches, decoder, floats, ints, written
 

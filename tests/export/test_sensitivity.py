@@ -13,13 +13,13 @@ import pytest
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
 from kerasformer.export import export
-from kerasformer.export.layouts import num_bytes
-from kerasformer.export.matrices import groups, matrices, mixed
-from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.export.sample import as_read, shortest
-from kerasformer.export.sensitivity import Simulation, cost, sensitivities
-from kerasformer.export.to_onnx.layout import OnnxLayout
-from kerasformer.export.to_tflite.layout import TfliteLayout
+from kerasformer.export.formats.onnx.layout import OnnxLayout
+from kerasformer.export.formats.tflite.layout import TfliteLayout
+from kerasformer.export.quantization.layouts import num_bytes
+from kerasformer.export.quantization.model_matrices import groups, matrices, mixed
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.export.quantization.sample_inputs import as_read, shortest
+from kerasformer.export.quantization.sensitivity import Simulation, cost, sensitivities
 from kerasformer.export.verify import record
 from tests.export.text_models import ROWS
 

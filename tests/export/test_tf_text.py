@@ -18,8 +18,8 @@ import tensorflow as tf
 import kerasformer as kf
 from kerasformer import bundle, zoo
 from kerasformer.errors import ExportError
-from kerasformer.export.to_saved_model import tf_text
-from kerasformer.export.to_saved_model.double_array import double_array
+from kerasformer.export.formats.saved_model import tf_text
+from kerasformer.export.formats.saved_model.double_array import double_array
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kerasformer import zoo
-from kerasformer.export.recipes import RECIPES
-from kerasformer.export.to_tflite.convert import write_tflite
-from kerasformer.export.to_tflite.signatures import tflite_functions
+from kerasformer.export.formats.tflite.convert import write_tflite
+from kerasformer.export.formats.tflite.signatures import tflite_functions
+from kerasformer.export.quantization.recipes import RECIPES
 from tests.export.tflite_bundles import operators
 
 SIZES: dict[str, Any] = {"vocab_size": 50, "hidden_dim": 24, "num_heads": 3}

@@ -13,15 +13,15 @@ import pytest
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export.calibration import Calibration, Ranges
-from kerasformer.export.functions import Function
-from kerasformer.export.names import by_path
-from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.export.to_tflite import convert as to_tflite
-from kerasformer.export.to_tflite.convert import write_tflite
+from kerasformer.export.formats.tflite import convert as to_tflite
+from kerasformer.export.formats.tflite.convert import write_tflite
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.graph.variable_names import by_path
+from kerasformer.export.quantization.calibration import Calibration, Ranges
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, Tensor, lowering
-from kerasformer.runtime.litert_engine import open_engine
+from kerasformer.runtime.litert.engine import open_engine
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.export.to_tflite.storage import Form, as_stored, content, form_of, scales
+from kerasformer.export.formats.tflite.storage import Form, as_stored, content, form_of, scales
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
 
 FORMS = [Form("float32"), Form("float16"), Form("int8"), Form("int4"), Form("int4", 32)]
 MATRIX = np.random.default_rng(0).standard_t(4, (70, 96)).astype("float32")
@@ -26,7 +26,7 @@ def test_bytes_are_as_many_as_told(form: Form) -> None:
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_portions_make_no_difference(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, values = packed(MATRIX, form), as_stored(MATRIX, form)
-    monkeypatch.setattr("kerasformer.export.to_tflite.storage._STEP", 500)
+    monkeypatch.setattr("kerasformer.export.formats.tflite.storage._STEP", 500)
     assert np.array_equal(packed(MATRIX, form), whole)
     assert np.array_equal(as_stored(MATRIX.T.copy().T, form), values)
 

@@ -14,13 +14,13 @@ from onnx import numpy_helper
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export import recipes
-from kerasformer.export.functions import Function
-from kerasformer.export.names import by_path
-from kerasformer.export.recipes import recipe
-from kerasformer.export.to_onnx import files as onnx_files
-from kerasformer.export.to_onnx.convert import write_onnx
-from kerasformer.export.to_onnx.signatures import onnx_functions
+from kerasformer.export.formats.onnx import files as onnx_files
+from kerasformer.export.formats.onnx.convert import write_onnx
+from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.graph.variable_names import by_path
+from kerasformer.export.quantization import recipes
+from kerasformer.export.quantization.recipes import recipe
 from tests.export import onnx_bundles
 from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny
 

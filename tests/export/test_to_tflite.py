@@ -12,12 +12,12 @@ import pytest
 
 from kerasformer.bundle import Manifest, TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export.functions import Function
-from kerasformer.export.names import by_path
-from kerasformer.export.recipes import RECIPES
-from kerasformer.export.to_tflite import convert as to_tflite
-from kerasformer.export.to_tflite.convert import write_tflite
-from kerasformer.export.to_tflite.graph import schema
+from kerasformer.export.formats.tflite import convert as to_tflite
+from kerasformer.export.formats.tflite.convert import write_tflite
+from kerasformer.export.formats.tflite.graph import schema
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.graph.variable_names import by_path
+from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder

@@ -18,9 +18,11 @@ from kerasformer import bundle
 from kerasformer.cli import app
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError
 from kerasformer.evaluation import examples
-from kerasformer.export import texts, verify
-from kerasformer.export.recipes import RECIPES
-from kerasformer.runtime import open_engine, verification
+from kerasformer.export import reference_texts as texts
+from kerasformer.export import verify
+from kerasformer.export.quantization.recipes import RECIPES
+from kerasformer.fidelity import verification
+from kerasformer.runtime import open_engine
 from tests.export.text_models import ROWS
 
 LENGTHS, CAPACITY = (16, 64), 80

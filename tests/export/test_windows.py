@@ -11,11 +11,12 @@ import pytest
 
 from kerasformer import bundle, zoo
 from kerasformer.decoding import GenerationConfig, generate
-from kerasformer.export import export, recipes, verify
-from kerasformer.export.recipes import RECIPES, Recipe
-from kerasformer.export.to_tflite import signatures as tflite_signatures
+from kerasformer.export import export, verify
+from kerasformer.export.formats.tflite import signatures as tflite_signatures
+from kerasformer.export.quantization import recipes
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.models.keras_engine import KerasStep
 from kerasformer.runtime import open_engine
-from kerasformer.zoo._engine import KerasStep
 
 pytest.importorskip("ai_edge_litert")
 

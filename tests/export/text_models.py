@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from kerasformer import zoo
-from kerasformer.export.recipes import Recipe, recipe
+from kerasformer.export.quantization.recipes import Recipe, recipe
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 

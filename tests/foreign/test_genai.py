@@ -14,7 +14,7 @@ import pytest
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import BundleError, ExportError
-from kerasformer.export.texts import PROMPTS
+from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.export.text_models import ROWS

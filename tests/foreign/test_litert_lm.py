@@ -18,7 +18,7 @@ from tokenizers import decoders, models, normalizers, processors
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import ExportError
-from kerasformer.export.targets import litertlm_file
+from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks

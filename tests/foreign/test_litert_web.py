@@ -15,10 +15,10 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export.functions import Function
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets import TARGETS
-from kerasformer.export.texts import READING
-from kerasformer.pipelines._base import softmax
+from kerasformer.pipelines.base import softmax
 from tests.foreign.cases import Case, cases, tiny
 from tests.foreign.environments import need
 from tests.margins import check_classes, check_tokens

@@ -20,14 +20,14 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 import kerasformer as kf
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.errors import BundleError
-from kerasformer.export.functions import Function
-from kerasformer.export.recipes import recipe
+from kerasformer.export.formats.tflite.convert import write_tflite
+from kerasformer.export.formats.tflite.metadata import Tensor, attach, input_order, metadata
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.quantization.recipes import recipe
+from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets import TARGETS
-from kerasformer.export.targets.mediapipe_tokenizer import vocabulary
-from kerasformer.export.texts import READING
-from kerasformer.export.to_tflite.convert import write_tflite
-from kerasformer.export.to_tflite.metadata import Tensor, attach, input_order, metadata
-from kerasformer.pipelines._base import sigmoid, softmax
+from kerasformer.export.targets.mediapipe.tokenizer_conversion import vocabulary
+from kerasformer.pipelines.base import sigmoid, softmax
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks

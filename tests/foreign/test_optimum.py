@@ -16,8 +16,8 @@ import pytest
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import BundleError, ExportError
-from kerasformer.export.texts import PROMPTS
-from kerasformer.pipelines._base import softmax
+from kerasformer.export.reference_texts import PROMPTS
+from kerasformer.pipelines.base import softmax
 from tests import tiny_text
 from tests.export.text_models import ROWS, Row
 from tests.foreign.cards import block

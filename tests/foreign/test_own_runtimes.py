@@ -7,7 +7,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.bundle import read
-from kerasformer.pipelines._base import softmax
+from kerasformer.pipelines.base import softmax
 from tests.foreign.cards import keras_arrays, run_python
 from tests.foreign.cases import cases, tiny
 from tests.margins import check_classes, check_tokens

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle
-from kerasformer.export.texts import PROMPTS, READING
+from kerasformer.export.reference_texts import PROMPTS, READING
 from tests.code_blocks import blocks
 from tests.export.text_models import OTHERS, ROWS
 from tests.foreign.cases import Case, cases, tiny

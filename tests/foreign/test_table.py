@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from kerasformer import cli_export, tested
+from kerasformer import tested
 from kerasformer.cli import app
+from kerasformer.cli import export_command as cli_export
 from kerasformer.export.targets import TARGETS
 from tests.foreign import table, ticks
 from tests.foreign.cases import Case, cases, tiny

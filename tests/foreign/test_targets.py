@@ -9,9 +9,9 @@ import pytest
 import kerasformer as kf
 from kerasformer import tested
 from kerasformer.errors import ExportError
-from kerasformer.export.formats import FORMATS, find_format
+from kerasformer.export.formats.registry import FORMATS, find_format
+from kerasformer.export.options import Wish, settle
 from kerasformer.export.targets import TARGETS
-from kerasformer.export.wish import Wish, settle
 from tests.export.text_models import OTHERS, ROWS
 from tests.test_cli import main
 

@@ -19,9 +19,9 @@ import pytest
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError
+from kerasformer.export.formats.onnx import files as onnx_files
+from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.export.targets import TARGETS
-from kerasformer.export.texts import PROMPTS, READING
-from kerasformer.export.to_onnx import files as onnx_files
 from tests import tiny_text
 from tests.foreign.cases import Case, cases, tiny
 from tests.foreign.environments import HERE, need, started

@@ -17,7 +17,7 @@ from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.distribution import softmax
 from kerasformer.errors import GenerationError
 from kerasformer.generation.explanation import Explanation, Option, explanations
-from kerasformer.generation.spelling import spelled, visible
+from kerasformer.generation.readable_tokens import spelled, visible
 from tests import tiny_text
 from tests.decoding.engines import Toy
 

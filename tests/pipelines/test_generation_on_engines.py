@@ -13,7 +13,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.explanation import Explanation
-from kerasformer.zoo._engine import KerasStep
+from kerasformer.models.keras_engine import KerasStep
 from tests.tiny_text import CORPUS, PROMPTS
 
 NEW = 8

@@ -11,7 +11,7 @@ import kerasformer as kf
 from kerasformer import decoding
 from kerasformer.decoding import Controls, GenerationConfig
 from kerasformer.errors import CapacityError, GenerationError, InputError, TokenizerError
-from kerasformer.export.texts import READING
+from kerasformer.export.reference_texts import READING
 from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.decoding.engines import Toy
 from tests.tiny_text import PROMPTS

@@ -118,7 +118,7 @@ def test_what_cannot_be_classified(checkpoint):
 
 
 def test_large_scores_overflow_nothing():
-    from kerasformer.pipelines._base import sigmoid, softmax
+    from kerasformer.pipelines.base import sigmoid, softmax
 
     large = np.array([-1000.0, 0.0, 1000.0], "float32")
     with np.errstate(over="raise", invalid="raise"):

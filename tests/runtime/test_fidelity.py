@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import BundleError, InputError
-from kerasformer.runtime.fidelity import compare, record_forward, record_reading, record_step
+from kerasformer.fidelity.comparison import compare, record_forward, record_reading, record_step
 from tests.decoding.engines import Toy
 
 

@@ -14,10 +14,11 @@ import pytest
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.decoding.protocols import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.runtime import litert_engine, weight_cache
+from kerasformer.runtime import weight_cache
 from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
-from kerasformer.runtime.litert_engine import CompiledEngine, InterpreterEngine, open_engine
-from kerasformer.runtime.litert_signatures import per_token, prefill_plan
+from kerasformer.runtime.litert import engine as litert_engine
+from kerasformer.runtime.litert.engine import CompiledEngine, InterpreterEngine, open_engine
+from kerasformer.runtime.litert.signatures import per_token, prefill_plan
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
 
@@ -364,7 +365,7 @@ OPEN = """
 import sys
 from pathlib import Path
 from kerasformer.errors import BundleError
-from kerasformer.runtime.litert_engine import open_engine
+from kerasformer.runtime.litert.engine import open_engine
 
 for path in sys.argv[1:]:
     print(Path(path).stem, flush=True)
@@ -470,7 +471,8 @@ for name in ("keras", "tensorflow", "torch", "jax"):
 import numpy as np
 from pathlib import Path
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.runtime import litert_engine, weight_cache
+from kerasformer.runtime import weight_cache
+from kerasformer.runtime.litert import engine as litert_engine
 from kerasformer.runtime.litert import LiteRTForward
 info = TensorInfo((1, 8), "int32")
 names = ("input_ids", "attention_mask", "token_type_ids")

@@ -9,10 +9,11 @@ import pytest
 
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.runtime import onnx_caches, open_engine
-from kerasformer.runtime.onnx_caches import GrowingCaches, SharedCaches
-from kerasformer.runtime.onnx_runtime import OnnxForward, OnnxStep
-from kerasformer.zoo._engine import KerasForward
+from kerasformer.models.keras_engine import KerasForward
+from kerasformer.runtime import open_engine
+from kerasformer.runtime.onnx import OnnxForward, OnnxStep
+from kerasformer.runtime.onnx import caches as onnx_caches
+from kerasformer.runtime.onnx.caches import GrowingCaches, SharedCaches
 from tests.export.onnx_bundles import padded, tiny, write
 
 TOLERANCE = 1e-5  # of the largest logit

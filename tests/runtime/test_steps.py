@@ -13,12 +13,12 @@ import pytest
 
 from kerasformer.decoding import Step
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.export import recipes
-from kerasformer.export.to_tflite import signatures as tflite_signatures
+from kerasformer.export.formats.tflite import signatures as tflite_signatures
+from kerasformer.export.quantization import recipes
+from kerasformer.models.keras_engine import KerasStep
 from kerasformer.runtime.litert import LiteRTStep
-from kerasformer.runtime.onnx_runtime import OnnxStep
+from kerasformer.runtime.onnx import OnnxStep
 from kerasformer.runtime.saved_model import SavedModelStep
-from kerasformer.zoo._engine import KerasStep
 from tests.export import onnx_bundles, saved_model_bundles, tflite_bundles
 
 CAPACITY, READ, VOCAB = 40, 48, 61

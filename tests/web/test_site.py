@@ -27,7 +27,7 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_room
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
-from kerasformer.examples import examples
+from kerasformer.sample_texts import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.web import vendor as runtimes
 from kerasformer.web.serve import Handler, server

@@ -11,7 +11,7 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.zoo._config import ConfigWarning
+from kerasformer.models.config import ConfigWarning
 from tests.zoo.cases import CASES, FIRST, Case
 
 

@@ -12,7 +12,7 @@ import transformers
 import kerasformer
 from kerasformer import decoding, zoo
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.zoo._engine import KerasStep
+from kerasformer.models.keras_engine import KerasStep
 from tests import tiny_text
 from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run
 

@@ -19,9 +19,9 @@ import sentencepiece
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
-from kerasformer.zoo import _keras_hub_text
-from kerasformer.zoo._keras_hub import HubWeights, activation_function
-from kerasformer.zoo._loading import architecture
+from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
+from kerasformer.interop.keras_hub.names import HubWeights, activation_function
+from kerasformer.interop.keras_hub.tables import all_tables
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
 from tests.zoo.harness import TOLERANCE, ragged
@@ -163,7 +163,7 @@ def test_answers_are_those_of_keras_hub(index):
 def test_every_weight_of_keras_hub_is_in_the_table(index):
     """No variable is left behind, but those of parts that the task does not use."""
     theirs, ours = pair(index)
-    table = architecture(ours.config.model_type).KERAS_HUB
+    table = all_tables()[ours.config.model_type]
     weights = HubWeights(theirs, ())
     used = {id(weights.variable(row.tensor)) for row in table.weight_table(ours)}
     left = {variable.path for variable in theirs.weights if id(variable) not in used}

@@ -31,7 +31,7 @@ from kerasformer.errors import (
     TokenizerError,
     UnsupportedConfigError,
 )
-from kerasformer.zoo._config import ConfigWarning
+from kerasformer.models.config import ConfigWarning
 from tests import hub_server
 from tests.zoo.cases import CASES
 from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference

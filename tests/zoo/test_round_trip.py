@@ -15,7 +15,7 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError
-from kerasformer.zoo._weights import variables_by_path
+from kerasformer.models.weight_table import variables_by_path
 from tests.zoo.cases import FIRST
 from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, rows, run, run_reference
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from kerasformer import zoo
-from kerasformer.zoo._weights import variables_by_path
+from kerasformer.models.weight_table import variables_by_path
 from tests.zoo.cases import FIRST
 from tests.zoo.harness import assert_close, make_inputs, rows, run_reference
 

@@ -2,7 +2,7 @@
 
     python choose_examples.py ../../../tests/data/sentence_polarity_sample.tsv
 
-Prints JSON for `kerasformer/examples.json`: short, plain sentences that the model labels as their readers did, the
+Prints JSON for `kerasformer/sample_texts.json`: short, plain sentences that the model labels as their readers did, the
 surest first, praise and blame in turn.
 """
 

@@ -1,6 +1,6 @@
 /**
  * The signatures of a TFLite bundle: one for each length, and which of them to run; as
- * `kerasformer.runtime.litert_signatures`.
+ * `kerasformer.runtime.litert.signatures`.
  */
 import { BundleError, CapacityError } from "../errors.js";
 

@@ -1,0 +1,23 @@
+"""The model card of a bundle: what it is, how faithful it is, and programs that run it, with its names and shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kerasformer.bundle import Manifest
+from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift, tokens
+from kerasformer.export.card.about import introduction, tensors
+from kerasformer.export.card.credits import NONE, Credits
+from kerasformer.export.targets import Target
+
+
+def write_card(folder: Path, manifest: Manifest, target: Target, credits: Credits = NONE) -> None:
+    """Writes `README.md` into the bundle, and the checkpoint's own card and licence."""
+    parts = [*introduction(folder, manifest, credits), in_python.with_this_package(manifest)]
+    parts += [target.card(manifest, folder), tensors(manifest), in_python.alone(manifest)]
+    parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target, folder)]
+    parts += [in_cpp.section(manifest), tokens.section(manifest, target, folder)]
+    parts += [credits.section()]
+    text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
+    (folder / "README.md").write_text(text, encoding="utf-8", errors="replace")
+    credits.write(folder)

@@ -1,0 +1,298 @@
+"""The fused operators of ONNX Runtime's CPU provider, domain `com.microsoft`.
+
+They come from primitives, never from patterns in a decomposed graph. `FusedLowering` marks larger primitives than the
+portable profile does, `merge` joins markers whose work one operator does, and `FusedWriter` writes them. What an
+operator cannot say is left to the smaller primitives, and so to the portable nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering
+from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrices, Plan
+from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
+from kerasformer.export.formats.onnx.nodes import NodeWriter
+from kerasformer.export.formats.onnx.weights import WeightStore
+from kerasformer.layers.cache import GrowingCache, LayerCache
+from kerasformer.layers.primitives import Tensor, split_heads
+from kerasformer.runtime.onnx.session import IN_PLACE
+
+_PROJECTIONS = ("query", "key", "value")
+
+
+class FusedLowering(OnnxLowering):
+    """Marks residual sums too, and attention with its heads and its cache."""
+
+    def residual(self, x: Tensor, y: Tensor) -> Tensor:
+        """Marks a sum of tensors of one rank."""
+        if x.shape.rank != y.shape.rank:
+            return super().residual(x, y)
+        return self._mark("residual", {"x": x, "y": y}, x.shape, {})
+
+    def multi_head_attention(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        bias: Tensor | None,
+        scale: float,
+        num_heads: int,
+        cache: LayerCache | None = None,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        dropout: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+        """Marks GroupQueryAttention over a causal cache, and MultiHeadAttention otherwise."""
+        head_dim = query.shape[-1] // num_heads
+        key_heads = num_heads if key is None else key.shape[-1] // head_dim
+        grows = isinstance(cache, GrowingCache) and cache.causal
+        # The operators' own conditions.
+        says = bias is not None and head_dim % 8 == 0 if grows else key_heads == num_heads
+        if rotary is not None or not says:
+            return super().multi_head_attention(query, key, value, bias, scale, num_heads, cache, rotary, dropout)
+        settings = {
+            "num_heads": num_heads,
+            "kv_num_heads": key_heads,
+            "scale": float(scale),
+            "width": query.shape[-1],
+            "same_for_queries": bias is not None and bias.shape[2] == 1,
+            "cached": cache is not None,
+        }
+        if isinstance(cache, GrowingCache) and cache.causal:
+            inputs = {"query": query, "key": key, "value": value, "bias": bias}
+            past = {"past_key": cache.key, "past_value": cache.value}
+            shapes = [query.shape, cache.key.shape, cache.value.shape]
+            context, keys, values = self._mark_all("cached_attention", inputs | past, shapes, {}, **settings)
+            return context, None, replace(cache, key=keys, value=values)
+
+        def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, None]:
+            inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
+            return self._mark("heads_attention", inputs, query.shape, {}, **settings), None
+
+        if cache is None:
+            return *attend(query, key, value, bias), None
+        keys, values = (None if x is None else split_heads(x, head_dim) for x in (key, value))
+        return cache.attend(attend, query, keys, values, bias)
+
+
+def merge(graph: onnx.GraphProto, markers: list[Marker]) -> None:
+    """Joins markers of a traced graph whose work one operator of ONNX Runtime does.
+
+    Args:
+        graph: The markers' nodes in it are changed.
+        markers: Those that come of it are added.
+    """
+    merger = _Merger(graph, markers)
+    merger.join_projections()
+    merger.join_sums_with_norms()
+    merger.move_biases()
+    merger.finish()
+
+
+class _Merger:
+    """Markers as a graph: who made a tensor, and how many read it."""
+
+    def __init__(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
+        self.graph, self.markers = graph, markers
+        self.nodes = [node for node in graph.node if node.domain == MARKER_DOMAIN]
+        self.makers = {output: node for node in self.nodes for output in node.output}
+        self.uses = Counter(name for node in graph.node for name in node.input)
+        self.uses.update(value.name for value in graph.output)
+        self.removed: set[int] = set()
+
+    def join_projections(self) -> None:
+        """Queries, keys and values from one product, where they are products of one tensor."""
+        for node in self._of_kind("cached_attention", "heads_attention"):
+            found = [self._maker(name, "linear") for name in node.input[:3]]
+            projections = [each for each in found if each is not None]
+            if len(projections) < len(found) or len({each.input[0] for each in projections}) > 1:
+                continue
+            products = [self._marker(each) for each in projections]
+            roles = {tuple(product.weights) for product in products}
+            if len(roles) > 1 or any(product.settings["transposed"] for product in products):
+                continue
+            weights = {f"{role}_{i}": name for i, each in enumerate(products) for role, name in each.weights.items()}
+            self._change(projections[0], replace(products[0], kind="projections", weights=weights))
+            marker = self._marker(node)
+            self._change(node, replace(marker, inputs=("projections", *marker.inputs[3:])))
+            node.input[:] = [projections[0].output[0], *node.input[3:]]
+            self.removed |= {id(each) for each in projections[1:]}
+
+    def join_sums_with_norms(self) -> None:
+        """A residual sum and the norm that reads it: the operator gives both. It takes the place of the sum."""
+        for node in self._of_kind("layer_norm", "rms_norm"):
+            total = self._maker(node.input[0], "residual", single=False)
+            if total is None:
+                continue
+            norm = self._marker(node)
+            settings = {**norm.settings, "norm": norm.kind}
+            self._change(
+                total, replace(self._marker(total), kind="sum_and_norm", weights=norm.weights, settings=settings)
+            )
+            total.output.append(node.output[0])
+            self.removed.add(id(node))
+
+    def move_biases(self) -> None:
+        """The bias of a product into the operator that reads it, which adds it on its way."""
+        for node in self._of_kind("gelu", "sum_and_norm"):
+            product = self._maker(node.input[-1], "linear")
+            if product is None or "bias" not in self._marker(product).weights:
+                continue
+            weights = dict(self._marker(product).weights)
+            bias = weights.pop("bias")
+            self._change(product, replace(self._marker(product), weights=weights))
+            marker = self._marker(node)
+            self._change(node, replace(marker, weights={**marker.weights, "added": bias}))
+
+    def finish(self) -> None:
+        """Takes out what was joined to others."""
+        kept = [node for node in self.graph.node if id(node) not in self.removed]
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+        del self.graph.node[:]
+        self.graph.node.extend(copies)
+
+    def _of_kind(self, *kinds: str) -> list[onnx.NodeProto]:
+        return [node for node in self.nodes if id(node) not in self.removed and self._marker(node).kind in kinds]
+
+    def _marker(self, node: onnx.NodeProto) -> Marker:
+        return self.markers[int(node.op_type)]
+
+    def _maker(self, name: str, kind: str, single: bool = True) -> onnx.NodeProto | None:
+        """The marker of that kind that made a tensor, which nobody else reads if `single`."""
+        node = self.makers.get(name)
+        if node is None or self._marker(node).kind != kind or (single and self.uses[name] > 1):
+            return None
+        return node
+
+    def _change(self, node: onnx.NodeProto, marker: Marker) -> None:
+        node.op_type = str(len(self.markers))
+        self.markers.append(marker)
+
+
+class FusedWriter(NodeWriter):
+    """Writes primitives as the operators that ONNX Runtime's CPU provider runs best."""
+
+    lowering = FusedLowering
+    matrices = OrtMatrices
+
+    def __init__(self, store: WeightStore, plan: Plan) -> None:
+        super().__init__(store, plan)
+        self._shared: dict[str, str] = {}
+        self._in_place: list[str] = []
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Which caches may be one buffer as input and output."""
+        return {IN_PLACE: " ".join(self._in_place)} if self._in_place else {}
+
+    def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
+        """See `merge`."""
+        merge(graph, markers)
+
+    def residual(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """A sum that no norm reads."""
+        self.node("Add", [inputs["x"], inputs["y"]], output)
+
+    def sum_and_norm(self, marker: Marker, inputs: Mapping[str, str], total: str, output: str) -> None:
+        """The sum, with a product's bias, and its norm."""
+        added = self._vectors(marker, "added")
+        if marker.settings["norm"] == "layer_norm":
+            # SkipLayerNormalization takes three to eight times as long; with Add, ONNX Runtime would make it of these.
+            summed = self.node("Sum", [inputs["x"], inputs["y"], *added], total or None)
+            self.layer_norm(marker, {"x": summed}, output)
+            return
+        given = [inputs["x"], inputs["y"], *self._vectors(marker, "scale"), *added]
+        outputs, epsilon = [output, "", "", total], marker.settings["epsilon"]
+        self._fused("SkipSimplifiedLayerNormalization", given, outputs, epsilon=epsilon)
+
+    def gelu(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """One operator, with a product's bias."""
+        added = self._vectors(marker, "added")
+        exact = "BiasGelu" if added else "Gelu"
+        self._fused("FastGelu" if marker.settings["approximate"] else exact, [inputs["x"], *added], [output])
+
+    def projections(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Products of one tensor, side by side."""
+        names = [(role.partition("_")[0], name) for role, name in marker.weights.items()]
+        kernels, biases = ([name for kind, name in names if kind == wanted] for wanted in ("kernel", "bias"))
+        self.product(inputs["x"], kernels, biases, marker.rank, False, output)
+
+    def cached_attention(
+        self, marker: Marker, inputs: Mapping[str, str], output: str, present_key: str, present_value: str
+    ) -> None:
+        """GroupQueryAttention, which writes into the cache in place where past and present are one buffer.
+
+        All rows count as full: padding is in the bias. What says how many positions there are is the bias too, since
+        a buffer in place is longer.
+        """
+        self._in_place += [inputs["past_key"], inputs["past_value"]]
+        packed = "projections" in inputs
+        projected = [inputs["projections"], "", ""] if packed else [inputs[name] for name in _PROJECTIONS]
+        bias = self._whole_bias(marker, inputs, projected[0])
+        last, total = self._lengths(inputs["bias"], projected[0])
+        given = [*projected, inputs["past_key"], inputs["past_value"], last, total, "", "", "", bias]
+        names = ("num_heads", "kv_num_heads", "scale")
+        settings = {name: marker.settings[name] for name in names}
+        self._fused("GroupQueryAttention", given, [output, present_key, present_value], **settings)
+
+    def heads_attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """MultiHeadAttention; keys and values come as products, or from a cache as heads."""
+        if "projections" in inputs:
+            projected = [f"{output}/{name}" for name in _PROJECTIONS]
+            sizes = self.integers(*[marker.settings["width"]] * 3)
+            self._fused("Split", [inputs["projections"], sizes], projected, domain="", axis=-1)
+        else:
+            projected = [inputs[name] for name in _PROJECTIONS]
+        bias = [self._whole_bias(marker, inputs, projected[0])] if "bias" in inputs else []
+        given = [*projected, *(["", "", *bias] if bias else [])]
+        settings = {name: marker.settings[name] for name in ("num_heads", "scale")}
+        self._fused("MultiHeadAttention", given, [output], **settings)
+
+    def _whole_bias(self, marker: Marker, inputs: Mapping[str, str], query: str) -> str:
+        """The bias with a row for each query, as the operators want it.
+
+        Layers share it, except those with queries of their own: the last layer of a classifier may have fewer than the
+        others. Queries and keys of one product are equally many, and over caches all layers have the same queries.
+        """
+        bias = inputs["bias"]
+        if not marker.settings["same_for_queries"]:
+            return bias
+
+        def write() -> str:
+            shape = [self.integers(1, 1), self.node("Shape", [query], start=1, end=2), self.integers(1)]
+            return self.node("Expand", [bias, self.node("Concat", shape, axis=0)])
+
+        shared = "projections" in inputs or marker.settings["cached"]
+        return self._once(f"{bias}/whole" if shared else f"{bias}/whole/{query}", write)
+
+    def _lengths(self, bias: str, query: str) -> tuple[str, str]:
+        """The last position of each row, int32 `(B,)`, and the number of positions, int32 `(1,)`; of all layers."""
+        size = self._once(f"{bias}/positions", lambda: self.node("Shape", [bias], start=3, end=4))
+        total = self._once(f"{size}/int32", lambda: self.node("Cast", [size], to=TensorProto.INT32))
+
+        def write() -> str:
+            last = self.node("Cast", [self.node("Sub", [size, self.integers(1)])], to=TensorProto.INT32)
+            return self.node("Expand", [last, self.node("Shape", [query], start=0, end=1)])
+
+        return self._once(f"{size}/last", write), total
+
+    def _once(self, key: str, write: Callable[[], str]) -> str:
+        """What `write` gave the first time."""
+        if key not in self._shared:
+            self._shared[key] = write()
+        return self._shared[key]
+
+    def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: Any) -> None:
+        """Appends a node with several results, or of ONNX Runtime's own."""
+        settings = {"domain": CONTRIB_DOMAIN, **settings}
+        self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **settings))
+
+    def _vectors(self, marker: Marker, *roles: str) -> list[str]:
+        """Initializers of these weights, as far as there are any."""
+        return [self.store.plain(marker.weights[role]) for role in roles if role in marker.weights]

@@ -1,0 +1,71 @@
+"""What the writer of ONNX files makes of a matrix; see `layouts`."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
+from kerasformer.export.formats.onnx.matrix_nodes import Plan
+from kerasformer.export.formats.onnx.node_list import NodeList
+from kerasformer.export.formats.onnx.weights import StoredWeight, WeightStore
+from kerasformer.export.quantization.model_matrices import Matrix
+from kerasformer.export.quantization.recipes import Recipe
+
+
+class OnnxLayout:
+    """A scale for each output or for each block of it, as the profile's operators read them.
+
+    Args:
+        profile: `"ort"`, the default, or `"portable"`.
+        opset: Version of the standard operators.
+    """
+
+    def __init__(self, profile: str | None = None, opset: int | None = None) -> None:
+        self.profile, self.opset = profile or "ort", opset or OPSET
+        self.four_bit_tables = self.profile == "ort"
+
+    def as_stored(self, matrix: Matrix, recipe: Recipe) -> np.ndarray:
+        """See `Layout.as_stored`."""
+        storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
+        if storage in ("float32", "float16"):
+            return matrix.value().astype(storage).astype("float32")
+        stored = self._stored(matrix, recipe)
+        name = next(name for name in stored if f"{name}.scale" in stored)
+        return _widened(matrix, stored[name], stored[f"{name}.scale"], 8 if storage == "int8" else 4)
+
+    def num_bytes(self, matrix: Matrix, recipe: Recipe) -> int:
+        """See `Layout.num_bytes`."""
+        return sum(weight.num_bytes for weight in self._stored(matrix, recipe).values())
+
+    def _stored(self, matrix: Matrix, recipe: Recipe) -> dict[str, StoredWeight]:
+        """What the writer stores for the product with the matrix, and for look-ups in it."""
+        store = WeightStore({matrix.path: matrix.variable})
+        tied = frozenset([matrix.path] if matrix.table and matrix.product else [])
+        plan = Plan(recipe, self.opset, {}, tied, matrix.incremental)
+        writer = WRITERS[self.profile].matrices(NodeList(self.opset), store, plan)
+        if matrix.product:
+            writer.product("x", [matrix.path], [], rank=3, output_first=matrix.output_first)
+        if matrix.table:
+            writer.rows(matrix.path, "ids", 2, "rows")
+        return store.stored
+
+
+def _widened(matrix: Matrix, data: StoredWeight, scale: StoredWeight, bits: int) -> np.ndarray:
+    """float32 `(N, K)` of levels and scales."""
+    rows, columns = matrix.rows
+    levels, scales = data.produce(), scale.produce()
+    if data.kind == TensorProto.UINT8:  # (N, blocks, bytes), around the middle of the range
+        if bits == 4:
+            levels = np.stack([levels & 0x0F, levels >> 4], axis=-1).reshape(*scales.shape, -1)
+        values = (levels.astype("float32") - (1 << (bits - 1))) * scales[..., None]
+        return values.reshape(rows, -1)[:, :columns]
+    if scales.ndim == 1:
+        by_rows = not matrix.product
+        return levels * scales[:, None] if by_rows else (levels * scales).T
+    if data.kind == TensorProto.INT4:  # (K, N), two in a byte
+        levels = np.stack([levels & 0x0F, levels >> 4], axis=-1).ravel()[: rows * columns]
+        levels = (levels.astype("int8") ^ 8) - 8
+    block = -(-columns // len(scales))
+    block = 1 << (block - 1).bit_length()
+    return (levels.reshape(columns, rows) * np.repeat(scales, block, axis=0)[:columns]).T

@@ -1,0 +1,331 @@
+"""Products with stored matrices, and look-ups in them: the nodes for each storage of a recipe.
+
+Eight-bit products round what they multiply for each row by itself, so that padding and neighbours in a batch change no
+answer; `DynamicQuantizeLinear`, the usual way, has one scale for the whole tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx import TensorProto
+
+from kerasformer.errors import ExportError, argument
+from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
+from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
+from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.recipes import Recipe, Storage
+
+_INT4_OPSET = 21  # the first with four bits, and with a scale for each block
+_SMALLEST = 1e-30  # of a row's largest magnitude: a row of zeros is not divided by zero
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is decided before the nodes of a file are written.
+
+    Attributes:
+        recipe: How matrices are stored, and what they are multiplied with.
+        opset: Version of the standard operators.
+        calibration: Ranges for static activations.
+        tied: Tables that any file of the bundle looks up and any multiplies with; all files share one copy.
+        incremental: The file's function reads a few tokens at a time: its products wait for weights, not for
+            arithmetic.
+    """
+
+    recipe: Recipe
+    opset: int
+    calibration: Calibration
+    tied: frozenset[str] = frozenset()
+    incremental: bool = False
+
+
+class Matrices:
+    """Products and look-ups in the operators of the standard.
+
+    Args:
+        nodes: Takes the nodes.
+        store: Takes note of the weights that are used.
+        plan: How to store them.
+    """
+
+    def __init__(self, nodes: NodeList, store: WeightStore, plan: Plan) -> None:
+        self.nodes, self.store, self.plan = nodes, store, plan
+        self._rounded: dict[tuple[str, ...], tuple[str, str]] = {}
+
+    def product(
+        self,
+        x: str,
+        kernels: Sequence[str],
+        biases: Sequence[str],
+        rank: int,
+        output_first: bool = False,
+        output: str | None = None,
+    ) -> str:
+        """`x @ kernel + bias` for one kernel or for several side by side; see `NodeWriter.product`."""
+        storages = {self._storage(kernel) for kernel in kernels}
+        if len(storages) > 1:  # a recipe with exceptions
+            pairs = zip(kernels, [[bias] for bias in biases] or [[]] * len(kernels), strict=True)
+            parts = [self.product(x, [kernel], bias, rank, output_first) for kernel, bias in pairs]
+            return self.nodes.node("Concat", parts, output, axis=-1)
+        bias = self.store.joined(biases) if biases else None
+        (storage,) = storages
+        if storage in ("float32", "float16"):
+            return self._float_product(x, kernels, bias, rank, output_first, storage, output)
+        return self._integer_product(storage)(x, kernels, bias, output_first, output)
+
+    def rows(self, table: str, ids: str, rank: int, output: str) -> None:
+        """Rows `ids` of a table, `(..., E)`; `rank` is that of `ids`."""
+        storage = self._storage(table, table=True)
+        if storage == "float32":
+            self.nodes.node("Gather", [self.store.plain(table), ids], output, axis=0)
+        elif storage == "float16":
+            # Gathered before it is widened: the table stays as small as it is.
+            rows = self.nodes.node("Gather", [self.store.joined([table], dtype="float16"), ids], axis=0)
+            self.nodes.node("Cast", [rows], output, to=TensorProto.FLOAT)
+        elif storage == "int4":
+            raise ExportError(
+                f"The standard has no look-up in four bits. Received: a recipe with tables='int4', "
+                f"{argument('profile', 'portable')}. "
+                f"Take tables='int8', or {argument('profile', 'ort')}"
+            )
+        elif table in self.plan.tied:
+            self._rows_of_channels(table, ids, rank, output)
+        else:
+            stored = self.store.rows(table)
+            rows = self._widened("Gather", [stored.data, ids], axis=0)
+            scales = self.nodes.node("Gather", [stored.scale, ids], axis=0)
+            self.nodes.node("Mul", [rows, self._column(scales)], output)
+
+    def _storage(self, weight: str, table: bool = False) -> Storage:
+        variable = self.store.variables[weight]
+        return self.plan.recipe.storage(variable.path, variable.shape, table or weight in self.plan.tied)
+
+    def _integer_product(self, storage: Storage) -> Callable[..., str]:
+        """The method for a storage in integers."""
+        if storage == "int4" or self.plan.recipe.activations == "float":
+            return self._widened_product
+        if self.plan.recipe.block is not None:
+            raise ExportError(
+                "Products of integers have one scale for each output in the operators of the standard. Received: "
+                f"block={self.plan.recipe.block}, {argument('profile', 'portable')}. Leave block out, or take "
+                f"{argument('profile', 'ort')}"
+            )
+        return self._static_product if self.plan.recipe.activations == "static" else self._dynamic_product
+
+    def _float_product(
+        self,
+        x: str,
+        kernels: Sequence[str],
+        bias: str | None,
+        rank: int,
+        output_first: bool,
+        storage: Storage,
+        output: str | None,
+    ) -> str:
+        kernel = self.store.joined(kernels, 0 if output_first else -1, storage)
+        if storage == "float16":
+            kernel = self.nodes.node("Cast", [kernel], to=TensorProto.FLOAT)
+        if not output_first:
+            return self._with_bias("MatMul", [x, kernel], bias, output)
+        # An embedding may share the matrix. Gemm reads it as it lies; MatMul would not.
+        size, width = self.store.size(kernels, output_first)
+        flat = x if rank == 2 else self.nodes.node("Reshape", [x, self.nodes.integers(-1, width)])
+        inputs = [flat, kernel] + ([] if bias is None else [bias])
+        if rank == 2:
+            return self.nodes.node("Gemm", inputs, output, transB=1)
+        y = self.nodes.node("Gemm", inputs, transB=1)
+        leading = self.nodes.node("Shape", [x], end=-1)
+        shape = self.nodes.node("Concat", [leading, self.nodes.integers(size)], axis=0)
+        return self.nodes.node("Reshape", [y, shape], output)
+
+    def _dynamic_product(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        levels, scale = self._rounded_rows(x)
+        stored = self.store.channels(kernels, output_first, pairs=True)
+        sums = self._widened("MatMulInteger", [levels, stored.data, self.nodes.byte(128)])
+        y = self.nodes.node("Mul", [sums, stored.scale])
+        return self._with_bias("Mul", [y, scale], bias, output)
+
+    def _rounded_rows(self, x: str) -> tuple[str, str]:
+        """uint8 around 128, and the scale of each row `(..., 1)`; once for all products of a tensor."""
+        if (x,) not in self._rounded:
+            n = self.nodes
+            axes, settings = n.axes(-1)
+            largest = n.node("ReduceMax", [n.node("Abs", [x]), *axes], keepdims=1, **settings)
+            if self.plan.incremental:
+                # ONNX Runtime keeps the width of a tensor without rows, which an encoder's states are after one step.
+                largest = n.node("Slice", [largest, n.integers(0), n.integers(1), n.integers(-1)])
+            largest = n.node("Max", [largest, n.number(_SMALLEST)])
+            # Multiplied by 127 / largest: a division of every value takes a third longer.
+            spread = n.node("Mul", [x, n.node("Div", [n.number(127.0), largest])])
+            levels = n.node("QuantizeLinear", [spread, n.number(1.0), n.byte(128)])
+            scale = n.node("Mul", [largest, n.number(1 / 127)])
+            self._rounded[(x,)] = levels, scale
+        return self._rounded[(x,)]
+
+    def _static_product(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        """In the form that runtimes with integer arithmetic look for: a product between dequantized tensors."""
+        scale, zero = self._input_range(kernels)
+        given = [self.nodes.number(scale), self.nodes.byte(zero)]
+        levels = self.nodes.node("QuantizeLinear", [x, *given])
+        stored = self.store.channels(kernels, output_first, pairs=True)
+        kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], axis=1)
+        factors = [self.nodes.node("DequantizeLinear", [levels, *given]), kernel]
+        return self._with_bias("MatMul", factors, bias, output)
+
+    def _input_range(self, kernels: Sequence[str]) -> tuple[float, int]:
+        """Scale and level of zero for the input of these kernels."""
+        paths = [self.store.variables[kernel].path for kernel in kernels]
+        missing = [path for path in paths if path not in self.plan.calibration]
+        if missing:
+            raise ExportError(
+                "A recipe with static activations needs the ranges of every product. Received none for: "
+                f"{', '.join(missing)}. Calibrate with texts that use all of the model"
+            )
+        low = min(0.0, *(self.plan.calibration[path].input[0] for path in paths))
+        high = max(0.0, *(self.plan.calibration[path].input[1] for path in paths))
+        scale = max(high - low, _SMALLEST) / 255
+        return scale, round(-low / scale)
+
+    def _widened_product(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        """A float32 product with a matrix that is dequantized before, or by the runtime's own product while reading."""
+        if self._storage(kernels[0]) == "int8" and self.plan.recipe.block is None:
+            stored = self.store.channels(kernels, output_first, pairs=False)
+            kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], axis=1)
+        else:
+            stored = self._columns(kernels, output_first)
+            given = [stored.data, stored.scale]
+            kernel = self.nodes.node("DequantizeLinear", given, axis=0, block_size=stored.block)
+        return self._with_bias("MatMul", [x, kernel], bias, output)
+
+    def _columns(self, kernels: Sequence[str], output_first: bool) -> Quantized:
+        if self.plan.opset < _INT4_OPSET:
+            raise ExportError(
+                f"A scale for each block, and four bits, need opset {_INT4_OPSET} in the operators of the standard. "
+                f"Received: {argument('opset', self.plan.opset)}. Give {argument('opset', _INT4_OPSET)}, or take "
+                f"{argument('profile', 'ort')}"
+            )
+        bits = 8 if self._storage(kernels[0]) == "int8" else 4
+        return self.store.columns(kernels, output_first, bits, self._block(kernels, output_first))
+
+    def _block(self, kernels: Sequence[str], output_first: bool) -> int:
+        """The recipe's, or the largest power of two that does not waste much on a narrow matrix."""
+        if self.plan.recipe.block is not None:
+            return self.plan.recipe.block
+        _, columns = self.store.size(kernels, output_first)
+        largest = 64 if self._storage(kernels[0]) == "int4" else 128
+        sizes = [size for size in (128, 64, 32, 16) if size <= largest]
+        return min(sizes, key=lambda block: (-(-columns // block) * block, -block))
+
+    def _rows_of_channels(self, table: str, ids: str, rank: int, output: str) -> None:
+        """Rows of a table that lies as products read it, `(E, V)`."""
+        stored = self.store.channels([table], True, pairs=self.plan.recipe.activations != "float")
+        columns = self._widened("Gather", [stored.data, ids], axis=1)
+        rows = self.nodes.node("Transpose", [columns], perm=[*range(1, rank + 1), 0])
+        scales = self.nodes.node("Gather", [stored.scale, ids], axis=0)
+        self.nodes.node("Mul", [rows, self._column(scales)], output)
+
+    def _widened(self, operator: str, inputs: list[str], **settings: Any) -> str:
+        return self.nodes.node("Cast", [self.nodes.node(operator, inputs, **settings)], to=TensorProto.FLOAT)
+
+    def _column(self, scales: str) -> str:
+        return self.nodes.node("Unsqueeze", [scales, self.nodes.integers(-1)])
+
+    def _with_bias(self, operator: str, inputs: list[str], bias: str | None, output: str | None) -> str:
+        if bias is None:
+            return self.nodes.node(operator, inputs, output)
+        return self.nodes.node("Add", [self.nodes.node(operator, inputs), bias], output)
+
+
+class OrtMatrices(Matrices):
+    """Products and look-ups in ONNX Runtime's own operators, where they are smaller or faster.
+
+    Eight bits: `MatMulNBits` for functions that read a few tokens at a time and for tied tables; it has a scale for
+    every block of weights and of every row, and runs at the speed of the memory. Whole texts are bound by arithmetic,
+    which `MatMulIntegerToFloat` does in half the time on x86 with VNNI.
+    """
+
+    def rows(self, table: str, ids: str, rank: int, output: str) -> None:
+        """See `Matrices.rows`."""
+        storage = self._storage(table, table=True)
+        if storage == "int4" or (storage == "int8" and table in self.plan.tied and self._in_blocks):
+            self._rows_of_blocks(self._blocks([table], True), ids, rank, output)
+        else:
+            super().rows(table, ids, rank, output)
+
+    @property
+    def _in_blocks(self) -> bool:
+        """Tied tables lie in blocks."""
+        return self.plan.recipe.activations == "dynamic" or self.plan.recipe.block is not None
+
+    def _integer_product(self, storage: Storage) -> Callable[..., str]:
+        if storage == "int4" or self.plan.recipe.block is not None:
+            return self._product_of_blocks
+        return super()._integer_product(storage)
+
+    def _dynamic_product(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        if self.plan.incremental or self.plan.tied.intersection(kernels):
+            return self._product_of_blocks(x, kernels, bias, output_first, output)
+        levels, scale = self._rounded_rows(x)
+        stored = self.store.channels(kernels, output_first, pairs=True)
+        inputs = [levels, stored.data, self.nodes.number(1.0), stored.scale, self.nodes.byte(128)]
+        y = self.nodes.node("MatMulIntegerToFloat", inputs, domain=CONTRIB_DOMAIN)
+        return self._with_bias("Mul", [y, scale], bias, output)
+
+    def _static_product(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        value, zero = self._input_range(kernels)
+        scale, byte = self.nodes.number(value), self.nodes.byte(zero)
+        if (x, scale, byte) not in self._rounded:
+            self._rounded[(x, scale, byte)] = self.nodes.node("QuantizeLinear", [x, scale, byte]), scale
+        levels, _ = self._rounded[(x, scale, byte)]
+        stored = self.store.channels(kernels, output_first, pairs=True)
+        inputs = [levels, stored.data, scale, stored.scale, byte] + ([] if bias is None else ["", bias])
+        return self.nodes.node("MatMulIntegerToFloat", inputs, output, domain=CONTRIB_DOMAIN)
+
+    def _product_of_blocks(
+        self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
+    ) -> str:
+        stored = self._blocks(kernels, output_first)
+        rows, columns = stored.size
+        bits = 8 if self._storage(kernels[0]) == "int8" else 4
+        inputs = [x, stored.data, stored.scale] + ([] if bias is None else ["", "", bias])
+        # Level 4: what is multiplied becomes 8 bits too, with a scale for every block of every row.
+        settings = {"N": rows, "K": columns, "bits": bits, "block_size": stored.block, "accuracy_level": 4}
+        return self.nodes.node("MatMulNBits", inputs, output, domain=CONTRIB_DOMAIN, **settings)
+
+    def _blocks(self, kernels: Sequence[str], output_first: bool) -> Quantized:
+        bits = 8 if self._storage(kernels[0]) == "int8" else 4
+        return self.store.blocks(kernels, output_first, bits, self._block(kernels, output_first))
+
+    def _rows_of_blocks(self, stored: Quantized, ids: str, rank: int, output: str) -> None:
+        n, (_, width), block = self.nodes, stored.size, stored.block or 1
+        padded = -(-width // block) * block
+        values = self._widened("Gather", [stored.data, ids], axis=0)
+        if stored.bits == 4:
+            high = n.node("Floor", [n.node("Mul", [values, n.number(1 / 16)])])
+            low = n.node("Sub", [values, n.node("Mul", [high, n.number(16.0)])])
+            halves = [n.node("Unsqueeze", [half, n.integers(-1)]) for half in (low, high)]
+            joined = n.node("Concat", halves, axis=-1)
+            values = n.node("Reshape", [joined, n.integers(*[0] * (rank + 1), block)])
+        values = n.node("Sub", [values, n.number(float(1 << (stored.bits - 1)))])
+        scales = n.node("Gather", [stored.scale, ids], axis=0)
+        rows = n.node("Mul", [values, self._column(scales)])
+        shape = n.integers(*[0] * rank, padded)
+        if padded == width:
+            n.node("Reshape", [rows, shape], output)
+        else:
+            n.node(
+                "Slice", [n.node("Reshape", [rows, shape]), n.integers(0), n.integers(width), n.integers(-1)], output
+            )

@@ -1,0 +1,131 @@
+"""The nodes that stand for each primitive in an ONNX file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kerasformer.export.formats.onnx.markers import Marker, OnnxLowering
+from kerasformer.export.formats.onnx.matrix_nodes import Matrices, Plan
+from kerasformer.export.formats.onnx.node_list import NodeList
+from kerasformer.export.formats.onnx.weights import WeightStore
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class NodeWriter(NodeList):
+    """Writes primitives as nodes of the standard operators, in the patterns that ONNX Runtime fuses.
+
+    A profile with other operators overrides single methods.
+
+    Args:
+        store: Takes note of the weights that are used.
+        plan: How matrices are stored, and for which version of the operators.
+    """
+
+    lowering: type[OnnxLowering] = OnnxLowering
+    """What marks the primitives for this writer."""
+
+    matrices: type[Matrices] = Matrices
+    """What writes products and look-ups for this writer."""
+
+    def __init__(self, store: WeightStore, plan: Plan) -> None:
+        super().__init__(plan.opset)
+        self.store = store
+        self._matrices = self.matrices(self, store, plan)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the file shall tell a runtime."""
+        return {}
+
+    def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
+        """Joins markers whose work one operator does, before any is written; the standard has none that does."""
+
+    def write(self, marker: Marker, inputs: Mapping[str, str], outputs: Sequence[str]) -> None:
+        """Appends the nodes of one primitive.
+
+        Args:
+            marker: The primitive.
+            inputs: Names of its tensors.
+            outputs: Names that the results must have; `""` for one that nobody needs.
+        """
+        self.scope = outputs[0]
+        getattr(self, marker.kind)(marker, inputs, *outputs)
+
+    def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """`x @ kernel + bias`."""
+        kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
+        biases = [] if bias is None else [bias]
+        self.product(inputs["x"], [kernel], biases, marker.rank, marker.settings["transposed"], output)
+
+    def product(
+        self,
+        x: str,
+        kernels: Sequence[str],
+        biases: Sequence[str],
+        rank: int,
+        output_first: bool = False,
+        output: str | None = None,
+    ) -> str:
+        """`x @ kernel + bias` in the storage of the recipe, for one kernel or for several side by side.
+
+        Args:
+            x: `(..., K)`.
+            kernels: Variables `(K, N)`, or `(N, K)` if `output_first`, whose outputs follow each other in the result.
+            biases: A variable `(N,)` for each kernel, or none at all.
+            rank: Axes of `x`.
+            output_first: How the kernels lie in Keras.
+            output: Name that the result must have.
+
+        Returns:
+            The name of the result, `(..., sum of N)`.
+        """
+        return self._matrices.product(x, kernels, biases, rank, output_first, output)
+
+    def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Rows of a table."""
+        self._matrices.rows(marker.weights["table"], inputs["ids"], marker.rank, output)
+
+    def layer_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """One operator since opset 17."""
+        weights = [self.store.plain(marker.weights[role]) for role in ("scale", "bias") if role in marker.weights]
+        self.node("LayerNormalization", [inputs["x"], *weights], output, axis=-1, epsilon=marker.settings["epsilon"])
+
+    def rms_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """One operator since opset 23, before that the pattern of ONNX Runtime's SimplifiedLayerNormalization."""
+        x, scale, epsilon = inputs["x"], self.store.plain(marker.weights["scale"]), marker.settings["epsilon"]
+        if self.opset >= 23:
+            self.node("RMSNormalization", [x, scale], output, axis=-1, epsilon=epsilon)
+            return
+        axes, settings = self.axes(-1)
+        mean = self.node("ReduceMean", [self.node("Pow", [x, self.number(2.0)]), *axes], keepdims=1, **settings)
+        root = self.node("Sqrt", [self.node("Add", [mean, self.number(epsilon)])])
+        self.node("Mul", [self.node("Div", [x, root]), scale], output)
+
+    def gelu(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """One operator since opset 20, before that the patterns of ONNX Runtime's FastGelu and Gelu."""
+        x = inputs["x"]
+        if self.opset >= 20:
+            self.node("Gelu", [x], output, approximate="tanh" if marker.settings["approximate"] else "none")
+        elif marker.settings["approximate"]:
+            cubic = self.node("Mul", [self.node("Pow", [x, self.number(3.0)]), self.number(0.044715)])
+            inner = self.node("Mul", [self.node("Add", [x, cubic]), self.number(math.sqrt(2 / math.pi))])
+            wave = self.node("Add", [self.node("Tanh", [inner]), self.number(1.0)])
+            self.node("Mul", [self.node("Mul", [x, self.number(0.5)]), wave], output)
+        else:
+            wave = self.node("Erf", [self.node("Div", [x, self.number(math.sqrt(2))])])
+            product = self.node("Mul", [x, self.node("Add", [wave, self.number(1.0)])])
+            self.node("Mul", [product, self.number(0.5)], output)
+
+    def attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """Scores, softmax, average. ONNX Runtime folds the transpose and the scale into its product."""
+        keys = self.node("Transpose", [inputs["key"]], perm=[0, 1, 3, 2])
+        scores = self.node("MatMul", [inputs["query"], keys])
+        if marker.settings["scale"] != 1.0:
+            scores = self.node("Mul", [scores, self.number(marker.settings["scale"])])
+        if "bias" in inputs:
+            scores = self.node("Add", [scores, inputs["bias"]])
+        self.node("MatMul", [self.node("Softmax", [scores], axis=-1), inputs["value"]], output)

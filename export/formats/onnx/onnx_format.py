@@ -1,0 +1,79 @@
+"""ONNX as a format of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import Manifest
+from kerasformer.export.formats.base import Format, Progress
+from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.options import Job
+from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.layouts import Layout
+from kerasformer.export.quantization.recipes import Recipe
+
+# File names say the recipe, as runtimes that choose among files in one folder expect.
+SUFFIXES = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
+_DTYPES = {"": "fp32", "_fp16": "fp16", "_quantized": "q8", "_q4": "q4"}  # names of transformers.js
+
+
+class OnnxFormat(Format):
+    """One file a function, for ONNX Runtime and all that is built on it."""
+
+    name = "onnx"
+    requires = ("tf2onnx", "onnx", "onnxruntime")
+    packages = ("keras", "tensorflow", "tf2onnx", "onnxruntime")
+    places = ("onnx",)
+    profiles = ("ort", "portable")
+
+    def functions(self, job: Job) -> list[Function]:
+        """See `Format.functions`."""
+        return onnx_functions(job.model)
+
+    def file(self, function: Function, recipe: str) -> str:
+        """See `Format.file`."""
+        return f"{self.places[0]}/{function.name}{SUFFIXES.get(recipe, f'_{recipe}')}.onnx"
+
+    def write(
+        self,
+        job: Job,
+        files: Mapping[Path, Sequence[Function]],
+        recipe: Recipe,
+        calibration: Calibration | None,
+        progress: Progress,
+        converted: dict[Any, Any],
+    ) -> None:
+        """See `Format.write`."""
+        from kerasformer.export.formats.onnx.convert import write_onnx
+
+        for path in files:
+            path.parent.mkdir(exist_ok=True)
+        write_onnx(
+            {path: function for path, functions in files.items() for function in functions},
+            job.model.variables,
+            recipe,
+            profile=job.profile or self.profiles[0],
+            opset=job.opset,
+            calibration=calibration,
+            progress=progress,
+            converted=converted,
+        )
+
+    def found_by(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+        """What transformers.js looks for: which of the files that a folder may have are there, and which have data."""
+        function, signature = next(iter(manifest.signatures.items()))
+        suffix = Path(signature.file).stem.removeprefix(function)
+        settings: dict[str, Any] = {"dtype": _DTYPES[suffix]} if suffix in _DTYPES else {}
+        data = sorted((folder / self.places[0]).glob("*.onnx_data"))
+        if data:
+            settings["use_external_data_format"] = {path.name.removesuffix("_data"): 1 for path in data}
+        return {"transformers.js_config": settings} if settings else {}
+
+    def layout(self, profile: str | None, opset: int | None) -> Layout:
+        """See `Format.layout`."""
+        from kerasformer.export.formats.onnx.layout import OnnxLayout
+
+        return OnnxLayout(profile, opset)

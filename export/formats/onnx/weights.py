@@ -1,0 +1,196 @@
+"""Weights of ONNX files: which layout each has, and how it is quantized.
+
+Weights never enter a protobuf in memory: a `StoredWeight` makes its values, straight from the Keras variable, when the
+file is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import keras
+import numpy as np
+from onnx import TensorProto, helper
+
+from kerasformer.errors import ExportError
+from kerasformer.export.formats.onnx import rounding as onnx_rounding
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """A tensor of the file.
+
+    Attributes:
+        name: Of the initializer.
+        shape: As stored.
+        kind: `TensorProto`'s number of the type.
+        produce: Makes the array; its bytes are the tensor's. Four-bit values are two in a byte.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    produce: Callable[[], np.ndarray]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size in bytes."""
+        count = int(np.prod(self.shape, dtype=np.int64))
+        if self.kind == TensorProto.INT4:
+            return -(-count // 2)
+        return count * helper.tensor_dtype_to_np_dtype(self.kind).itemsize
+
+    def proto(self) -> TensorProto:
+        """Name, type and shape, without the values."""
+        return TensorProto(name=self.name, data_type=self.kind, dims=self.shape)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Names of a quantized matrix.
+
+    Attributes:
+        data: Of the integers.
+        scale: Of the float32 scales.
+        size: Outputs `N` and inputs `K`.
+        bits: 8 or 4.
+        block: Values of an output that share a scale; all of them if `None`.
+    """
+
+    data: str
+    scale: str
+    size: tuple[int, int]
+    bits: int = 8
+    block: int | None = None
+
+
+class WeightStore:
+    """Collects the weights that the graphs of a bundle use, each once per layout.
+
+    Matrices are given as names of variables whose outputs follow each other. They are `(N, K)` in Keras if
+    `output_first`, else `(K, N)`.
+
+    Args:
+        variables: By the name that their initializers shall have.
+    """
+
+    def __init__(self, variables: Mapping[str, keras.Variable]) -> None:
+        self.variables = variables
+        self.stored: dict[str, StoredWeight] = {}
+
+    def plain(self, name: str, permutation: Sequence[int] | None = None) -> str:
+        """Stores a variable as it is, or with its axes permuted; returns the initializer's name."""
+        variable = self.variables[name]
+        axes = tuple(range(len(variable.shape))) if permutation is None else tuple(permutation)
+        stored = name if permutation is None else f"{name}.permuted_{'_'.join(map(str, axes))}"
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
+        self._store(stored, [variable.shape[a] for a in axes], dtype, lambda: _value(variable).transpose(axes))
+        return stored
+
+    def joined(self, names: Sequence[str], axis: int = -1, dtype: str = "float32") -> str:
+        """Stores variables one after the other along an axis; returns the initializer's name."""
+        if len(names) == 1 and dtype == "float32":
+            return self.plain(names[0])
+        shapes = [list(self.variables[name].shape) for name in names]
+        shape = shapes[0]
+        shape[axis] = sum(each[axis] for each in shapes)
+        stored = "+".join(names) + ("" if dtype == "float32" else f".{dtype}")
+        self._store(stored, shape, dtype, lambda: self._values(names, axis))
+        return stored
+
+    def size(self, names: Sequence[str], output_first: bool) -> tuple[int, int]:
+        """Outputs `N` and inputs `K`."""
+        shapes = [shape if output_first else shape[::-1] for shape in (self.variables[n].shape for n in names)]
+        return sum(shape[0] for shape in shapes), shapes[0][1]
+
+    def channels(self, names: Sequence[str], output_first: bool, pairs: bool) -> Quantized:
+        """Stores int8 `(K, N)` and a scale for each output; see `onnx_rounding.in_channels`."""
+        rows, columns = size = self.size(names, output_first)
+        matrix = Quantized(f"{'+'.join(names)}.int8{'_pairs' if pairs else ''}", "", size)
+        halves = self._halves(names, output_first, lambda m: onnx_rounding.in_channels(m, pairs))
+        return self._quantized(matrix, TensorProto.INT8, (columns, rows), (rows,), halves)
+
+    def rows(self, name: str) -> Quantized:
+        """Stores a table in int8 `(N, K)`, with a scale for each row."""
+        size = self.size([name], output_first=True)
+
+        def quantize(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            levels, scales = onnx_rounding.in_channels(matrix, pairs=False)
+            return levels.T, scales
+
+        halves = self._halves([name], True, quantize)
+        return self._quantized(Quantized(f"{name}.int8_rows", "", size), TensorProto.INT8, size, size[:1], halves)
+
+    def blocks(self, names: Sequence[str], output_first: bool, bits: int, block: int) -> Quantized:
+        """Stores uint8 `(N, blocks, block * bits / 8)` and a scale for each block; see `onnx_rounding.in_blocks`.
+
+        Blocks rather than whole rows share a scale, because MatMulNBits quantizes the activations in the same blocks:
+        one large value then harms its block alone.
+        """
+        rows, columns = size = self.size(names, output_first)
+        count = -(-columns // block)
+        matrix = Quantized(f"{'+'.join(names)}.uint{bits}_{block}", "", size, bits, block)
+        halves = self._halves(names, output_first, lambda m: onnx_rounding.in_blocks(m, bits, block))
+        return self._quantized(matrix, TensorProto.UINT8, (rows, count, block * bits // 8), (rows, count), halves)
+
+    def columns(self, names: Sequence[str], output_first: bool, bits: int, block: int) -> Quantized:
+        """Stores int8 or int4 `(K, N)` and scales `(blocks, N)`; see `onnx_rounding.in_columns`."""
+        rows, columns = size = self.size(names, output_first)
+        matrix = Quantized(f"{'+'.join(names)}.int{bits}_{block}", "", size, bits, block)
+        halves = self._halves(names, output_first, lambda m: onnx_rounding.in_columns(m, bits, block))
+        kind = TensorProto.INT8 if bits == 8 else TensorProto.INT4
+        return self._quantized(matrix, kind, (columns, rows), (-(-columns // block), rows), halves)
+
+    def _halves(
+        self, names: Sequence[str], output_first: bool, quantize: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    ) -> _Halves:
+        return _Halves(lambda: quantize(self._values(names, 0) if output_first else self._values(names, 1).T))
+
+    def _quantized(
+        self, matrix: Quantized, kind: int, shape: tuple[int, ...], scales: tuple[int, ...], halves: _Halves
+    ) -> Quantized:
+        matrix = replace(matrix, scale=f"{matrix.data}.scale")
+        if matrix.data not in self.stored:
+            self.stored[matrix.data] = StoredWeight(matrix.data, shape, kind, halves.data)
+            self.stored[matrix.scale] = StoredWeight(matrix.scale, scales, TensorProto.FLOAT, halves.scales)
+        return matrix
+
+    def _values(self, names: Sequence[str], axis: int) -> np.ndarray:
+        values = [_value(self.variables[name]) for name in names]
+        return values[0] if len(values) == 1 else np.concatenate(values, axis=axis)
+
+    def _store(self, name: str, shape: Sequence[int], dtype: str, produce: Callable[[], np.ndarray]) -> None:
+        def narrowed() -> np.ndarray:
+            value = produce()
+            if dtype == "float16" and np.abs(value).max(initial=0) > np.finfo(dtype).max:
+                raise ExportError(
+                    f"float16 holds values up to 65504. Received: {np.abs(value).max():.3g} in {name}. "
+                    "Give it float32 by the recipe's `layers`"
+                )
+            return value.astype(dtype, copy=False)
+
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self.stored.setdefault(name, StoredWeight(name, tuple(shape), kind, narrowed))
+
+
+class _Halves:
+    """A quantized matrix, which is made once though its halves are written one after the other."""
+
+    def __init__(self, quantize: Callable[[], tuple[np.ndarray, np.ndarray]]) -> None:
+        self.quantize = quantize
+        self.kept: np.ndarray | None = None
+
+    def data(self) -> np.ndarray:
+        data, self.kept = self.quantize()
+        return data
+
+    def scales(self) -> np.ndarray:
+        scales, self.kept = self.kept if self.kept is not None else self.quantize()[1], None
+        return scales
+
+
+def _value(variable: keras.Variable) -> np.ndarray:
+    value = keras.ops.convert_to_numpy(variable.value)
+    return value if value.dtype.kind in "iub" else value.astype("float32", copy=False)

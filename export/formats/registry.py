@@ -1,0 +1,26 @@
+"""The kinds of model files: one room each, `to_tflite`, `to_onnx` and `to_saved_model`."""
+
+from __future__ import annotations
+
+from kerasformer.errors import ExportError
+from kerasformer.export.formats.base import Format
+from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
+from kerasformer.export.formats.saved_model.saved_model_format import SavedModelFormat
+from kerasformer.export.formats.tflite.tflite_format import TfliteFormat
+
+_ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat())
+_BY_NAME = {format.name: format for format in _ALL}
+
+FORMATS = tuple(_BY_NAME)
+"""Their names, the default first."""
+
+
+def find_format(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        ExportError: there is none.
+    """
+    if name not in _BY_NAME:
+        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {name!r}")
+    return _BY_NAME[name]

@@ -1,0 +1,102 @@
+"""What the graphs refuse: inputs that some devices would answer with wrong numbers rather than with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kerasformer.errors import require
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.options import Job
+
+Tensors = dict[str, Any]
+
+
+def guarded(job: Job, function: Function) -> Function:
+    """The function, which looks at its inputs first.
+
+    Args:
+        job: With the model and the size of its cache.
+        function: That reads tokens, with or without caches.
+    """
+    return _guarded(function, lambda inputs: _of_tokens(job, inputs))
+
+
+def guarded_writer(job: Job, function: Function) -> Function:
+    """The function, which looks at prompts and settings first.
+
+    Args:
+        job: With the model and the size of its cache.
+        function: That generates.
+    """
+    return _guarded(function, lambda inputs: _of_prompts(job, inputs))
+
+
+def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> Function:
+    """Nothing is computed before all checks have passed."""
+
+    def call(**inputs: Any) -> Tensors:
+        tf = require("tensorflow", "export")
+        with tf.control_dependencies(checks(inputs)):
+            checked = {name: tf.identity(tensor) for name, tensor in inputs.items()}
+        return function.call(**checked)
+
+    return replace(function, call=call)
+
+
+def _of_tokens(job: Job, inputs: Tensors) -> list[Any]:
+    ids = inputs["tokens"] if "tokens" in inputs else inputs["input_ids"]
+    length, limit = _length(ids), job.model.max_length
+    if "tokens" in inputs:
+        length, limit = length + _length(inputs["kv_cache_k_0"], axis=2), job.capacity
+    checks = [_known(job, ids), *_room(length, limit)]
+    if "attention_mask" in inputs:
+        checks.append(_masked(inputs["attention_mask"], length))
+    if "encoder_mask" in inputs:
+        checks.append(_masked(inputs["encoder_mask"], _length(inputs["cross_k_0"], axis=2)))
+    return checks
+
+
+def _of_prompts(job: Job, inputs: Tensors) -> list[Any]:
+    ids, mask, count = (inputs[name] for name in ("input_ids", "attention_mask", "max_new_tokens"))
+    checks = [_known(job, ids), _masked(mask, _length(ids))]
+    checks.append(_refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count))
+    if job.model.is_encoder_decoder:
+        checks += [*_room(_length(ids), job.model.max_length), *_room(count, job.capacity)]
+    else:
+        real = require("tensorflow", "export").reduce_all(mask[:, -1:] == 1)
+        message = "prompts are padded on their left: attention_mask must end with 1. Received:"
+        checks += [*_room(_length(ids) + count, job.capacity), _refuse(real, message, mask)]
+    if "temperature" in inputs:
+        given = inputs["temperature"]
+        checks.append(_refuse(given > 0, "temperature must be above 0, or call generate. Received:", given))
+    return checks
+
+
+def _length(tensor: Any, axis: int = 1) -> Any:
+    return require("tensorflow", "export").shape(tensor)[axis]
+
+
+def _known(job: Job, ids: Any) -> Any:
+    """Ids are rows of the table."""
+    tf, size = require("tensorflow", "export"), job.model.config.vocab_size
+    known = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))
+    return _refuse(known, f"ids must lie between 0 and {size - 1}. Received:", ids)
+
+
+def _room(length: Any, limit: int | None) -> list[Any]:
+    message = f"there is room for {limit} tokens, prompt and answer together. Received:"
+    return [] if limit is None else [_refuse(length <= limit, message, length)]
+
+
+def _masked(mask: Any, length: Any) -> Any:
+    """A mask of one column would be stretched to all."""
+    tf = require("tensorflow", "export")
+    message = "a mask has a column for every token, those in the caches included. Received:"
+    return _refuse(tf.equal(_length(mask), length), message, tf.shape(mask))
+
+
+def _refuse(fine: Any, message: str, received: Any) -> Any:
+    """An error of TensorFlow with this message, unless all is fine."""
+    return require("tensorflow", "export").debugging.Assert(fine, [message, received])

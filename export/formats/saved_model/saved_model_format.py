@@ -1,0 +1,55 @@
+"""SavedModel as a format of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerasformer.errors import ExportError, argument
+from kerasformer.export.formats.base import Format, Progress
+from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
+from kerasformer.export.formats.saved_model.signatures import SERVING_DEFAULT, saved_model_functions
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.options import Job, Wish
+from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.recipes import Recipe
+
+
+class SavedModelFormat(Format):
+    """TensorFlow's own: a folder with a graph and its variables, for TensorFlow Serving."""
+
+    name = "saved-model"
+    requires = ("tensorflow",)
+    packages = ("keras", "tensorflow", "tensorflow-text")
+    places = ("saved_model.pb", "fingerprint.pb", "variables", "assets")
+    in_graph = True
+
+    def check(self, wish: Wish, quantize: str) -> None:
+        """See `Format.check`."""
+        super().check(wish, quantize)
+        if quantize != "none":
+            raise ExportError(
+                "A SavedModel keeps its weights in float32: TensorFlow has no operators that compute with quantized "
+                f"ones. Received: {argument('quantize', quantize)}. Take {argument('quantize', 'none')}, or "
+                f"{argument('format', 'onnx')} or 'tflite'"
+            )
+
+    def functions(self, job: Job) -> list[Function]:
+        """See `Format.functions`."""
+        return saved_model_functions(job)
+
+    def write(
+        self,
+        job: Job,
+        files: Mapping[Path, Sequence[Function]],
+        recipe: Recipe,
+        calibration: Calibration | None,
+        progress: Progress,
+        converted: dict[Any, Any],
+    ) -> None:
+        """See `Format.write`."""
+        for path, functions in files.items():
+            write_saved_model(functions, job.model.variables, path.parent)
+            if job.in_graph:
+                check_texts(job.model, path.parent, SERVING_DEFAULT)

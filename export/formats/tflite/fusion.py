@@ -1,0 +1,101 @@
+"""Operators of a TFLite graph that another one does on the way, or that need not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kerasformer.export.formats.tflite.graph import Skeleton, has_bias, producers, readers
+
+
+def fuse(skeleton: Skeleton) -> None:
+    """Does all of this file, in every graph."""
+    for graph in skeleton.graphs:
+        _drop_identities(skeleton, graph)
+        _fold_biases(skeleton, graph)
+        _keep_dimensions(skeleton, graph)
+
+
+def _drop_identities(skeleton: Skeleton, graph: Any) -> None:
+    """RESHAPE to the shape that is there, and STRIDED_SLICE of everything: LiteRT would copy a whole cache."""
+    outputs = {int(i) for i in graph.outputs}
+    same: dict[int, int] = {}
+    kept = []
+    for op in graph.operators:
+        op.inputs = np.array([same.get(int(i), i) for i in op.inputs], np.int32)
+        source, result = int(op.inputs[0]) if len(op.inputs) else -1, int(op.outputs[0])
+        if result not in outputs and _is_identity(skeleton, graph, op):
+            same[result] = source
+        else:
+            kept.append(op)
+    graph.operators = kept
+
+
+def _is_identity(skeleton: Skeleton, graph: Any, op: Any) -> bool:
+    if skeleton.kind(op) not in ("RESHAPE", "STRIDED_SLICE"):
+        return False
+    before, after = (graph.tensors[index].shape for index in (op.inputs[0], op.outputs[0]))
+    if before is None or after is None or list(before) != list(after):
+        return False
+    if skeleton.kind(op) == "RESHAPE":
+        return True
+    strides = skeleton.model.buffers[graph.tensors[op.inputs[3]].buffer].data
+    # A stride of -1 turns an axis around.
+    return strides is not None and bool((np.frombuffer(bytes(strides), np.int32) == 1).all())
+
+
+def _fold_biases(skeleton: Skeleton, graph: Any) -> None:
+    """FULLY_CONNECTED and ADD of a vector become one operator."""
+    weights, made, read = skeleton.weights_of(graph), producers(graph), readers(graph)
+    folded = set()
+    for op in graph.operators:
+        if skeleton.kind(op) != "ADD":
+            continue
+        for x, bias in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
+            product = made.get(int(x))
+            if product is None or skeleton.kind(product) != "FULLY_CONNECTED" or int(bias) not in weights:
+                continue
+            if len(graph.tensors[bias].shape) != 1 or read[int(x)] != 1 or has_bias(product):
+                continue
+            product.inputs = np.array([product.inputs[0], product.inputs[1], bias], np.int32)
+            product.outputs = op.outputs
+            product.builtinOptions.fusedActivationFunction = op.builtinOptions.fusedActivationFunction
+            folded.add(id(op))
+            break
+    graph.operators = [op for op in graph.operators if id(op) not in folded]
+
+
+def _keep_dimensions(skeleton: Skeleton, graph: Any) -> None:
+    """RESHAPE to rows, FULLY_CONNECTED, RESHAPE back become one operator that keeps the leading dimensions."""
+    made, read = producers(graph), readers(graph)
+    consumers = {int(i): op for op in graph.operators for i in op.inputs if read[int(i)] == 1}
+    dropped: set[int] = set()
+    for op in graph.operators:
+        after = consumers.get(int(op.outputs[0]))
+        if skeleton.kind(op) != "FULLY_CONNECTED" or after is None or skeleton.kind(after) != "RESHAPE":
+            continue
+        # The converter may have left out the first RESHAPE: the operator takes any rank.
+        before = made.get(int(op.inputs[0]))
+        sources = [int(op.inputs[0])]
+        if before is not None and skeleton.kind(before) == "RESHAPE":
+            sources.append(int(before.inputs[0]))
+        width = int(graph.tensors[op.inputs[0]].shape[-1])
+        wanted = [*graph.tensors[after.outputs[0]].shape[:-1], width]
+        for source in sources:
+            if list(graph.tensors[source].shape) == wanted:
+                op.inputs = np.array([source, *op.inputs[1:]], np.int32)
+                op.outputs = after.outputs
+                op.builtinOptions.keepNumDims = True
+                dropped.add(id(after))
+                break
+    graph.operators = [op for op in graph.operators if id(op) not in dropped]
+    drop_dead(skeleton, graph, "RESHAPE")
+
+
+def drop_dead(skeleton: Skeleton, graph: Any, *kinds: str) -> None:
+    """Takes out operators of these kinds whose result nobody reads."""
+    read = readers(graph)
+    graph.operators = [
+        op for op in graph.operators if skeleton.kind(op) not in kinds or any(read[int(i)] for i in op.outputs)
+    ]

@@ -1,0 +1,213 @@
+"""The functions of a model that a TFLite file has: int32 and float32, static shapes, several lengths.
+
+Names and shapes are those that foreign runtimes expect; a cache is `(1, H, S, D)`, under one name as input and output.
+Steps of several rows at once have a cache for each row, with the row in its name: a row keeps its own position, and
+its cache serves steps alone as well as steps together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keras import ops
+
+from kerasformer.bundle import TensorInfo
+from kerasformer.errors import InputError
+from kerasformer.export.graph.functions import Function, Infos, forward
+from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, padding_mask
+
+ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
+PREFILL_LENGTHS = (8, 64)
+# A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
+DECODE_WINDOWS = (128, 256)
+# A step of several rows reads every weight once. Each takes some megabytes of a loaded model's memory, and over a long
+# window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
+DECODE_ROWS = (8,)
+# A step of several tokens of one text, of which those after the first are guesses. Four cost as much as one step and a
+# fifth of GPT-2 in int8, eight as much as one and a half. A small model's step is mostly attention: there the windows
+# make guesses pay at all.
+VERIFY_LENGTHS = (4, 8)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A signature that answers.
+
+    Attributes:
+        rows: Texts at once, of which each has a cache of its own.
+        count: Tokens of each; several of one text alone.
+        window: How many first positions are seen; all by default.
+    """
+
+    rows: int = 1
+    count: int = 1
+    window: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the signature."""
+        kind = f"verify_{self.count}" if self.count > 1 else f"decode_rows_{self.rows}" if self.rows > 1 else "decode"
+        return f"{kind}_{self.window}" if self.window else kind
+
+
+def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
+    """The lengths below the limit, and the limit itself if it is below the longest one wanted."""
+    limit = max(wanted) if limit is None else min(limit, max(wanted))
+    return tuple(sorted({*(length for length in wanted if length < limit), limit}))
+
+
+def tflite_functions(
+    model: Any, capacity: int | None, encoder_capacity: int | None, lengths: Sequence[int]
+) -> list[Function]:
+    """The signatures of a TFLite file.
+
+    Args:
+        model: Any model of the zoo.
+        capacity: Positions of the decoder's cache; a multiple of the longest prefill.
+        encoder_capacity: Longest text that an encoder-decoder reads.
+        lengths: Of texts that are read at once.
+    """
+    if not model.generates:
+        return [forward(model, f"forward_{n}", 1, n, "int32") for n in lengths]
+    if capacity is None:
+        raise InputError("A model that generates needs a capacity. Received: capacity=None")
+    if not model.is_encoder_decoder:
+        prefills = [_static_prefill(model, n, capacity) for n in PREFILL_LENGTHS if n <= capacity]
+        return [*prefills, *(_static_step(model, step, capacity) for step in _steps(capacity, capacity))]
+    if encoder_capacity is None:
+        raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
+    encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
+    steps = _steps(capacity, max(capacity, encoder_capacity))
+    return [*encoders, *(_static_step_with_memory(model, step, capacity, encoder_capacity) for step in steps)]
+
+
+def _steps(capacity: int, longest: int) -> list[_Step]:
+    """Every step over caches of which the longest has so many positions; the last one is the plain `decode`."""
+    windows = [n for n in DECODE_WINDOWS if n < longest]
+    together: list[int | None] = [*windows] if len(windows) == len(DECODE_WINDOWS) else [*windows, None]
+    verifies = [_Step(count=n, window=w) for n in VERIFY_LENGTHS if n <= capacity for w in (*windows, None)]
+    several = [_Step(rows=n, window=w) for n in DECODE_ROWS for w in together]
+    return [*verifies, *several, *(_Step(window=w) for w in windows), _Step()]
+
+
+def _by_row(name: str, rows: int) -> list[str]:
+    """Names of a tensor that every row has."""
+    return [name] if rows == 1 else [f"{name}_row_{row}" for row in range(rows)]
+
+
+def _infos(model: Any, prefix: str, capacity: int, rows: int = 1) -> Infos:
+    """Caches of all layers, under their names."""
+    info = TensorInfo(tuple(model.cache_shape(1, capacity)), "float32")
+    names = [f"{prefix}_{kind}_{i}" for i in range(model.num_cache_layers) for kind in "kv"]
+    return {each: info for name in names for each in _by_row(name, rows)}
+
+
+def _taken(model: Any, inputs: dict[str, Any], prefix: str, rows: int, make: Callable[..., LayerCache]) -> list[Any]:
+    """The cache of each layer; `make` gets a row's number, keys and values."""
+    layers = []
+    for i in range(model.num_cache_layers):
+        names = zip(_by_row(f"{prefix}_k_{i}", rows), _by_row(f"{prefix}_v_{i}", rows), strict=True)
+        caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in enumerate(names))
+        layers.append(RowCaches(caches) if rows > 1 else caches[0])
+    return layers
+
+
+def _given(prefix: str, caches: Sequence[Any]) -> dict[str, Any]:
+    """The tensors of all layers' caches, under their names."""
+    given: dict[str, Any] = {}
+    for i, layer in enumerate(caches):
+        rows: Sequence[Any] = layer.rows if isinstance(layer, RowCaches) else (layer,)
+        given.update(zip(_by_row(f"{prefix}_k_{i}", len(rows)), (cache.key for cache in rows), strict=True))
+        given.update(zip(_by_row(f"{prefix}_v_{i}", len(rows)), (cache.value for cache in rows), strict=True))
+    return given
+
+
+def _seen(input_pos: Any, capacity: int) -> Any:
+    """Each place sees the positions up to its own: boolean `(N, S)`."""
+    return ops.expand_dims(ops.arange(capacity, dtype="int32"), 0) <= ops.expand_dims(input_pos, 1)
+
+
+def _static_prefill(model: Any, count: int, capacity: int) -> Function:
+    """The next tokens of one prompt, into the caches; nobody needs their logits."""
+    step = _static_step(model, _Step(count=count), capacity)
+
+    def call(**inputs: Any) -> dict[str, Any]:
+        return {name: tensor for name, tensor in step.call(**inputs).items() if name != "logits"}
+
+    return Function(f"prefill_{count}", step.inputs, _infos(model, "kv_cache", capacity), call)
+
+
+def _static_step(model: Any, step: _Step, capacity: int) -> Function:
+    """The next token of each row, which stand at positions of their own, or the next tokens of one."""
+    reach = step.window or capacity
+    places = step.rows * step.count
+
+    def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
+        def cache(row: int, key: Any, value: Any) -> StaticCache:
+            return StaticCache(key, value, input_pos[row], window=step.window)
+
+        caches = _taken(model, inputs, "kv_cache", step.rows, cache)
+        seen = ops.reshape(_seen(input_pos, reach), (step.rows, 1, step.count, reach))
+        scores, new = model.decode(tokens, ops.reshape(input_pos, (step.rows, step.count)), seen, caches)
+        return {**_given("kv_cache", new), "logits": scores}
+
+    cached = _infos(model, "kv_cache", capacity, step.rows)
+    inputs = {**_tokens(step, places), **cached}
+    return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
+
+
+def _tokens(step: _Step, places: int) -> Infos:
+    return {
+        "tokens": TensorInfo((step.rows, step.count), "int32"),
+        "input_pos": TensorInfo((places,), "int32"),
+    }
+
+
+def _scores(model: Any, step: _Step) -> Infos:
+    return {"logits": TensorInfo((step.rows, step.count, model.config.vocab_size), "float32")}
+
+
+def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
+    """A text, encoded and projected to what the decoder's layers attend to, padded to the full capacity."""
+
+    def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
+        memory = model.project_memory(model.encode(input_ids, attention_mask))
+        room = ((0, 0), (0, 0), (0, encoder_capacity - length), (0, 0))
+        padded = [FixedCache(*(ops.pad(t, room) if encoder_capacity > length else t for t in pair)) for pair in memory]
+        return _given("cross", padded)
+
+    inputs = {name: TensorInfo((1, length), "int32") for name in ("input_ids", "attention_mask")}
+    return Function(f"encode_{length}", inputs, _infos(model, "cross", encoder_capacity), call)
+
+
+def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_capacity: int) -> Function:
+    """Likewise for a decoder that attends to encoded texts, a text a row.
+
+    All rows stand at one position, since each text begins with the decoder's start token. Of both caches, only the
+    first positions of the window are seen.
+    """
+    own, other = (min(step.window or size, size) for size in (capacity, encoder_capacity))
+
+    def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
+        def cache(row: int, key: Any, value: Any) -> StaticCache:
+            return StaticCache(key, value, input_pos[0], window=own if own < capacity else None)
+
+        def memory(row: int, key: Any, value: Any) -> FixedCache:
+            return FixedCache(key[:, :, :other], value[:, :, :other])
+
+        caches = _taken(model, inputs, "kv_cache", step.rows, cache)
+        cross = _taken(model, inputs, "cross", step.rows, memory)
+        seen = ops.reshape(_seen(input_pos, own), (1, 1, step.count, own))
+        scores, new, _ = model.decode(tokens, input_pos, seen, caches, padding_mask(encoder_mask[:, :other]), cross)
+        return {**_given("kv_cache", new), "logits": scores}
+
+    cached = _infos(model, "kv_cache", capacity, step.rows)
+    inputs = {
+        **_tokens(step, step.count),
+        "encoder_mask": TensorInfo((step.rows, encoder_capacity), "int32"),
+        **cached,
+        **_infos(model, "cross", encoder_capacity, step.rows),
+    }
+    return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)

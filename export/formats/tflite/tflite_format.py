@@ -1,0 +1,57 @@
+"""TFLite as a format of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import Signature
+from kerasformer.export.formats.base import Format, Progress
+from kerasformer.export.formats.saved_model import tf_text
+from kerasformer.export.formats.tflite.layout import TfliteLayout
+from kerasformer.export.formats.tflite.signatures import tflite_functions
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.options import Job
+from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.layouts import Layout
+from kerasformer.export.quantization.recipes import Recipe
+
+
+class TfliteFormat(Format):
+    """One file with several signatures, for LiteRT."""
+
+    name = "tflite"
+    requires = ("ai_edge_litert", "flatbuffers")
+    packages = ("keras", "tensorflow", "ai-edge-litert")
+    places = ("model.tflite",)
+    static = True
+    in_graph = True
+
+    def functions(self, job: Job) -> list[Function]:
+        """See `Format.functions`."""
+        return tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
+
+    def write(
+        self,
+        job: Job,
+        files: Mapping[Path, Sequence[Function]],
+        recipe: Recipe,
+        calibration: Calibration | None,
+        progress: Progress,
+        converted: dict[Any, Any],
+    ) -> None:
+        """See `Format.write`."""
+        from kerasformer.export.formats.tflite.convert import write_tflite
+
+        for path, functions in files.items():
+            write_tflite(functions, job.model.variables, recipe, path, calibration, progress, converted)
+
+    def layout(self, profile: str | None, opset: int | None) -> Layout:
+        """See `Format.layout`."""
+        return TfliteLayout()
+
+    def add_tokenizer(self, job: Job, folder: Path) -> dict[str, Signature]:
+        """As a file of its own: `model.tflite` stays free of custom operators."""
+        names, path = job.model.input_names, folder / tf_text.FILE
+        return {tf_text.TOKENIZE: tf_text.write_tokenizer(job.model.tokenizer, names, max(job.lengths), path)}

@@ -1,0 +1,58 @@
+"""Functions of a model as TensorFlow graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import keras
+
+from kerasformer.errors import ExportError, require
+from kerasformer.export.graph.functions import Function
+
+
+def trace(function: Function) -> Any:
+    """The concrete function, of which dimensions with names are open.
+
+    Raises:
+        ExportError: it gives other results than it declares.
+    """
+    tf = require("tensorflow", "export")
+
+    def call(**tensors: Any) -> dict[str, Any]:
+        results = function.call(**tensors)
+        if set(results) != set(function.outputs):
+            raise ExportError(f"{function.name} must give {sorted(function.outputs)}. Received: {sorted(results)}")
+        return {name: _declared(results[name], info.dtype, name) for name, info in function.outputs.items()}
+
+    specs = {
+        name: tf.TensorSpec([None if isinstance(size, str) else size for size in info.shape], info.dtype, name=name)
+        for name, info in function.inputs.items()
+    }
+    return tf.function(call, autograph=False).get_concrete_function(**specs)
+
+
+def _declared(result: Any, dtype: str, name: str) -> Any:
+    received = keras.backend.standardize_dtype(result.dtype)
+    if received != dtype:
+        raise ExportError(
+            f"A SavedModel computes in float32: {name} must be {dtype}. Received: {received}. "
+            "Load the model with dtype='float32'"
+        )
+    # Named by itself: an input that is passed through would be no output.
+    return require("tensorflow", "export").identity(result)
+
+
+def shared(function: Function) -> Function:
+    """The function as a part of other graphs, which has one graph of its own however often they call it."""
+    tf = require("tensorflow", "export")
+    traced: list[Callable[..., Any]] = []
+
+    def call(**tensors: Any) -> dict[str, Any]:
+        if not traced:
+            with tf.init_scope():
+                traced.append(trace(function))
+        return dict(traced[0](**tensors))
+
+    return replace(function, call=call)

@@ -1,0 +1,95 @@
+"""What `int8_static` has to know beforehand: between which values the inputs and outputs of each product lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from kerasformer.errors import ExportError
+from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
+from kerasformer.layers.primitives import Primitives, Tensor, lowering
+from kerasformer.models.keras_engine import compiled
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Least and largest values of a product `x @ kernel + bias`, over all places where its kernel is used.
+
+    Attributes:
+        input: Of `x`.
+        output: Of the result, bias included.
+    """
+
+    input: tuple[float, float]
+    output: tuple[float, float]
+
+
+Calibration = Mapping[str, Ranges]
+"""Ranges by the path of the kernel's Keras variable."""
+
+Progress = Callable[[int, int], None]
+"""Is told how many texts were read, and how many there are."""
+
+
+def calibrate(model: Any, texts: Sequence[str], progress: Progress | None = None) -> Calibration:
+    """Measures the ranges while the Keras model reads texts, and writes its own continuations of them.
+
+    Args:
+        model: Any model of the zoo, under any backend.
+        texts: Of the kind that the model will read.
+        progress: Is told how far this is.
+    Returns:
+        Ranges of every kernel of `linear` that was used.
+    Raises:
+        ExportError: a product's values are not finite.
+    """
+
+    def read(inputs: Any) -> dict[str, Tensor]:
+        observer = _Observer()
+        with lowering(observer):
+            model(inputs, training=False)
+        return observer.extents
+
+    run = compiled(read, model, jit_compile=False, any_length=True)
+    arrays = passages(model, texts)
+    found: dict[str, np.ndarray] = {}
+    total = len(arrays["input_ids"])
+    for done, passage in enumerate(one_by_one(arrays), start=1):
+        for path, tensor in run(as_inputs(passage)).items():
+            extent = ops.convert_to_numpy(tensor)
+            found[path] = np.maximum(found.get(path, extent), extent)
+        if progress is not None:
+            progress(done, total)
+    return {path: _ranges(path, extent) for path, extent in found.items()}
+
+
+class _Observer(Primitives):
+    """Plain primitives that take note of what goes through each product.
+
+    Attributes:
+        extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y`, where the product makes `y` of `x`.
+    """
+
+    def __init__(self) -> None:
+        self.extents: dict[str, Tensor] = {}
+
+    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+        """The product, whose values widen its ranges."""
+        y = super().linear(x, kernel, bias, transposed=transposed)
+        extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y)])
+        self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
+        return y
+
+
+def _ranges(path: str, extent: np.ndarray) -> Ranges:
+    if not np.isfinite(extent).all():
+        raise ExportError(
+            f"Calibration needs finite values. Received: inputs or outputs of {path} that are not. Check the weights "
+            "of the model"
+        )
+    low_input, high_input, low_output, high_output = map(float, extent)
+    return Ranges((-low_input, high_input), (-low_output, high_output))

@@ -1,0 +1,164 @@
+"""What a coarser storage of some matrices does to the answers of a model, measured in Keras, without an export.
+
+The matrices are replaced by the values that the file would hold, and what they are multiplied with is rounded as the
+runtimes round it. One compiled function serves all trials, for the matrices are among its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer.export.quantization.layouts import Layout
+from kerasformer.export.quantization.model_matrices import Group, Matrix
+from kerasformer.export.quantization.recipes import Activations, Recipe, Storage
+from kerasformer.export.quantization.sample_inputs import as_inputs, asked
+from kerasformer.fidelity.comparison import Fidelity, compare
+from kerasformer.layers.primitives import Primitives, Tensor, lowering
+from kerasformer.models.keras_engine import compiled
+
+_INTEGERS = ("int8", "int4")
+
+Progress = Callable[[int, int], None]
+"""Is told how many trials were made, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What one group's storage costs and what it saves, all else in float32.
+
+    Attributes:
+        group: Name of the group.
+        storage: Of its matrices.
+        num_bytes: That they take then.
+        divergence: Of the answers; see `cost`.
+        agreement: Share of answers whose most probable one stays.
+    """
+
+    group: str
+    storage: Storage
+    num_bytes: int
+    divergence: float
+    agreement: float
+
+
+def cost(fidelity: Fidelity) -> float:
+    """How far answers are from those of Keras: mean Kullback-Leibler divergence in nats.
+
+    Where answers are no probabilities, the squared mean error takes its place, which grows likewise.
+    """
+    return fidelity.mean_error**2 if fidelity.divergence is None else fidelity.divergence
+
+
+class Simulation:
+    """A Keras model with some of its matrices as a bundle would hold them.
+
+    What was replaced is kept, so the next mix costs only what differs from this one; memory is that of the replaced
+    matrices in float32.
+
+    Args:
+        model: Any model of the zoo.
+        parts: Its matrices.
+        layout: Of the files that the values would come from.
+    """
+
+    def __init__(self, model: Any, parts: Sequence[Matrix], layout: Layout) -> None:
+        self.parts, self.layout = parts, layout
+        self._originals = {part.path: ops.convert_to_tensor(part.variable.value) for part in parts}
+        self._replaced: dict[str, tuple[Any, Tensor]] = {}
+        self._rounded = {part.path: np.float32(0) for part in parts}
+        variables = {part.path: part.variable for part in parts}
+
+        def answer(inputs: Any, values: Mapping[str, Tensor], rounded: Mapping[str, Tensor]) -> Any:
+            mapping = [(variables[path], value) for path, value in values.items()]
+            with keras.StatelessScope(state_mapping=mapping), lowering(_RoundedInputs(rounded)):
+                return model.named(model(inputs, training=False))
+
+        self._answer = compiled(answer, model, jit_compile=False, any_length=True)
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Answers to one passage; see `Forward.run`."""
+        values = {
+            path: self._replaced[path][1] if path in self._replaced else self._originals[path]
+            for path in self._originals
+        }
+        outputs = self._answer(as_inputs(inputs), values, self._rounded)
+        arrays = {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
+        return {name: asked(array, inputs) for name, array in arrays.items()}
+
+    def fidelity(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Fidelity:
+        """Compares the answers with the matrices stored like this with those of the Keras model.
+
+        Args:
+            recipe: How they are stored.
+            references: Of `as_read`.
+        """
+        for part in self.parts:
+            self._replace(part, recipe)
+        return compare(self, references)
+
+    def _replace(self, part: Matrix, recipe: Recipe) -> None:
+        storage = recipe.storage(part.path, part.rows, part.table)
+        self._rounded[part.path] = np.float32(recipe.activations == "dynamic" and storage in _INTEGERS)
+        if storage == "float32":
+            self._replaced.pop(part.path, None)
+            return
+        wanted = (storage, recipe.block)
+        if part.path not in self._replaced or self._replaced[part.path][0] != wanted:
+            value = np.ascontiguousarray(part.in_keras(self.layout.as_stored(part, recipe)), "float32")
+            self._replaced[part.path] = (wanted, ops.convert_to_tensor(value, dtype=part.variable.dtype))
+
+
+class _RoundedInputs(Primitives):
+    """Plain primitives whose products round their input to 8 bits, a scale each row, where the kernel is in integers.
+
+    Args:
+        rounded: By the kernel's path, 1 where its input is rounded and 0 elsewhere.
+    """
+
+    def __init__(self, rounded: Mapping[str, Tensor]) -> None:
+        self.rounded = rounded
+
+    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+        """The product."""
+        if kernel.path in self.rounded:
+            scale = ops.maximum(ops.max(ops.abs(x), axis=-1, keepdims=True) / 127, 1e-30)
+            x = ops.where(self.rounded[kernel.path] > 0, ops.round(x / scale) * scale, x)
+        return super().linear(x, kernel, bias, transposed=transposed)
+
+
+def sensitivities(
+    simulation: Simulation,
+    parts: Sequence[Group],
+    storages: Callable[[Group], Sequence[Storage]],
+    references: Mapping[str, np.ndarray],
+    activations: Activations = "dynamic",
+    progress: Progress | None = None,
+) -> list[Sensitivity]:
+    """Tries each storage for each group alone.
+
+    Args:
+        simulation: The model.
+        parts: The groups.
+        storages: To be tried for a group.
+        references: Of `as_read`; a few hundred tokens tell groups apart.
+        activations: Of the recipe.
+        progress: Is told how far this is.
+    """
+    found: list[Sensitivity] = []
+    total = sum(len(storages(group)) for group in parts)
+    for group in parts:
+        for storage in storages(group):
+            layers = tuple((pattern, storage) for pattern in group.patterns)
+            recipe = Recipe("trial", "float32", "float32", activations, tolerance=1.0, min_agreement=0.0, layers=layers)
+            fidelity = simulation.fidelity(recipe, references)
+            size = sum(simulation.layout.num_bytes(part, recipe) for part in group.parts)
+            found.append(Sensitivity(group.name, storage, size, cost(fidelity), fidelity.agreement))
+            if progress is not None:
+                progress(len(found), total)
+    return found

@@ -1,0 +1,87 @@
+"""What a foreign runtime asks of a bundle, beyond what every bundle has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import Manifest
+from kerasformer.errors import ExportError, argument
+from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.options import Job, Wish
+
+
+class Target:
+    """A runtime that loads bundles; this one, which asks for nothing more, and the base of all others.
+
+    `export` calls the methods in the order in which they stand here.
+
+    Attributes:
+        name: As `export(target=…)` takes it.
+        summary: A line for `kerasformer export --list-targets`.
+        needs: Settings of a `Wish` that this runtime dictates, such as `{"format": "tflite"}`.
+        tokenizes: An app gives it texts and sees no ids.
+        lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
+    """
+
+    name: str = ""
+    summary: str = "this package, LiteRT, ONNX Runtime"
+    needs: dict[str, Any] = {}
+    tokenizes: bool = False
+    lengths: Sequence[int] = ENCODER_LENGTHS
+
+    def settle(self, wish: Wish) -> Wish:
+        """The wish with what this runtime dictates.
+
+        Raises:
+            ExportError: the caller asked for something else.
+        """
+        for field in fields(wish):
+            said, needed = getattr(wish, field.name), self.needs.get(field.name)
+            if said is not None and needed is not None and said != needed:
+                raise ExportError(
+                    f"{argument('target', self.name)} needs {argument(field.name, needed)}. "
+                    f"Received: {argument(field.name, said)}. Leave {argument(field.name)} out"
+                )
+        return replace(wish, **self.needs)
+
+    def check(self, job: Job, quantize: str) -> None:
+        """Refuses what this runtime cannot do, before anything is written.
+
+        Args:
+            job: With the model, its task and tokenizer.
+            quantize: Name of the recipe.
+        Raises:
+            ExportError: with the reason, and what to do instead.
+        """
+
+    def check_name(self, name: str) -> None:
+        """Looks at the name of the folder that is to be written.
+
+        Raises:
+            ExportError: this runtime does not load a folder of that name.
+        """
+
+    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+        """The signatures, of those that the format has, as this runtime wants them."""
+        return functions
+
+    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+        """Adds this runtime's own files to the folder, which holds the verified model files.
+
+        Returns:
+            The files that were added or changed.
+        """
+        return ()
+
+    def card(self, manifest: Manifest, folder: Path) -> str:
+        """A section of the model card: how this runtime is given the bundle, with its real names and shapes.
+
+        Args:
+            manifest: Of the bundle.
+            folder: With all files of the bundle but manifest and card.
+        """
+        return ""

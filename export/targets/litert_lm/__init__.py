@@ -1,0 +1,1 @@
+"""LiteRT-LM: a `.litertlm` file beside the bundle."""

@@ -1,0 +1,1 @@
+"""LiteRT.js in a browser."""

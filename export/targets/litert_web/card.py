@@ -1,0 +1,210 @@
+"""What a model card says of LiteRT.js: a page and its module, complete, with the names and shapes of the bundle.
+
+The tests run this code as it stands on the card.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+
+from kerasformer.bundle import Manifest, ModelInfo
+from kerasformer.export.card.quoting import javascript
+
+VERSION = "2.5.3"
+"""Of `@litertjs/core`, for which the code is written."""
+
+_SECTION = """## LiteRT.js
+
+`npm install @litertjs/core@{version} @huggingface/tokenizers`, and with these files beside `node_modules` a page says:
+
+```html
+<script type="importmap">
+  {{
+    "imports": {{
+      "@litertjs/core": "./node_modules/@litertjs/core/dist/index.js",
+      "@litertjs/wasm-utils": "./node_modules/@litertjs/wasm-utils/dist/index.js",
+      "@huggingface/tokenizers": "./node_modules/@huggingface/tokenizers/dist/tokenizers.mjs"
+    }}
+  }}
+</script>
+<script type="module" src="model.js"></script>
+```
+
+`model.js`:
+
+```javascript
+import {{ loadLiteRt, loadAndCompile, Tensor }} from "@litertjs/core";
+import {{ Tokenizer }} from "@huggingface/tokenizers";
+
+await loadLiteRt("./node_modules/@litertjs/core/wasm/");
+const model = await loadAndCompile({file}, {{ accelerator: "wasm" }});
+const json = async (name) => (await fetch(name)).json();
+const tokenizer = new Tokenizer(await json("tokenizer.json"), await json("tokenizer_config.json"));
+
+// Tensors live in WebAssembly's memory until they are deleted.
+const free = (tensors) => Object.values(tensors).forEach((tensor) => tensor.delete());
+const integers = (values, length, fill = 0) =>
+  new Tensor(Int32Array.from({{ length }}, (_, place) => values[place] ?? fill), [1, length]);
+{code}```
+"""
+
+_ENCODER = """
+/** {outputs} of a text; tokens that fill the length up come last. */
+export async function run(text) {{
+  const {{ ids, token_type_ids: types = [] }} = tokenizer.encode(text, {{ return_token_type_ids: true }});
+  const length = {lengths}.find((each) => each >= ids.length);
+  if (!length) throw new Error(`A text has at most {longest} tokens; here are ${{ids.length}}`);
+  const inputs = {{
+{inputs}
+  }};
+  const outputs = await model.run(`forward_${{length}}`, inputs);
+  const values = Object.entries(outputs).map(([name, tensor]) => [name, tensor.toTypedArray()]);
+  free(inputs);
+  free(outputs);
+  return Object.fromEntries(values);
+}}
+"""
+
+_INPUTS = {
+    "input_ids": "integers(ids, length, {pad})",
+    "attention_mask": "integers(ids.map(() => 1), length)",
+    "token_type_ids": "integers(types, length)",
+}
+
+_ZEROS = "integers([], length)"
+
+_GENERATOR = """
+const zeros = (names, shape) => {{
+  const size = shape.reduce((product, axis) => product * axis);
+  return Object.fromEntries(names.map((name) => [name, new Tensor(new Float32Array(size), shape)]));
+}};
+const CACHES = {caches};
+
+/** The most probable tokens {where} a text, at most so many; `onText` is given the text so far. */
+export async function generate(text, maxNewTokens, onText = () => {{}}) {{
+  const {{ ids }} = tokenizer.encode({text});
+{begin}  let caches = zeros(CACHES, {shape});
+  const read = async (signature, tokens, position) => {{
+    const length = {{ {lengths} }}[signature];
+    const places = Int32Array.from({{ length }}, (_, place) => position + place);
+    const inputs = {{ tokens: integers(tokens, length), input_pos: new Tensor(places, [length]) }};
+    const {{ logits, ...next }} = await model.run(signature, {{ {given} }});
+    free(inputs);
+    free(caches);
+    caches = next;
+    if (!logits) return 0;
+    const scores = logits.toTypedArray();
+    logits.delete();
+    return scores.reduce((best, score, token) => (score > scores[best] ? token : best), 0);
+  }};
+{prompt}  const written = [];
+  while (written.length < maxNewTokens && position < {capacity}) {{
+    token = await read("decode", [token], position++);
+    written.push(token);
+    onText(tokenizer.decode(written, {{ skip_special_tokens: true }}));
+    if ({ends}.includes(token)) break;
+  }}
+  free(caches);
+{end}  return written;
+}}
+"""
+
+_DECODER_PROMPT = """\
+  if (ids.length > {capacity}) throw new Error(`A prompt has at most {capacity} tokens; here are ${{ids.length}}`);
+  // All but the last token of the prompt, some at a time; that one is read by the first step.
+  for (let place = 0; place < ids.length - 1; place += {size}) {{
+    await read("{signature}", ids.slice(place, Math.min(place + {size}, ids.length - 1)), place);
+  }}
+  let [position, token] = [ids.length - 1, ids[ids.length - 1]];
+"""
+
+_ENCODED = """\
+  const length = {lengths}.find((each) => each >= ids.length);
+  if (!length) throw new Error(`A text has at most {longest} tokens; here are ${{ids.length}}`);
+  const ones = ids.map(() => 1);
+  const encoder = {{ input_ids: integers(ids, length, {pad}), attention_mask: integers(ones, length) }};
+  const encoded = await model.run(`encode_${{length}}`, encoder);
+  free(encoder);
+  encoded.encoder_mask = integers(ones, {memory});
+"""
+
+
+def section(manifest: Manifest) -> str:
+    """The section of a TFLite bundle's card; `""` for a file with other signatures than ours."""
+    main = next(
+        iter([*_named(manifest, "forward_"), *(name for name in manifest.signatures if name == "decode")]), None
+    )
+    if main is None:
+        return ""
+    code = _generator(manifest) if main == "decode" else _encoder(manifest)
+    return _SECTION.format(version=VERSION, file=javascript(manifest.signatures[main].file), code=code)
+
+
+def _encoder(manifest: Manifest) -> str:
+    lengths, shortest = _lengths(manifest, "forward_"), _named(manifest, "forward_")[0]
+    # An input that the model ignores takes zeros.
+    inputs = [f"    {name}: {_INPUTS.get(name, _ZEROS)}," for name in manifest.signatures[shortest].inputs]
+    return _ENCODER.format(
+        outputs=" and ".join(f"`{javascript(name)[1:-1]}`" for name in manifest.signatures[shortest].outputs),
+        lengths=json.dumps(lengths),
+        longest=lengths[-1],
+        inputs="\n".join(inputs).format(pad=_pad(manifest)),
+    )
+
+
+def _generator(manifest: Manifest) -> str:
+    decode = manifest.signatures["decode"]
+    caches = [name for name in decode.inputs if name in decode.outputs]
+    shape = list(decode.inputs[caches[0]].shape)
+    many, begin, prompt, end = manifest.info.is_encoder_decoder, "", "", ""
+    read = {"decode": 1}
+    if many:
+        lengths = _lengths(manifest, "encode_")
+        memory = prod(int(size) for size in decode.inputs["encoder_mask"].shape)
+        begin = _ENCODED.format(lengths=json.dumps(lengths), longest=lengths[-1], pad=_pad(manifest), memory=memory)
+        prompt = f"  let [position, token] = [0, {manifest.info.start_token_id}];\n"
+        end = "  free(encoded);\n"
+    else:
+        name, size = _prefill(manifest, int(shape[2]))
+        read[name] = size
+        prompt = _DECODER_PROMPT.format(capacity=shape[2], size=size, signature=name)
+    return _GENERATOR.format(
+        where="that answer" if many else "that continue",
+        text=_prefixed(manifest.info),
+        caches=json.dumps(caches),
+        begin=begin,
+        shape=json.dumps(shape),
+        lengths=", ".join(f"{name}: {size}" for name, size in read.items()),
+        given="...inputs, ...caches, ...encoded" if many else "...inputs, ...caches",
+        prompt=prompt,
+        capacity=shape[2],
+        ends=json.dumps(list(manifest.info.eos_token_id)),
+        end=end,
+    )
+
+
+def _prefixed(info: ModelInfo) -> str:
+    """The text with what the checkpoint puts before it for this task, if that is one thing."""
+    prefixes = [prefix for task, prefix in info.task_prefixes.items() if task.startswith(info.task)]
+    return f"{javascript(prefixes[0])} + text" if len(prefixes) == 1 else "text"
+
+
+def _prefill(manifest: Manifest, capacity: int) -> tuple[str, int]:
+    """The longest prefill of which no last piece reaches beyond the cache."""
+    sizes = {name: int(manifest.signatures[name].inputs["tokens"].shape[1]) for name in _named(manifest, "prefill_")}
+    fitting = {name: size for name, size in sizes.items() if capacity % size == 0}
+    return max(fitting.items(), key=lambda each: each[1], default=("decode", 1))
+
+
+def _named(manifest: Manifest, prefix: str) -> list[str]:
+    names = [name for name in manifest.signatures if name.startswith(prefix)]
+    return sorted(names, key=lambda name: int(name.removeprefix(prefix)))
+
+
+def _lengths(manifest: Manifest, prefix: str) -> list[int]:
+    return [int(name.removeprefix(prefix)) for name in _named(manifest, prefix)]
+
+
+def _pad(manifest: Manifest) -> int:
+    return manifest.info.pad_token_id or 0

@@ -1,0 +1,1 @@
+"""MediaPipe Tasks: a TFLite file with metadata and vocabulary."""

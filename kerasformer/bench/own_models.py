@@ -1,0 +1,133 @@
+"""Our own bundles and Keras models, as subjects of a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kerasformer import bundle, sources
+from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.bundle import Manifest
+from kerasformer.errors import require
+
+if TYPE_CHECKING:
+    from kerasformer.tokenization import Tokenizer
+
+_WEIGHTS = (".safetensors", ".tflite", ".onnx", ".onnx_data", ".bin", ".data", ".data-00000-of-00001")
+# Of each format: the module, and the extra that installs it.
+_RUNTIMES = {
+    "tflite": ("ai_edge_litert.compiled_model", "litert"),
+    "onnx": ("onnxruntime", "onnx"),
+    "saved-model": ("tensorflow", "tensorflow"),
+}
+
+
+def size_mb(folder: Path) -> float:
+    """The files with weights in a folder, in 10^6 bytes."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.name.endswith(_WEIGHTS)) / 1e6
+
+
+class Source:
+    """A bundle in its runtime, or a checkpoint or preset in Keras.
+
+    Args:
+        source: A bundle, checkpoint folder, preset or hub id.
+
+    Raises:
+        SourceError: nothing was found there.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._folder = sources.resolve(source)
+        self._is_bundle = sources.kind(self._folder) == "bundle"
+        self._tokenizer: Tokenizer | None = None
+
+    def import_runtime(self) -> None:
+        """See `Subject.import_runtime`."""
+        from kerasformer import decoding, runtime, tokenization  # noqa: F401
+
+        if not self._is_bundle:
+            require("keras", "tensorflow")
+            from kerasformer import zoo  # noqa: F401
+        else:
+            require(*_RUNTIMES[bundle.read(self._folder, check=False).format])
+
+    def load(self, threads: int | None) -> Facts:
+        """See `Subject.load`."""
+        engine = self._load_bundle(threads) if self._is_bundle else self._load_keras(threads)
+        generates = hasattr(self._engine, "start")
+        longest, answer = self._info.max_length, None
+        if generates and self._engine.is_encoder_decoder:
+            longest, answer = self._encoder_capacity, self._engine.capacity
+        elif generates:
+            longest = self._engine.capacity
+        return Facts(engine, self._info.task, generates, longest, answer, size_mb(self._folder))
+
+    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+        """See `Subject.answer`."""
+        inputs = self._texts(question.texts) if question.texts else {"input_ids": question.ids(self._vocab_size)}
+        mask = inputs.get("attention_mask")
+        read = int(inputs["input_ids"].size if mask is None else mask.sum())
+        if not question.write:
+            self._engine.run(inputs)
+            return Tokens(read, 0)
+        from kerasformer.decoding import GenerationConfig, stream
+
+        # No end token: every answer has exactly the wanted length.
+        config = GenerationConfig(max_new_tokens=question.write, decoder_start_token_id=self._info.start_token_id)
+        written = 0
+        for tokens in stream(self._engine, inputs["input_ids"], mask, config):
+            told()
+            written += len(tokens)
+        return Tokens(read, written)
+
+    def _load_bundle(self, threads: int | None) -> str:
+        from kerasformer.runtime import ENGINES, open_engine
+
+        def opened(folder: Path, manifest: Manifest) -> tuple[Manifest, Any]:
+            return manifest, open_engine(folder, manifest, threads)
+
+        manifest, self._engine = bundle.load(self._folder, opened)
+        self._info = manifest.info
+        self._encoder_capacity = manifest.encoder_capacity
+        return ENGINES[manifest.format]
+
+    def _load_keras(self, threads: int | None) -> str:
+        import keras
+
+        from kerasformer.models.keras_engine import KerasForward, KerasStep
+        from kerasformer.zoo import load
+
+        if threads is not None and keras.backend.backend() == "tensorflow":
+            limit_tensorflow(threads)
+        model = load(self._folder)
+        self._engine = KerasStep(model) if model.generates else KerasForward(model)
+        self._info = model.info()
+        self._encoder_capacity = self._info.max_length
+        return "keras"
+
+    @property
+    def _vocab_size(self) -> int:
+        return self._info.vocab_size or int(getattr(self._engine, "vocab_size", 0))
+
+    def _texts(self, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Their tokens; the time that this takes is part of an answer."""
+        if self._tokenizer is None:
+            from kerasformer.tokenization import load_tokenizer
+
+            self._tokenizer = load_tokenizer(self._folder)
+        encoded = self._tokenizer(list(texts), padding_side="right")
+        if hasattr(self._engine, "start"):
+            return {"input_ids": encoded.input_ids, "attention_mask": encoded.attention_mask}
+        arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
+        return {name: arrays[name] for name in self._info.input_names}
+
+
+def limit_tensorflow(threads: int) -> None:
+    """CPU threads of TensorFlow; before its first operation."""
+    tensorflow = require("tensorflow", "tensorflow")
+    tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
+    tensorflow.config.threading.set_inter_op_parallelism_threads(threads)

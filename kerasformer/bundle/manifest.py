@@ -1,0 +1,386 @@
+"""The manifest of an exported bundle: all that a runtime needs to know, so that it never reads a model's config.
+
+A bundle is a folder: model files, `tokenizer.json`, `generation_config.json`, `references.npz`, a model card, and
+`kerasformer.json`, the manifest, which names every other file with its checksum. No Keras and no engine is needed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from math import prod
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from kerasformer.errors import BundleError, KerasformerError, SourceError
+from kerasformer.publishing import MANIFEST, repair
+from kerasformer.sources import inside, read_json
+
+FORMAT_VERSION = 1
+REFERENCES = "references.npz"
+_CHECKSUM = "manifest_sha256"
+_OPENINGS = 50
+"""Times that a bundle is opened anew because another process replaced it meanwhile."""
+_Loaded = TypeVar("_Loaded")
+
+PROBABILITIES = "probabilities"
+"""Name of an output `(B, C)`: a softmax or sigmoid is part of the graph, and nobody applies another one."""
+SENTENCE_EMBEDDING = "sentence_embedding"
+"""Name of an output `(B, E)`: the mean of the tokens' vectors is part of the graph."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One input or output; a string in `shape` is a symbolic dimension, such as `"batch_size"`."""
+
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One function of a model file, its tensors by name."""
+
+    file: str
+    inputs: dict[str, TensorInfo]
+    outputs: dict[str, TensorInfo]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """All that a pipeline needs to know of a model, the same for Keras models and bundles.
+
+    Attributes:
+        task: Hugging Face's task name, such as `"text-classification"`.
+        name: Class of the Keras model, such as `"BertTextClassification"`.
+        labels: Label names in the order of their ids.
+        problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`.
+        max_length: Longest text in tokens that the model reads, on the encoder's side; `None` without a limit.
+        num_segments: Values that `token_type_ids` may have; `None` where that is not known.
+        task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
+        input_names: Arrays that the encoder takes, by their Hugging Face names.
+        generation: The content of `generation_config.json`.
+    """
+
+    task: str
+    model_type: str = ""
+    name: str = ""
+    labels: tuple[str, ...] = ()
+    problem_type: str | None = None
+    max_length: int | None = None
+    vocab_size: int = 0
+    num_segments: int | None = None
+    is_encoder_decoder: bool = False
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    decoder_start_token_id: int | None = None
+    eos_token_id: tuple[int, ...] = ()
+    task_prefixes: dict[str, str] = field(default_factory=dict)
+    input_names: tuple[str, ...] = ()
+    generation: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int | None]:
+        """How many values each array of ids may have, by its name; `None` where that is not known."""
+        return {"input_ids": self.vocab_size or None, "token_type_ids": self.num_segments}
+
+    @property
+    def start_token_id(self) -> int:
+        """First token that the decoder of an encoder-decoder reads, as generation chooses it.
+
+        A model that names none, and that cannot generate before it does, starts with padding wherever one is needed.
+        """
+        known = (self.decoder_start_token_id, self.bos_token_id, self.pad_token_id, 0)
+        return next(token for token in known if token is not None)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of `kerasformer.json`.
+
+    Attributes:
+        capacity: Positions of the decoder's cache, in tokens; `None` for an encoder.
+        encoder_capacity: Longest input of an encoder-decoder, in tokens.
+        recipe: The quantization recipe with its tolerance.
+        profile: `"ort"` or `"portable"`, for ONNX.
+        files: sha256 of every other file of the bundle, by its path relative to the folder.
+        fidelity: Figures of the comparison with the Keras model.
+        versions: Versions of the packages that made the bundle.
+    """
+
+    format: Literal["tflite", "onnx", "saved-model"]
+    info: ModelInfo
+    signatures: dict[str, Signature]
+    capacity: int | None = None
+    encoder_capacity: int | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    fidelity: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        """Largest error and least agreement that the recipe allows.
+
+        Raises:
+            BundleError: the manifest does not say.
+        """
+        promised = [self.recipe.get(name) for name in ("tolerance", "min_agreement")]
+        numbers = [float(p) for p in promised if isinstance(p, int | float) and not isinstance(p, bool)]
+        if len(numbers) < 2:
+            raise BundleError(
+                f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
+            )
+        return numbers[0], numbers[1]
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of a full cache of one text, keys and values of all layers; 0 for a model that has none."""
+        sizes = [
+            sum(4 * prod(self._elements(name, tensor)) for name, tensor in signature.inputs.items() if _is_cache(name))
+            for signature in self.signatures.values()
+            if "logits" in signature.outputs
+        ]
+        # A step over several texts takes the caches of all of them.
+        return min((size for size in sizes if size), default=0)
+
+    def _elements(self, name: str, tensor: TensorInfo) -> list[int]:
+        """The shape at a batch of 1 and full length."""
+        full = self.encoder_capacity if ".encoder." in name or name.startswith("cross_") else self.capacity
+        symbols = [1 if axis == 0 else full or 0 for axis in range(len(tensor.shape))]
+        return [dim if isinstance(dim, int) else symbols[axis] for axis, dim in enumerate(tensor.shape)]
+
+
+def _is_cache(name: str) -> bool:
+    """Whether an input holds keys or values of the tokens so far, or of an encoded text."""
+    return name.startswith(("kv_cache", "cross_", "past_key_values"))
+
+
+def read(folder: str | Path, *, check: bool = True) -> Manifest:
+    """Opens a bundle: repairs an interrupted swap, reads the manifest and compares the files with it.
+
+    Args:
+        folder: The bundle.
+        check: Compute the checksums; without it only the presence of the files is checked.
+    Raises:
+        BundleError: no manifest, one written by a newer version or changed by hand, a malformed field, a file that is
+            missing, changed or outside the folder.
+    """
+    folder = repair(folder)
+    try:
+        content = read_json(folder / MANIFEST)
+    except SourceError as error:
+        raise BundleError(f"{error}. A bundle folder was expected. Received: {folder}") from error
+    version = content.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise BundleError(f"{MANIFEST}: format_version must be a positive integer. Received: {version!r} in {folder}")
+    if version > FORMAT_VERSION:
+        raise BundleError(
+            f"this bundle was written by a newer kerasformer: format version {version}, and this one reads up to "
+            f"{FORMAT_VERSION}. Received: {folder}. Install a newer kerasformer"
+        )
+    checksum = content.pop(_CHECKSUM, None)
+    manifest = _parse(Manifest, content, "")
+    _check_files(folder, manifest, check)
+    if checksum is None:
+        raise BundleError(
+            f"{MANIFEST} lacks the {_CHECKSUM} that every release of kerasformer writes: it was changed after its "
+            f"export, or comes from before the first release. Received: {folder}. Export the model again"
+        )
+    if checksum != _digest(content):
+        raise BundleError(
+            f"{MANIFEST} was changed after its export: its fields do not have the {_CHECKSUM} that it names. "
+            f"Received: {folder}. Export the model again with the settings that you want"
+        )
+    return manifest
+
+
+def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Loaded:
+    """Reads a bundle and loads its files, all of them from one export, even while another process replaces the folder.
+
+    Args:
+        folder: The bundle.
+        make: Gets the absolute folder and its checked manifest, and loads what it needs. It is called again if the
+            folder, the manifest or a file that this names is another one afterwards.
+    Raises:
+        BundleError: see `read`; also when the folder is replaced again and again. And whatever `make` raises.
+    """
+    for _ in range(_OPENINGS):
+        folder = repair(folder)
+        with _held(folder):
+            before = _states(folder, [MANIFEST])
+            try:
+                before |= _states(folder, read(folder, check=False).files)
+                loaded = make(folder, read(folder))
+            except (KerasformerError, OSError):
+                if _states(folder, before) == before:
+                    raise
+                continue
+            if _states(folder, before) == before:
+                return loaded
+    raise BundleError(f"the bundle was replaced each of {_OPENINGS} times that it was opened. Received: {folder}")
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Writes the manifest into the folder, last of all files, since it holds the checksums of the others.
+
+    Raises:
+        BundleError: the manifest names a file that the folder lacks, or holds a value that is not JSON.
+    """
+    try:
+        content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"a manifest holds plain numbers, texts, lists and dicts: {error}") from error
+    # Read back now what every later reader will read.
+    _check_files(folder, _parse(Manifest, content, ""), check=False)
+    text = json.dumps({**content, _CHECKSUM: _digest(content)}, indent=2, ensure_ascii=False) + "\n"
+    temporary = folder / f"{MANIFEST}.new"
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, folder / MANIFEST)
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """sha256 of every file in a folder but the manifest, by path relative to it with `/`: `Manifest.files`."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+
+
+def write_references(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """Writes the Keras model's answers on sample inputs, which `verify` compares with later, on any machine.
+
+    Raises:
+        BundleError: an array of objects, which only pickle could hold.
+    """
+    objects = [name for name, array in arrays.items() if array.dtype.hasobject]
+    if objects:
+        raise BundleError(f"references are arrays of numbers or texts. Received: arrays of objects in {objects}")
+    path = folder / REFERENCES
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def read_references(folder: Path) -> dict[str, np.ndarray]:
+    """Reads what `write_references` wrote; never unpickles.
+
+    Raises:
+        BundleError: the file is missing or damaged.
+    """
+    path = folder / REFERENCES
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BundleError(
+            f"the reference answers cannot be read: {error}. Expected: {path}, as written by export. Export it again"
+        ) from error
+
+
+def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
+    for name, signature in manifest.signatures.items():
+        if signature.file not in manifest.files:
+            raise BundleError(
+                f"{MANIFEST}: signatures.{name}.file must be one of files. Received: {signature.file!r} in {folder}"
+            )
+    for name, expected in manifest.files.items():
+        try:
+            path = inside(folder, name)
+        except SourceError as error:
+            raise BundleError(f"{MANIFEST}: files: {error}") from error
+        if not path.is_file():
+            raise BundleError(f"the bundle is incomplete: {name} is missing. Received: {folder}. Export it again")
+        if check and (received := sha256(path)) != expected:
+            raise BundleError(
+                f"the bundle was changed after its export: {name} must have sha256 {expected}. "
+                f"Received: {received} in {folder}. Export it again"
+            )
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """While it lasts, no new folder gets the inode of this one, by which `_states` tells them apart."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # there is no folder, or this system opens none; there, one with open files cannot be replaced
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
+    """What changes with a folder, or with a file in it, is replaced or written to; `None` for what is missing."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for name in {"": None, **dict.fromkeys(names)}:
+        try:
+            status = (folder / name).stat()
+        except (OSError, ValueError):
+            found[name] = None
+            continue
+        identity = (status.st_dev, status.st_ino)
+        found[name] = (*identity, status.st_size, status.st_mtime_ns) if name else identity
+    return found
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """sha256 of a manifest's fields, however they are ordered and indented."""
+    plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _parse(kind: Any, value: Any, where: str) -> Any:
+    """Turns JSON into the annotated type; `where` is the dotted name of the field in messages."""
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return _parse_dataclass(kind, value, where)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal and value in arguments:
+        return value
+    if origin is UnionType:
+        if value is None and NoneType in arguments:
+            return None
+        plain = tuple(argument for argument in arguments if argument is not NoneType)
+        if len(plain) == 1:
+            return _parse(plain[0], value, where)
+        if isinstance(value, plain) and not isinstance(value, bool):
+            return value
+    elif origin is tuple and isinstance(value, list):
+        return tuple(_parse(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    elif origin is dict and isinstance(value, dict):
+        return {key: _parse(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    elif isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    expected = kind.__name__ if isinstance(kind, type) and origin is None else str(kind)
+    raise BundleError(f"{MANIFEST}: {where} must be {expected}. Received: {value!r}")
+
+
+def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise BundleError(f"{MANIFEST}: {where} must be an object. Received: {value!r}")
+    prefix = f"{where}." if where else ""
+    hints = get_type_hints(kind)
+    if unknown := sorted(set(value) - set(hints)):
+        raise BundleError(f"{MANIFEST}: unknown fields {[prefix + name for name in unknown]}. Expected: {list(hints)}")
+    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    if missing := [prefix + name for name in required if name not in value]:
+        raise BundleError(f"{MANIFEST}: the fields {missing} are missing")
+    return kind(**{name: _parse(hints[name], item, prefix + name) for name, item in value.items()})

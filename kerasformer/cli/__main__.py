@@ -1,0 +1,5 @@
+"""`python -m kerasformer.cli`."""
+
+from kerasformer.cli.app import main
+
+main()

@@ -1,0 +1,1 @@
+"""How faithful a bundle is to its Keras model: recording answers, comparing with them, the figures. NumPy alone."""

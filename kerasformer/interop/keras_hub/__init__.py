@@ -1,0 +1,1 @@
+"""Models of KerasHub, to and from models of this package."""

@@ -1,0 +1,299 @@
+"""The three contracts by which everything else knows a model: encode, decode, translate.
+
+Export, decoding and pipelines see `EncoderModel`, `CausalLM` and `Seq2SeqLM`, never an architecture.
+Shape letters: `B` batch, `T` query length, `S` key length, `M` length of the encoded text, `H` heads, `D` head size,
+`E` hidden, `V` vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from kerasformer.errors import InputError
+from kerasformer.generation.streams import Callback, Stream
+from kerasformer.layers import LayerCache, causal_mask, padding_mask
+from kerasformer.layers.core import unpacked
+from kerasformer.layers.primitives import Tensor
+from kerasformer.models.pretrained import Inputs, PretrainedModel
+
+STATES = ("hidden_states", "attentions", "cross_attentions")
+"""What a model gives beside its output, if it is asked to."""
+
+
+def with_states(output: Any, states: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> Any:
+    """The one tensor that a model gives, or a dictionary if more was asked of its backbone."""
+    asked = {name: states[name] for name in STATES if name in states}
+    asked |= {f"encoder_{name}": encoder[name] for name in STATES if encoder and name in encoder}
+    return {"output": output, **asked} if asked else output
+
+
+class EncoderModel(PretrainedModel):
+    """Reads a text at once: a backbone that sees both ways, and a head.
+
+    Attributes:
+        pooled: Has a pooler, a dense layer with tanh over the first token; for backbones that may have one.
+        count: How many first tokens the head reads, if not all: the last layer need not answer for the others.
+
+    Call arguments:
+        inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` (1 for real tokens) and
+            `token_type_ids`.
+        return_hidden_states: Gives a dictionary with `output` and all `hidden_states`.
+        return_attention: Likewise with the attention weights.
+
+    Returns:
+        One tensor: logits or hidden states.
+    """
+
+    pooled: bool = False
+    count: ClassVar[int | None] = None
+
+    def make_backbone(self) -> keras.layers.Layer:
+        """The layer without head."""
+        options = {"pooler": True} if self.pooled else {}
+        return self.backbone_type(self.config, name="backbone", **options)
+
+    def call(
+        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
+    ) -> Any:
+        """Applies backbone and head."""
+        arrays = self.checked(inputs)
+        mask = arrays.get("attention_mask")
+        # Not every backbone has segments, or positions to give.
+        names = {"token_type_ids": "segments", "position_ids": "positions"}
+        places = {argument: arrays[name] for name, argument in names.items() if name in arrays}
+        if self.count is not None and not (return_hidden_states or return_attention):
+            places["count"] = self.count
+        if self.pooled:
+            places["return_pooled"] = True
+        states = self.backbone(
+            arrays["input_ids"],
+            attention_mask=None if mask is None else padding_mask(mask),
+            training=training,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
+            **places,
+        )
+        states = unpacked(states)
+        return with_states(self.answer(states, arrays, training), states)
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Any:
+        """What the head makes of what the backbone gave."""
+        return states["output"]
+
+
+class _Generates(PretrainedModel):
+    """What the two kinds of generating models share."""
+
+    def cache_shape(self, batch: Any, length: Any) -> tuple[Any, ...]:
+        """Shape `(B, H, S, D)` of the keys (and of the values) of one layer."""
+        return self.backbone.cache_shape(batch, length)
+
+    @property
+    def num_cache_layers(self) -> int:
+        """Layers that have a cache."""
+        return int(self.backbone.num_cache_layers)
+
+    def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:
+        """Generates from texts or ids.
+
+        Args:
+            inputs: A text, a list of texts, or ids `(B, P)`.
+            attention_mask: `(B, P)` for ids, 1 for real tokens.
+            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
+                what `kerasformer.generation.request` knows beside them (`stop`, `negative_prompt`, `assistant`, …), and
+                `jit_compile=False` to do without XLA.
+
+        Returns:
+            For a text, the text (a decoder's begins with the prompt); for a list, a list; for ids, a list of int32
+            arrays of the new tokens. With `return_dict_in_generate` or `output_scores` the `GenerationOutput` instead.
+        """
+        from kerasformer.models.keras_engine import generate
+
+        return generate(self, inputs, attention_mask, settings)
+
+    def stream(self, text: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
+        """Generates from a text piece by piece: the new text alone, as it comes.
+
+        Args:
+            text: The prompt, or what an encoder-decoder reads.
+            callback: Is given each piece.
+            settings: As for `generate`; without beams.
+        """
+        from kerasformer.models.keras_engine import stream
+
+        return stream(self, text, callback, settings)
+
+
+class CausalModel(PretrainedModel):
+    """Reads a text with a backbone that sees the past alone, and a head.
+
+    Call arguments:
+        inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` and `position_ids`.
+        return_hidden_states: Gives a dictionary with `output` and all `hidden_states`.
+        return_attention: Likewise with the attention weights.
+
+    Returns:
+        One tensor: logits or hidden states.
+    """
+
+    def call(
+        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
+    ) -> Any:
+        """Applies backbone and head."""
+        arrays = self.checked(inputs)
+        ids = arrays["input_ids"]
+        mask = causal_mask(ops.shape(ids)[1])
+        if "attention_mask" in arrays:
+            mask = ops.logical_and(mask, padding_mask(arrays["attention_mask"]))
+        states = self.backbone(
+            ids,
+            positions=arrays.get("position_ids"),
+            attention_mask=mask,
+            training=training,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
+        )
+        states = unpacked(states)
+        return with_states(self.answer(states, arrays, training), states)
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Any:
+        """What the head makes of what the backbone gave."""
+        return states["output"]
+
+
+class CausalLM(CausalModel, _Generates):
+    """Continues a text: a `CausalModel` that gives logits `(B, T, V)`, and generates."""
+
+    task = "text-generation"
+    generates = True
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Logits of every place."""
+        return self.project(states["output"])
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits `(B, T, V)` of hidden states `(B, T, E)`; tied to the token embeddings where there is no head."""
+        return self.backbone.tokens.project(hidden) if self.head is None else self.head(hidden)
+
+    def decode(
+        self, tokens: Tensor, positions: Tensor, attention_mask: Tensor, caches: Sequence[LayerCache]
+    ) -> tuple[Tensor, tuple[LayerCache, ...]]:
+        """Some tokens, with all before them in the caches.
+
+        Args:
+            tokens: `(B, T)` int32.
+            positions: `(B, T)` or `(1, T)` int32: where the tokens stand in their own text.
+            attention_mask: Boolean, broadcastable to `(B, 1, T, S)`, over the positions of the caches.
+            caches: One `LayerCache` a layer.
+
+        Returns:
+            `(logits (B, T, V), caches)`.
+        """
+        states = self.backbone(
+            tokens, positions=positions, attention_mask=attention_mask, caches=caches, return_cache=True
+        )
+        return self.project(states["output"]), states["caches"]
+
+
+class Seq2SeqLM(_Generates):
+    """Writes a text from another: an encoder, and a decoder that attends to it.
+
+    Call arguments:
+        inputs: Dictionary of int32: `input_ids` `(B, M)`, `decoder_input_ids` `(B, T)`; optional `attention_mask`
+            and `decoder_attention_mask`.
+        return_hidden_states: Gives a dictionary with `output`, the decoder's `hidden_states` and the
+            `encoder_hidden_states`.
+        return_attention: Likewise with the decoder's `attentions` and `cross_attentions` `(B, H, T, M)`, and the
+            `encoder_attentions`.
+
+    Returns:
+        Logits `(B, T, V)`.
+    """
+
+    task = "text2text-generation"
+    optional_names = ()
+    is_encoder_decoder = True
+    generates = True
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Arrays that `call` takes: the encoder's, and the decoder's."""
+        return (*super().input_names, "decoder_input_ids", "decoder_attention_mask")
+
+    def call(
+        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
+    ) -> Any:
+        """Logits of every place of the decoder."""
+        arrays = self.checked(inputs)
+        if "decoder_input_ids" not in arrays:
+            raise InputError(f"{type(self).__name__} needs decoder_input_ids. Received: {', '.join(inputs)}")
+        mask = causal_mask(ops.shape(arrays["decoder_input_ids"])[1])
+        if "decoder_attention_mask" in arrays:
+            mask = ops.logical_and(mask, padding_mask(arrays["decoder_attention_mask"]))
+        memory_mask = padding_mask(arrays["attention_mask"]) if "attention_mask" in arrays else None
+        flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
+        encoded = self.backbone.encode(arrays["input_ids"], attention_mask=memory_mask, training=training, **flags)
+        encoded = unpacked(encoded)
+        states = self.backbone.decode(
+            arrays["decoder_input_ids"],
+            attention_mask=mask,
+            memory=encoded["output"],
+            memory_mask=memory_mask,
+            training=training,
+            **flags,
+        )
+        states = unpacked(states)
+        return with_states(self.project(states["output"]), states, encoded)
+
+    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> Tensor:
+        """Hidden states `(B, M, E)` of the text to read."""
+        mask = None if attention_mask is None else padding_mask(attention_mask)
+        return self.backbone.encode(ids, attention_mask=mask, training=training)
+
+    def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
+        return self.backbone.project_memory(memory)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits `(B, T, V)` of the decoder's hidden states `(B, T, E)`."""
+        return self.backbone.tokens.project(hidden) if self.head is None else self.head(hidden)
+
+    def decode(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attention_mask: Tensor,
+        caches: Sequence[LayerCache],
+        memory_mask: Tensor,
+        cross_caches: Sequence[LayerCache],
+        memory: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
+        """Some tokens, with all before them in the caches.
+
+        Args:
+            tokens: `(B, T)` int32.
+            positions: `(T,)` int32; a decoder's text begins at 0 in every row.
+            attention_mask: Boolean, broadcastable to `(B, 1, T, S)`, over the positions of the caches.
+            caches: One `LayerCache` a layer, of the self attention.
+            memory_mask: Boolean, broadcastable to `(B, 1, T, M)`.
+            cross_caches: One a layer: what `project_memory` gave, or a part of it that `memory` completes.
+            memory: Hidden states of the encoder that are not in `cross_caches` yet, or `None`.
+
+        Returns:
+            `(logits (B, T, V), caches, cross caches)`.
+        """
+        states = self.backbone.decode(
+            tokens,
+            positions=positions,
+            attention_mask=attention_mask,
+            caches=caches,
+            memory=memory,
+            memory_mask=memory_mask,
+            cross_caches=cross_caches,
+            return_cache=True,
+        )
+        return self.project(states["output"]), states["caches"], states["cross_caches"]

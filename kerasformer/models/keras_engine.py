@@ -1,0 +1,353 @@
+"""A Keras model as an engine: `Forward`, and `Step` over compiled functions with a cache of fixed size.
+
+Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacity, `M` length of the encoded text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer import decoding
+from kerasformer.arguments import check, integer, optional
+from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
+from kerasformer.generation import Request, Stream, request
+from kerasformer.generation.streams import Callback
+from kerasformer.layers import FixedCache, StaticCache
+from kerasformer.layers.core import adapted
+from kerasformer.layers.primitives import Tensor
+from kerasformer.tokenization import Encoding, Tokenizer
+from kerasformer.tokenization.fitting import check_known
+
+_BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
+_DEFAULT_CAPACITY = 1024
+_MOST_CAPACITY = 65_536  # positions of a model without a limit of its own: all of them are memory from the start
+
+
+class KerasForward:
+    """A Keras model that answers at once, behind the protocol that all engines offer.
+
+    Args:
+        model: A model with `generates = False`.
+        function: Of its inputs as keyword arguments, for more than the model's own outputs by their names.
+    """
+
+    def __init__(self, model: Any, function: Callable[..., dict[str, Any]] | None = None) -> None:
+        self.model = model
+
+        def answer(inputs: Any) -> Any:
+            return model.named(model(inputs, training=False)) if function is None else function(**inputs)
+
+        self._answer = compiled(answer, model, jit_compile=False, any_length=True)
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Answers; see `Forward.run`."""
+        outputs = self._answer({name: self.model.ids(name, array) for name, array in inputs.items()})
+        return {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
+
+
+@dataclass(frozen=True)
+class KerasState:
+    """What is kept between steps.
+
+    Attributes:
+        caches: Keys and values `(B, H, S, D)` of each layer.
+        index: Where the next token is written, in all rows alike.
+        room: Positions before `index` that no row uses, since prompts are padded to a bucket.
+        starts: `(B,)` int32: index of each row's first real token.
+        memory: Mask `(B, M)` and cross caches of an encoder-decoder.
+        steps: How many tokens came from `step`.
+    """
+
+    caches: list[tuple[Tensor, Tensor]]
+    index: int
+    room: int
+    starts: np.ndarray
+    memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
+    steps: int = 0
+
+
+class KerasStep:
+    """A generating Keras model behind the protocol that all engines offer.
+
+    Args:
+        model: A `CausalLM` or a `Seq2SeqLM`.
+        capacity: Positions of the cache; the smaller of the model's limit and 1024 by default.
+        jit_compile: Compiles each step with XLA (TensorFlow, JAX); worth its seconds for all but tiny models.
+    """
+
+    # Any number could be compiled, but each takes seconds to.
+    step_lengths: tuple[int, ...] = (1, 4, 8)
+
+    def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
+        if not getattr(model, "generates", False):
+            raise InputError(f"A model that generates was expected. Received one that answers at once: {model!r}")
+        limit = model.max_length if not model.is_encoder_decoder else None
+        capacity = check("capacity", capacity, optional(integer(1, _MOST_CAPACITY)), error=CapacityError)
+        if capacity is not None and limit is not None and capacity > limit:
+            raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
+        self.model = model
+        self.is_encoder_decoder = model.is_encoder_decoder
+        self.vocab_size = int(model.config.vocab_size)
+        self.capacity = capacity or min(limit or _DEFAULT_CAPACITY, _DEFAULT_CAPACITY)
+        # The compiled functions outlive this object: a second generation must not compile again.
+        functions = model.__dict__.setdefault("_compiled_steps", {})
+        key = jit_compile, len(adapted(model))
+        if key not in functions:
+            functions[key] = _functions(model, jit_compile)
+        self._functions = functions[key]
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
+        """Reads the prompt; see `Step.start`."""
+        inputs, mask = prompt_arrays(inputs, mask, self.vocab_size)
+        if self.is_encoder_decoder:
+            return self._encode(inputs, mask)
+        batch, length = inputs.shape
+        if length > self.capacity:
+            raise CapacityError(
+                f"The prompt is longer than the cache. Expected at most {self.capacity} tokens. Received: {length}"
+            )
+        ids, mask = inputs[:, :-1], mask[:, :-1]
+        room = -ids.shape[1] % _BUCKET
+        ids, mask = (np.pad(array, ((0, 0), (room, 0))).astype("int32") for array in (ids, mask))
+        starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
+        caches = self._empty(batch)
+        if ids.shape[1]:
+            _, caches = self._functions["decode"](ids, np.int32(0), starts, caches)
+        return KerasState(caches, ids.shape[1], room, starts)
+
+    def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
+        """Logits of some more tokens; see `Step.step`."""
+        tokens = token_array("tokens", tokens, self.vocab_size)
+        if len(tokens) != len(state.starts) or tokens.shape[1] not in self.step_lengths:
+            raise InputError(
+                f"A step reads tokens of {len(state.starts)} rows, as many of each as step_lengths says: "
+                f"{self.step_lengths}. Received: shape {tokens.shape}"
+            )
+        count = tokens.shape[1]
+        if state.index - state.room + count > self.capacity:
+            raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
+        arguments: list[Any] = [tokens, np.int32(state.index)]
+        if state.memory is None:
+            logits, caches = self._functions["decode"](*arguments, state.starts, state.caches)
+        else:
+            logits, caches = self._functions["decode"](*arguments, state.caches, *state.memory)
+        numbers = ops.convert_to_numpy(logits).astype("float32")
+        return numbers, replace(state, caches=caches, index=state.index + count, steps=state.steps + count)
+
+    def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
+        """The state of these rows; see `Step.reorder`."""
+        if np.array_equal(rows, np.arange(len(state.starts))):
+            return state
+        index = row_numbers(rows, len(state.starts)).astype("int32")
+        memory = state.memory
+        if memory is not None:
+            memory = (ops.take(memory[0], index, axis=0), _take(memory[1], index))
+        return replace(state, caches=_take(state.caches, index), starts=state.starts[rows], memory=memory)
+
+    def rewind(self, state: KerasState, count: int) -> KerasState:
+        """The state before the last `count` tokens: what lies behind the index is overwritten before it is seen."""
+        if not 0 <= count <= state.steps:
+            raise InputError(f"Between 0 and {state.steps} tokens can be taken back. Received: {count}")
+        return replace(state, index=state.index - count, steps=state.steps - count)
+
+    def fork(self, state: KerasState) -> KerasState:
+        """The state itself: its tensors are never changed in place."""
+        return state
+
+    def _empty(self, batch: int) -> list[tuple[Tensor, Tensor]]:
+        # Multiples of a bucket, so that few sizes are compiled, and one bucket more for the padding of prompts.
+        shape = self.model.cache_shape(batch, _rounded(self.capacity) + _BUCKET)
+        zeros = ops.zeros(shape, self.model.compute_dtype)
+        return [(zeros, zeros) for _ in range(self.model.num_cache_layers)]
+
+    def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
+        room = -inputs.shape[1] % _BUCKET
+        ids, mask = (np.pad(array, ((0, 0), (0, room))).astype("int32") for array in (inputs, mask))
+        cross = self._functions["encode"](ids, mask)
+        starts = np.zeros(len(ids), "int32")
+        return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _BUCKET) * _BUCKET
+
+
+def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tuple[Tensor, Tensor]]:
+    return [(ops.take(key, rows, axis=0), ops.take(value, rows, axis=0)) for key, value in caches]
+
+
+def window_mask(index: Tensor, count: int, capacity: int, starts: Tensor | None = None) -> Tensor:
+    """Which positions of a static cache the tokens from `index` on may see: boolean `(B or 1, 1, T, S)`.
+
+    Position `j` is seen by token `t` if `starts <= j <= index + t`.
+    """
+    places = ops.reshape(ops.arange(capacity, dtype="int32"), (1, 1, 1, capacity))
+    own = ops.reshape(ops.arange(count, dtype="int32") + index, (1, 1, count, 1))
+    mask = places <= own
+    return mask if starts is None else ops.logical_and(mask, places >= ops.reshape(starts, (-1, 1, 1, 1)))
+
+
+def _functions(model: Any, jit_compile: bool) -> dict[str, Callable[..., Any]]:
+    """The model's steps over plain tensors, compiled."""
+
+    def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
+        count, capacity = tokens.shape[1], caches[0][0].shape[2]
+        own = ops.reshape(ops.arange(count, dtype="int32") + index, (1, -1))
+        positions = ops.maximum(own - ops.reshape(starts, (-1, 1)), 0)
+        mask = window_mask(index, count, capacity, starts)
+        static = [StaticCache(key, value, index) for key, value in caches]
+        logits, new = model.decode(tokens, positions, mask, static)
+        return logits, [(cache.key, cache.value) for cache in new]
+
+    def decode_with_memory(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
+        count, capacity = tokens.shape[1], caches[0][0].shape[2]
+        positions = ops.arange(count, dtype="int32") + index
+        static = [StaticCache(key, value, index) for key, value in caches]
+        fixed = [FixedCache(key, value) for key, value in cross]
+        mask = window_mask(index, count, capacity)
+        memory_mask = ops.reshape(memory_mask, (memory_mask.shape[0], 1, 1, memory_mask.shape[1])) > 0
+        logits, new, _ = model.decode(tokens, positions, mask, static, memory_mask, fixed)
+        return logits, [(cache.key, cache.value) for cache in new]
+
+    def encode(ids: Tensor, mask: Tensor) -> Any:
+        return model.project_memory(model.encode(ids, mask))
+
+    if not model.is_encoder_decoder:
+        return {"decode": compiled(decode, model, jit_compile)}
+    return {
+        "encode": compiled(encode, model, jit_compile),
+        "decode": compiled(decode_with_memory, model, jit_compile),
+    }
+
+
+def compiled(
+    function: Callable[..., Any], model: Any, jit_compile: bool, any_length: bool = False
+) -> Callable[..., Any]:
+    """The function, compiled as the active Keras backend does it; `any_length`: once for all shapes (TensorFlow)."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        graph = tf.function(function, jit_compile=jit_compile, autograph=False, reduce_retracing=any_length)
+        traced: dict[Any, Callable[..., Any]] = {}
+
+        def call(*arguments: Any) -> Any:
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
+            if any_length:
+                return graph(*tensors)
+            # TensorFlow's own way to the function of these shapes takes a millisecond: much of a small model's step.
+            shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
+            if shapes not in traced:
+                traced[shapes] = graph.get_concrete_function(*tensors)
+            return traced[shapes](*tensors)
+
+        return call
+    if backend == "jax":
+        import jax
+
+        def pure(values: Any, *arguments: Any) -> Any:
+            # Weights are arguments, or the compiled function would hold their values of now for ever.
+            with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
+                return function(*arguments)
+
+        jitted = jax.jit(pure) if jit_compile else pure
+        return lambda *arguments: jitted([variable.value for variable in model.variables], *arguments)
+    import torch
+
+    def without_gradient(*arguments: Any) -> Any:
+        with torch.no_grad():
+            return function(*arguments)
+
+    return without_gradient
+
+
+def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
+    """The work of `model.generate`; see there."""
+    texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
+    if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
+        ids = _ids(inputs)
+        mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
+        asked, step = _asked(model, ids, settings)
+        output = asked.generate(step, ids, mask)
+        return output.sequences if asked.result == "texts" else output
+    encoded = _encoded(model, texts)
+    asked, step = _asked(model, encoded.input_ids, settings)
+    written = asked.write(step, encoded.input_ids, encoded.attention_mask)
+    if asked.result != "texts":
+        return written.result(asked.result)
+    heads = ["" if model.is_encoder_decoder else text for text in texts]
+    whole = [head + new for head, row in zip(heads, written.texts, strict=True) for new in row]
+    return whole[0] if single and len(whole) == 1 else whole
+
+
+def stream(model: Any, text: str, callback: Callback | None, settings: Mapping[str, Any]) -> Stream:
+    """The work of `model.stream`; see there."""
+    if not isinstance(text, str):
+        raise InputError(f"A stream continues one text. Received: {str(text)[:80]}")
+    encoded = _encoded(model, [text])
+    asked, step = _asked(model, encoded.input_ids, settings)
+    return asked.stream(step, encoded.input_ids, encoded.attention_mask, callback)
+
+
+def _encoded(model: Any, texts: Sequence[str]) -> Encoding:
+    if model.tokenizer is None:
+        raise TokenizerError("This model has no tokenizer. Give ids, or load it from a folder that has one.")
+    encoded: Encoding = model.tokenizer(list(texts), padding_side="right")
+    check_known(encoded.input_ids, model.tokenizer, model.config.vocab_size)
+    return encoded
+
+
+def _asked(model: Any, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
+    """What the keyword arguments ask for, and an engine that has room for it."""
+    settings = dict(settings)
+    jit_compile = settings.pop("jit_compile", True)
+    asked = request(settings, model.generation_config, model.tokenizer, partial(_open_assistant, jit_compile))
+    negative = asked.controls.negative_ids
+    width = max(ids.shape[1], 0 if negative is None else negative.shape[-1])
+    return asked, KerasStep(model, _capacity(model, width, asked.config), jit_compile)
+
+
+def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
+    """An engine as it is; that of a pipeline, of a model, or of a checkpoint that is loaded for it."""
+    if isinstance(source, decoding.Step):
+        return source, None
+    if isinstance(source, str | Path):
+        from kerasformer.models.loading import load
+
+        source = load(source)
+    engine = getattr(source, "model", None)
+    if isinstance(engine, decoding.Step):
+        return engine, source.tokenizer
+    if not getattr(source, "generates", False):
+        raise InputError(f"A model that generates was expected. Received one that answers at once: {source!r}")
+    return KerasStep(source, jit_compile=jit_compile), source.tokenizer
+
+
+def _ids(inputs: Any) -> np.ndarray:
+    try:
+        ids = np.asarray(inputs)
+    except (TypeError, ValueError):
+        ids = np.zeros(0)
+    if ids.ndim != 2:
+        raise InputError(
+            "Prompts must be a text, a list of texts, or ids (batch, length); those of unequal length are padded, and "
+            f"attention_mask says where. Received: {str(inputs)[:80]}"
+        )
+    return ids
+
+
+def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:
+    """A cache that just holds this generation, rounded up, within the model's limit."""
+    new = config.max_new_tokens or config.max_length or 20
+    wanted = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
+    limit = None if model.is_encoder_decoder else model.max_length
+    return min(wanted, limit or _MOST_CAPACITY)

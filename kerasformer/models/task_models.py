@@ -1,0 +1,251 @@
+"""The tasks: what each makes of a backbone's output. An architecture's file names the tensors and overrides little."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
+from kerasformer.layers.core import Composite
+from kerasformer.layers.primitives import Tensor
+from kerasformer.models.contracts import CausalModel, EncoderModel
+
+
+class FeatureExtraction(EncoderModel):
+    """Hidden states `(B, T, E)` of the last layer."""
+
+    task = "feature-extraction"
+    bare = True
+    output_name = "last_hidden_state"
+
+
+class PooledFeatures(FeatureExtraction):
+    """Hidden states of an encoder that may have a pooler: it is kept, and saved again."""
+
+    def __init__(self, config: Any, pooled: bool = True, **kwargs: Any) -> None:
+        self.pooled = pooled
+        super().__init__(config, **kwargs)
+
+    @classmethod
+    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
+        """Whether there is a pooler."""
+        return {"pooled": any("pooler." in name for name in tensors)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "pooled": self.pooled}
+
+
+class FillMask(EncoderModel):
+    """Scores of the vocabulary at every place, `(B, T, V)`.
+
+    Args:
+        config: Of the architecture.
+        activation: Of the head; the configuration's by default, as in Hugging Face's format.
+        epsilon: Of the head's norm, likewise.
+        kwargs: Of `PretrainedModel`.
+    """
+
+    task = "fill-mask"
+
+    def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
+        self.activation = activation or config.hidden_act
+        self.epsilon = config.epsilon if epsilon is None else epsilon
+        super().__init__(config, **kwargs)
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dense, norm and the tied embedding table."""
+        config = self.config
+        size = self.backbone.embeddings.embedding_dim
+        return MaskedLMHead(
+            config.vocab_size,
+            size,
+            self.activation,
+            self.epsilon,
+            name="predictions" if self.task == "pretraining" else "head",
+        )
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        return self.head(states["output"], embedding=self.backbone.embeddings.tokens)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "activation": self.activation, "epsilon": self.epsilon}
+
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+        """Writes the model in Hugging Face's format, see `PretrainedModel.save_pretrained`.
+
+        Raises:
+            UnsupportedConfigError: the head is of another activation or epsilon than the backbone, as in KerasHub.
+        """
+        own, usual = (self.activation, self.epsilon), (self.config.hidden_act, self.config.epsilon)
+        if own != usual:
+            raise UnsupportedConfigError(
+                "Hugging Face's format has one activation and one epsilon for the layers and the head. "
+                f"Received: {own[0]} and {own[1]} in the head, {usual[0]} and {usual[1]} in the layers"
+            )
+        return super().save_pretrained(folder, dtype=dtype)
+
+
+class Pretraining(FillMask):
+    """Masked words, and a relation of two texts, as an encoder was trained.
+
+    Returns:
+        Dictionary of `prediction_logits` `(B, T, V)` and of scores `(B, 2)` under the architecture's own name.
+    """
+
+    task = "pretraining"
+    pooled = True
+    relation: ClassVar[str]
+
+    def named(self, output: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The dictionary itself."""
+        return output
+
+    def make_head(self) -> keras.layers.Layer:
+        """Both heads."""
+        return PretrainingHead(super().make_head(), self.make_relation(), name="head")
+
+    def make_relation(self) -> ClassificationHead:
+        """The second head."""
+        return ClassificationHead(2, name="relation")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
+        """Both scores."""
+        words, relation = self.head(
+            states["output"], pooled=states["pooled"], embedding=self.backbone.embeddings.tokens, training=training
+        )
+        return {"prediction_logits": words, self.relation: relation}
+
+
+@keras.saving.register_keras_serializable("kerasformer")
+class PretrainingHead(Composite):
+    """A head for masked words, and one for the relation of two texts.
+
+    Args:
+        predictions: `MaskedLMHead`.
+        relation: `ClassificationHead`.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(B, T, E)`.
+        pooled: `(B, E)`.
+        embedding: The token `Embedding`.
+
+    Returns:
+        `(scores of words (B, T, V), scores of the relation (B, 2))`.
+    """
+
+    def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.predictions, self.relation = predictions, relation
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of both."""
+        self.predictions.build(input_shape)
+        self.relation.build((input_shape[0], input_shape[-1]))
+
+    def call(self, x: Tensor, pooled: Tensor, embedding: Any, training: bool = False) -> tuple[Tensor, Tensor]:
+        """Applies both."""
+        return self.predictions(x, embedding=embedding), self.relation(pooled, training=training)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Of both."""
+        relation = self.relation.compute_output_shape((input_shape[0], input_shape[-1]))
+        return self.predictions.compute_output_shape(input_shape), relation
+
+
+class TextClassification(EncoderModel):
+    """Scores of the classes of a text, `(B, C)`, from its pooled or first vector."""
+
+    task = "text-classification"
+    has_labels = True
+    count = 1
+
+    def head_shape(self) -> tuple[int | None, ...]:
+        """One vector a text."""
+        return None, self.config.hidden_dim
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dropout and one dense layer."""
+        config = self.config
+        return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        vector = states["pooled"] if self.pooled else states["output"][:, 0]
+        return self.head(vector, training=training)
+
+
+class TokenClassification(EncoderModel):
+    """Scores of the classes of every token, `(B, T, C)`."""
+
+    task = "token-classification"
+    has_labels = True
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dropout and one dense layer."""
+        config = self.config
+        return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        return self.head(states["output"], training=training)
+
+
+class QuestionAnswering(EncoderModel):
+    """Scores of every token as first and as last of the answer, `(B, T, 2)`."""
+
+    task = "question-answering"
+
+    def named(self, output: Tensor) -> dict[str, Tensor]:
+        """Both scores of a token apart, `(B, T)` each."""
+        return {"start_logits": output[..., 0], "end_logits": output[..., 1]}
+
+    def make_head(self) -> keras.layers.Layer:
+        """One dense layer with two outputs."""
+        return ClassificationHead(2, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores."""
+        return self.head(states["output"], training=training)
+
+
+class CausalFeatures(CausalModel):
+    """Hidden states `(B, T, E)` of a decoder."""
+
+    task = "feature-extraction"
+    bare = True
+    output_name = "last_hidden_state"
+
+
+class CausalClassification(CausalModel):
+    """Scores of the classes of a text, `(B, C)`, from a decoder's last real token."""
+
+    task = "text-classification"
+    has_labels = True
+
+    def make_head(self) -> keras.layers.Layer:
+        """One dense layer without bias."""
+        return Dense(self.config.num_labels, use_bias=False, name="head")
+
+    def head_shape(self) -> tuple[int | None, ...]:
+        """One vector a text."""
+        return None, self.config.hidden_dim
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores at the last real token of each row."""
+        ids = inputs["input_ids"]
+        real = inputs.get("attention_mask")
+        if real is None:
+            pad = self.config.pad_token_id
+            real = ops.ones_like(ids) if pad is None else ops.cast(ids != pad, "int32")
+        places = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
+        last = ops.reshape(ops.max(places, axis=1), (-1, 1, 1))
+        return self.head(ops.take_along_axis(states["output"], last, axis=1)[:, 0])

@@ -1,0 +1,180 @@
+"""Bundles under bad luck: processes killed while they publish, full disks, places that cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kerasformer import bundle, publishing
+from kerasformer.errors import BundleError
+from tests.test_bundle import content, publish_new, write_bundle
+
+MOMENTS = 50
+
+# A process that has imported all it needs, and forks one that publishes bundles until it is killed. Moves take some
+# time, or hardly any kill would come between two of them.
+PUBLISHER = """
+import itertools, os, sys, time
+from tests.test_bundle import publish_new
+from pathlib import Path
+
+from kerasformer import publishing
+
+rename, exchange = Path.rename, publishing._exchange
+Path.rename = lambda self, target: (rename(self, target), time.sleep(0.003))[0]
+# Every second bundle is exchanged as the system offers it, the others are moved in two steps.
+swaps = itertools.count()
+publishing._exchange = lambda *folders: (next(swaps) % 2 and exchange(*folders), time.sleep(0.003))[0]
+for _ in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        for count in itertools.count():
+            publish_new(Path("out"), b"%d" % count * 20000)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_a_kill_at_any_moment_leaves_a_whole_bundle(tmp_path):
+    """The old bundle or the new one is there at the next opening, never neither, and nothing else is left."""
+    publish_new(tmp_path / "out", b"first")
+    rng, seen = random.Random(0), set()
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PUBLISHER],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for _ in range(MOMENTS):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            child = int(process.stdout.readline())
+            time.sleep(rng.uniform(0, 0.03))
+            os.kill(child, signal.SIGKILL)
+            assert process.stdout.readline() == "dead\n"
+            seen.add(frozenset(path.name.split("-new-")[0] for path in tmp_path.iterdir()))
+            assert content(tmp_path / "out")  # checks the manifest and every checksum
+            assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+    assert len(seen) > 1, "no kill came while a bundle was written: the moments are not random"
+
+
+def test_the_folder_of_a_living_export_stays(tmp_path):
+    write_bundle(tmp_path / "out", b"old")
+    with bundle.staging(tmp_path / "out") as folder:
+        (folder / "half").write_bytes(b"x")
+        assert content(tmp_path / "out") == b"old"
+        publish_new(tmp_path / "out", b"of another process")
+        assert (folder / "half").exists()
+    assert not folder.exists()
+    assert content(tmp_path / "out") == b"of another process"
+
+
+def test_folders_of_others_stay(tmp_path):
+    write_bundle(tmp_path / "out")
+    neighbours = [".out2.kerasformer-new-abc", "out.kerasformer-new-abc", ".out.new"]
+    for name in neighbours:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".out.kerasformer-new-link").symlink_to(tmp_path / ".out.new")
+    content(tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.kerasformer-new-link", *neighbours}
+
+
+def test_a_folder_that_is_taken_away_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    lock, taken = publishing._lock, []
+
+    def late(folder):
+        if not taken:
+            taken.append(folder)
+            folder.rmdir()
+        return lock(folder)
+
+    monkeypatch.setattr(publishing, "_lock", late)
+    publish_new(tmp_path / "out")
+    assert taken
+    assert content(tmp_path / "out") == b"new"
+
+
+def test_opening_between_the_two_moves_costs_neither_bundle(tmp_path, monkeypatch):
+    write_bundle(tmp_path / "out", b"old")
+    rename, opened = Path.rename, []
+
+    def then_open(self, target):
+        result = rename(self, target)
+        if str(target).endswith("kerasformer-old") and not opened:
+            opened.append(content(tmp_path / "out"))
+        return result
+
+    monkeypatch.setattr(Path, "rename", then_open)
+    monkeypatch.setattr(publishing, "_exchange", lambda *folders: False)
+    publish_new(tmp_path / "out")
+    assert opened == [b"old"]
+    assert content(tmp_path / "out") == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_refuses_is_told_and_the_old_bundle_stays(tmp_path, number):
+    write_bundle(tmp_path / "out", b"old")
+    with pytest.raises(BundleError, match="could not be written.*Nothing was changed"):
+        with bundle.staging(tmp_path / "out") as folder:
+            (folder / "half").write_bytes(b"x")
+            raise OSError(number, os.strerror(number), str(folder / "model.tflite"))
+    assert content(tmp_path / "out") == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
+    with pytest.raises(FileNotFoundError), bundle.staging(tmp_path / "out"):
+        (tmp_path / "nothing").read_bytes()
+
+
+def test_a_file_that_outgrows_the_limit(tmp_path):
+    """The write itself fails, as on a full disk."""
+    write_bundle(tmp_path / "out", b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(BundleError, match="could not be written.*[Ll]arge"):
+            publish_new(tmp_path / "out", b"x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert content(tmp_path / "out") == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("place", ["file/out", "file/deep/out"])
+def test_a_place_where_no_folder_can_be_made(tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BundleError, match="cannot be written there.*Choose another"):
+        publish_new(tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_read_only_place(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path))
+
+    monkeypatch.setattr(publishing.tempfile, "mkdtemp", refuse)  # permissions do not stop root
+    with pytest.raises(BundleError, match="cannot be written there: .*[Pp]ermission"):
+        publish_new(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
