@@ -69,7 +69,7 @@ def main(*arguments: str) -> int:
     before = sys.argv
     sys.argv = ["kerasformer", *arguments]
     try:
-        cli.main()
+        cli.app()
     except SystemExit as end:
         return int(end.code or 0)
     finally:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
@@ -51,8 +52,18 @@ def serve(
     questions: IO[str],
     replies: IO[str],
     clock: Clock = time.perf_counter,
+    opening: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Opens the subject and answers until the questions end. An error is a reply, and the last one."""
+    """Opens the subject and answers until the questions end. An error is a reply, and the last one.
+
+    Args:
+        subject: What is measured.
+        threads: CPU threads, or `None` for the subject's own choice.
+        questions: A line of JSON for each.
+        replies: Where a line of JSON goes for the opening and for each answer.
+        clock: Seconds.
+        opening: Settings of the process while the subject is opened.
+    """
     try:
         begin = clock()
         subject.import_runtime()
@@ -60,7 +71,8 @@ def serve(
         forget_peak()
         runtime_mb = peak_mb()
         before = clock()
-        facts = subject.load(threads)
+        with opening():
+            facts = subject.load(threads)
         loaded = clock()
         times = {"import_s": imported - begin, "load_s": loaded - before, "runtime_mb": runtime_mb}
         _reply(replies, {**times, "facts": asdict(facts)})
@@ -87,9 +99,10 @@ def main() -> None:
     """Serves one source: `python -m kerasformer.bench.worker SOURCE [THREADS]`."""
     replies = own_replies()
     from kerasformer.bench.own_models import Source
+    from kerasformer.process import compact_loading
 
     source, *threads = sys.argv[1:]
-    serve(Source(source), int(threads[0]) if threads else None, sys.stdin, replies)
+    serve(Source(source), int(threads[0]) if threads else None, sys.stdin, replies, opening=compact_loading)
 
 
 if __name__ == "__main__":

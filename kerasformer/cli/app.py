@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer import __version__
+from kerasformer import __version__, process
 from kerasformer.cli.command import Command, examples
 from kerasformer.cli.console import (
     Json,
     Source,
     Stages,
     Threads,
-    import_keras,
+    open_pipeline,
     preset_names,
     print_json,
     print_warning,
@@ -30,7 +30,7 @@ from kerasformer.cli.console import (
 from kerasformer.cli.export_command import export, fidelity_line
 from kerasformer.cli.run_command import run
 from kerasformer.cli.web_commands import serve, web
-from kerasformer.errors import BundleError, argument
+from kerasformer.errors import BundleError, argument, require
 
 app = typer.Typer(
     help="Transformers from Hugging Face checkpoints through Keras to LiteRT and ONNX bundles.",
@@ -52,15 +52,21 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_OWN_PROCESS = "a process of its own"
+
+
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """Sets what holds for all commands."""
-    # Read by `main`; TensorFlow's start-up messages would bury ours.
-    os.environ["KERASFORMER_DEBUG"] = "1" if debug else os.environ.get("KERASFORMER_DEBUG", "")
-    if not debug:
+    if debug:
+        os.environ["KERASFORMER_DEBUG"] = "1"
+    elif context.obj == _OWN_PROCESS and not os.environ.get("KERASFORMER_DEBUG"):
+        # What TensorFlow and LiteRT log would bury what the command says.
+        process.silence_native_logs()
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -190,7 +196,8 @@ def verify(
         tokenizer = load_tokenizer(folder) if QUALITY in references else None
         return manifest, open_engine(folder, manifest, threads), tokenizer, references
 
-    manifest, engine, tokenizer, references = bundle.load(folder, opened)
+    with process.compact_loading():
+        manifest, engine, tokenizer, references = bundle.load(folder, opened)
     _compare(folder, manifest, engine, tokenizer, references, as_json)
 
 
@@ -202,14 +209,10 @@ def _read_data(data: Path, text_column: str | None, label_column: str | None) ->
 
 def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_json: bool) -> None:
     """Figures on texts of the user's own, of a bundle or a checkpoint."""
-    from kerasformer import sources
     from kerasformer.evaluation import evaluate
     from kerasformer.fidelity.comparison import quality_in_words
-    from kerasformer.pipelines import pipeline
 
-    if sources.kind(folder) == "checkpoint":
-        import_keras("tensorflow")
-    pipe = pipeline(None, source, num_threads=threads)
+    pipe = open_pipeline(None, source, threads)
     with Stages(quiet=as_json) as stages:
         figures = evaluate(pipe, examples, lambda done, total: stages(pipe.task, done, total))
     if as_json:
@@ -360,7 +363,7 @@ def demo(
     """
     from kerasformer import demo as shown
 
-    import_keras("all")
+    require("keras", "all")
     with Stages(quiet=as_json) as stages:
         report = shown.run(folder, stages)
     if as_json:
@@ -384,9 +387,9 @@ def _share(value: float | None) -> str:
 
 
 def main() -> None:
-    """Runs a command; an error of ours is one clear line, and exit status 1."""
+    """The program `kerasformer`: runs a command in a process that is its own."""
     warnings.showwarning = _show_warning
-    app()
+    app(obj=_OWN_PROCESS)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:

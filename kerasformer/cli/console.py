@@ -1,9 +1,8 @@
-"""What commands print: tables, JSON, errors; and not what other libraries say while they are imported."""
+"""What commands print: tables, JSON, errors."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
@@ -12,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from kerasformer.errors import require
 
 console = Console()
 errors = Console(stderr=True)
@@ -47,22 +48,16 @@ Task = Annotated[
 Threads = Annotated[int | None, typer.Option(help="CPU threads; the runtime's own choice by default.")]
 
 
-def import_keras(extra: str) -> None:
-    """Imports Keras and its backend, without the messages that TensorFlow's libraries write before any setting."""
-    from kerasformer.errors import require
+def open_pipeline(task: str | None, source: str, threads: int | None) -> Any:
+    """The pipeline of a source, opened with settings that suit a process with nothing else in it."""
+    from kerasformer import process, sources
+    from kerasformer.pipelines import pipeline
 
-    if os.environ.get("KERASFORMER_DEBUG"):
-        require("keras", extra)
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            require("keras", extra)
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+    if sources.kind(sources.resolve(source)) == "checkpoint":
+        require("keras", "tensorflow")
+        return pipeline(task, source, num_threads=threads)
+    with process.compact_loading():
+        return pipeline(task, source, num_threads=threads)
 
 
 def print_json(content: Any) -> None:

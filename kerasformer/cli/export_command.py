@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import tested
-from kerasformer.cli.console import Task, import_keras, one_of, preset_names, print_json, say, table
+from kerasformer.cli.console import Task, one_of, preset_names, print_json, say, table
+from kerasformer.errors import require
 
 # Of `kerasformer.export`, which would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
@@ -86,7 +87,7 @@ def export(
     """Write a verified bundle for LiteRT, ONNX Runtime or others."""
     from kerasformer import bundle
 
-    import_keras("export")
+    require("keras", "export")
     lines = None
     if texts is not None:
         from kerasformer.evaluation import read_examples

@@ -16,8 +16,8 @@ from kerasformer.cli.console import (
     Source,
     Task,
     console,
-    import_keras,
     on_terminal,
+    open_pipeline,
     print_json,
     print_json_line,
     print_row,
@@ -96,16 +96,11 @@ def run(
 
     In a pipe each line is a text, its result and a score, with tabs between; --json and --jsonl have all of a result.
     """
-    from kerasformer import sources
-    from kerasformer.pipelines import pipeline
-
     if stream and (as_json or as_jsonl or explain):
         raise InputError("--stream prints text alone. Received: it with --json, --jsonl or --explain. Leave one out.")
     lines = _lines(texts)
     settings = _settings(context.params)
-    if sources.kind(sources.resolve(source)) == "checkpoint":
-        import_keras("tensorflow")
-    pipe = pipeline(task, source, num_threads=threads)
+    pipe = open_pipeline(task, source, threads)
     _check(pipe, settings, question)
 
     def answer(line: str) -> Any:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from kerasformer.cli.console import Stages, import_keras, say, table
+from kerasformer.cli.console import Stages, say, table
+from kerasformer.errors import require
 
 _RECIPES = ("int8", "fp16")
 """For a page, the preferred one first; where it changes too many answers, the next."""
@@ -70,7 +71,7 @@ def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Path, 
     """A bundle for a page, and the recipe that was faithful enough."""
     from kerasformer.errors import ExportMismatchError
 
-    import_keras("export")
+    require("keras", "export")
     from kerasformer.export import export
 
     recipe, *others = recipes

@@ -45,7 +45,7 @@ _CONVERTED_OPSET = 18
 
 WRITERS = {"portable": NodeWriter, "ort": FusedWriter}
 
-_converter = threading.Lock()  # tf2onnx's list of optimizers is global
+_converter = threading.Lock()  # two exports at once would restore each other's level of tf2onnx's log
 
 
 def write_onnx(
@@ -146,21 +146,14 @@ def _convert(
     function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
 ) -> _Skeleton:
     """Traces and converts."""
-    converter = require("tf2onnx.convert", "export")
-    _, concrete, _ = _trace(function, named, list(named), lowering_type)
+    concrete, _ = _trace(function, named, list(named), lowering_type)
     # Markers know their weights by name, so few arguments are read; the converter allocates each that there is.
     stand_ins = concrete.inputs[len(function.inputs) :]
     read = [name for name, tensor in zip(named, stand_ins, strict=True) if tensor.consumers()]
-    traced, concrete, markers = _trace(function, named, read, lowering_type)
+    concrete, markers = _trace(function, named, read, lowering_type)
     try:
         with _quiet_tf2onnx():
-            model, _ = converter.from_function(
-                traced,
-                input_signature=traced.input_signature,
-                opset=min(opset, _CONVERTED_OPSET),
-                custom_op_handlers=dict(HANDLERS),
-                extra_opset=[helper.make_opsetid(MARKER_DOMAIN, 1)],
-            )
+            model = _to_model(concrete, min(opset, _CONVERTED_OPSET))
     except Exception as error:  # tf2onnx raises whatever its parts raise
         raise ExportError(f"tf2onnx cannot convert the function {function.name!r}: {error}") from error
     _declare(model.graph, function, [tensor.name for tensor in concrete.outputs])
@@ -182,8 +175,8 @@ def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str])
 
 def _trace(
     function: Function, named: dict[str, keras.Variable], read: list[str], lowering_type: type[OnnxLowering]
-) -> tuple[Any, Any, list[Marker]]:
-    """The TensorFlow function over the inputs and the weights of these names; its only trace, and the markers in it."""
+) -> tuple[Any, list[Marker]]:
+    """The graph of a function over its inputs and the weights of these names, and the markers in it."""
     tf = require("tensorflow", "export")
     arguments = [
         tf.TensorSpec([None if isinstance(size, str) else size for size in info.shape], info.dtype, f"input_{index}")
@@ -211,25 +204,47 @@ def _trace(
     concrete = traced.get_concrete_function()
     if any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs):
         raise ExportError(f"The function {function.name!r} reads a variable that was not given to the exporter")
-    return traced, concrete, marking.markers
+    return concrete, marking.markers
+
+
+def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:
+    """A traced function as ONNX: `tf2onnx.convert.from_function`, which takes no list of optimizers."""
+    tf = require("tensorflow", "export")
+    inputs, outputs = ([tensor.name for tensor in tensors] for tensors in (concrete.inputs, concrete.outputs))
+    names = require("tf2onnx.convert", "export").tensor_names_from_structed(concrete, inputs, outputs)
+    optimizer = require("tf2onnx.optimizer", "export")
+    optimizers = dict(optimizer._get_optimizers())
+    # It merges two Reshapes whose zeros mean dimensions of different tensors.
+    optimizers.pop("remove_back_to_back", None)
+    with tf.device("/cpu:0"):
+        frozen = require("tf2onnx.tf_loader", "export").from_function(concrete, inputs, outputs)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(frozen, name="")
+            converted = require("tf2onnx.tfonnx", "export").process_tf_graph(
+                graph,
+                continue_on_error=True,
+                opset=opset,
+                custom_op_handlers=dict(HANDLERS),
+                extra_opset=[helper.make_opsetid(MARKER_DOMAIN, 1)],
+                input_names=inputs,
+                output_names=outputs,
+                tensors_to_rename=names,
+            )
+            optimized = optimizer.optimize_graph(converted, optimizers=optimizers)
+            return optimized.make_model(f"converted from {concrete.name}")
 
 
 @contextmanager
 def _quiet_tf2onnx() -> Iterator[None]:
-    """tf2onnx without an optimizer that is wrong, and without its log: faults are found in the graph itself."""
-    optimizers = require("tf2onnx.optimizer", "export")._optimizers
+    """tf2onnx without its log: faults are found in the graph itself."""
     log = logging.getLogger("tf2onnx")
     with _converter:
-        before, level = dict(optimizers), log.level
-        # It merges two Reshapes whose zeros mean dimensions of different tensors.
-        optimizers.pop("remove_back_to_back", None)
+        level = log.level
         log.setLevel(logging.CRITICAL)
         try:
             yield
         finally:
             log.setLevel(level)
-            optimizers.clear()
-            optimizers.update(before)
 
 
 def _set_versions(model: onnx.ModelProto, opset: int) -> None:

@@ -9,14 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,12 +82,11 @@ def open_engine(
         makers.insert(0, lambda: CompiledEngine(path, threads, cache_file, accelerator))
     reasons = []
     for make in makers:
-        with _native_log() as log:
-            try:
-                engine = make()
-            except (ImportError, MissingExtraError, RuntimeError, ValueError, OSError) as error:
-                reasons.append(f"{error} {log()}".strip())
-                continue
+        try:
+            engine = make()
+        except (ImportError, MissingExtraError, RuntimeError, ValueError, OSError) as error:
+            reasons.append(str(error))
+            continue
         _tell(accelerator, engine, reasons)
         return engine
     raise _unloadable(path, " | ".join(reasons))
@@ -110,11 +106,10 @@ def _verify(path: Path) -> None:
     """
     interpreter = require("ai_edge_litert.interpreter", "litert")
     resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    with _native_log() as log:
-        try:
-            interpreter.Interpreter(str(path), experimental_op_resolver_type=resolver)
-        except (ValueError, RuntimeError, OSError) as error:
-            raise _unloadable(path, f"{error} {log()}".strip()) from error
+    try:
+        interpreter.Interpreter(str(path), experimental_op_resolver_type=resolver)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise _unloadable(path, str(error)) from error
 
 
 def _tell(accelerator: str | None, engine: Engine, reasons: list[str]) -> None:
@@ -151,7 +146,9 @@ class CompiledEngine:
         if accelerator is not None:
             units |= getattr(options.HardwareAccelerator, accelerator.upper())
         self._model = require("ai_edge_litert.compiled_model", "litert").CompiledModel.from_file(
-            str(path), environment=_environment(), options=options.Options(units, cpu_options=cpu)
+            str(path),
+            environment=_environment(accelerator is not None),
+            options=options.Options(units, cpu_options=cpu),
         )
         # The CPU's kernels may write where they read. What an accelerator does then, nobody promises.
         self._in_place = accelerator is None
@@ -159,10 +156,6 @@ class CompiledEngine:
         self._inputs = {name: self._model.get_input_tensor_details(name) for name in names}
         self._outputs = {name: self._model.get_output_tensor_details(name) for name in names}
         self._own: dict[tuple[str, str, str], _Tensor] = {}
-        signature, inputs = next(iter(self._inputs.items()))
-        first = self.hold(signature, min(inputs, key=lambda name: np.prod(inputs[name]["shape"])))
-        first.buffer.write(first.read())  # the first access by LiteRT itself loads more, and logs it
-        _silence_native_exit()
 
     def hold(self, signature: str, name: str) -> _Tensor:
         """A tensor of zeros."""
@@ -344,51 +337,18 @@ def _available_threads() -> int:
 
 
 @cache
-def _environment() -> Any:
-    """One for the process: creating it loads and registers every accelerator."""
+def _environment(accelerated: bool) -> Any:
+    """LiteRT's environment, one for the process: creating it loads and registers every accelerator.
+
+    Args:
+        accelerated: Look for compilers and dispatchers of accelerators too, which LiteRT would load, log and give up
+            for every model that the CPU runs.
+    """
     module = require("ai_edge_litert.environment", "litert")
     folder = os.path.dirname(str(module.__file__))
-    environment = module.Environment.create(options=module.EnvironmentOptions(runtime_path=folder))
-    # Never destroyed: LiteRT would report that on the terminal when the process ends.
+    elsewhere = "" if accelerated else folder
+    options = module.EnvironmentOptions(folder, compiler_plugin_path=elsewhere, dispatch_library_path=elsewhere)
+    environment = module.Environment.create(options=options)
+    # Never destroyed: models that are alive when the process ends still use it.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))
     return environment
-
-
-@cache
-def _silence_native_exit() -> None:
-    """Ends the process's standard error after Python, and before LiteRT's last words on destroying accelerators.
-
-    To be called once LiteRT has made them: what was registered last happens first.
-    """
-    if sys.platform != "win32":
-        library = ctypes.CDLL(None)
-        library.__cxa_atexit(library.close, ctypes.c_void_p(2), None)
-
-
-_log_lock = Lock()
-
-
-@contextmanager
-def _native_log() -> Iterator[Callable[[], str]]:
-    """Keeps what native code writes to standard error, dozens of lines at every load, for an error message.
-
-    LiteRT has no switch for it in Python.
-    """
-    with _log_lock, tempfile.TemporaryFile() as file:
-
-        def errors() -> str:
-            file.seek(0)
-            lines = file.read().decode(errors="replace").splitlines()
-            return " ".join(line for line in lines if line.startswith(("ERROR", "└")))[:1000]
-
-        try:
-            saved = os.dup(2)
-        except OSError:  # the process has no standard error
-            yield errors
-            return
-        try:
-            os.dup2(file.fileno(), 2)
-            yield errors
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +59,7 @@ class OnnxSession:
         self._run_options.only_execute_path_to_fetches = True
         path = Path(folder) / self.signature.file
         try:
-            with _holes_returned():
-                self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=wanted)
+            self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=wanted)
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise BundleError(f"ONNX Runtime cannot load {path}: {error}. Export it again") from error
         self.in_place = frozenset(self._session.get_modelmeta().custom_metadata_map.get(IN_PLACE, "").split())
@@ -99,27 +95,6 @@ IN_PLACE = "kerasformer.in_place"
 def tensor(array: np.ndarray) -> Any:
     """ONNX Runtime's tensor in the memory of an array, which it keeps alive."""
     return require("onnxruntime", "onnx").OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
-
-
-@contextmanager
-def _holes_returned() -> Iterator[None]:
-    """While a file is loaded, freed blocks of a megabyte and more go back to the system at once.
-
-    ONNX Runtime lays weights out anew one by one. glibc would keep the holes that this leaves, as it takes ever larger
-    blocks from its heap once a large one was freed: 1.9 times the file of GPT-2 in int8, rather than 1.6. Afterwards
-    the limits are those at which glibc itself stops.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        yield
-        return
-    mmap_threshold, trim_threshold, megabyte = -3, -1, 1 << 20  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
-    mallopt(mmap_threshold, megabyte)
-    try:
-        yield
-    finally:
-        mallopt(mmap_threshold, 32 * megabyte)
-        mallopt(trim_threshold, 64 * megabyte)
 
 
 def _options(num_threads: int | None) -> Any:
