@@ -31,7 +31,6 @@ POSITIONS = {"positions": np.array([[0, 1, 2], [2, 5, 3]], "int32")}
 IDS = {"ids": np.array([[4, 8, 1], [2, 0, 0]], "int32")}
 ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     "sinusoidal positions": (layers.SinusoidalPositions(9, 12), POSITIONS),
-    "rotary positions": (layers.RotaryEmbedding(4), POSITIONS),
     "relative positions": (
         layers.RelativePositionBias(8, 10, 3, bidirectional=True),
         {"query_positions": np.arange(5, dtype="int32"), "key_positions": np.arange(7, dtype="int32")},

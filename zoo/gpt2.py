@@ -23,9 +23,10 @@ from kerasformer.layers import (
     LayerCache,
     LayerNormalization,
     MultiHeadAttention,
+    Visibility,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -79,9 +80,8 @@ class Gpt2(Backbone):
 
     Call arguments:
         ids: `(B, T)` int32.
-        positions: `(B, T)` or `(1, T)` int32; 0, 1, 2 … by default.
-        attention_mask: Boolean, broadcastable to `(B, 1, T, S)`; the caller makes it causal.
-        caches: One `LayerCache` a layer, or `None`.
+        visibility: Slots and positions of the tokens; each token sees those before it by default.
+        caches: One `LayerCache` for each layer, optional.
         flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
     Returns:
@@ -143,28 +143,21 @@ class Gpt2(Backbone):
     def call(
         self,
         ids: Tensor,
-        positions: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        visibility: Visibility | None = None,
         caches: Sequence[LayerCache] | None = None,
         training: bool = False,
         **flags: bool,
     ) -> Any:
         """Reads some tokens."""
         ids = as_ids(ids)
-        if positions is None:
-            positions = ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
-        x = self.dropout(self.tokens(ids) + self.positions(positions), training=training)
-        return self.decoder(x, attention_mask=attention_mask, caches=caches, training=training, **flags)
+        length = ops.shape(ids)[1]
+        visibility = Visibility.of_text(length, causal=True) if visibility is None else visibility
+        x = self.dropout(self.tokens(ids) + self.positions(visibility.query_positions(length)), training=training)
+        return self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
 
-    @property
-    def num_cache_layers(self) -> int:
-        """Layers that have a cache."""
-        return int(self.config.num_layers)
-
-    def cache_shape(self, batch: Any, length: Any) -> tuple[Any, ...]:
-        """Shape `(B, H, S, D)` of the keys (and of the values) of one layer."""
-        heads = self.config.num_heads
-        return batch, heads, length, self.config.hidden_dim // heads
+    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer."""
+        return self.decoder.cache_shapes(batch, length)
 
     def rows(self) -> list[Row]:
         """The weight table; `Conv1D` keeps its weight `(in, out)`, as Keras does."""

@@ -26,8 +26,9 @@ from kerasformer.layers import (
     MultiHeadAttention,
     RelativePositionBias,
     RMSNormalization,
+    Visibility,
 )
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Distance, Epsilon, Factor, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
@@ -106,7 +107,7 @@ class T5Encoder(Backbone):
 
     Call arguments:
         ids: `(B, M)` int32.
-        attention_mask: 1 for real tokens `(B, M)`, or boolean `(B, 1, 1, M)`.
+        attention_mask: 1 for real tokens, `(B, M)`.
         flags: `return_hidden_states` and `return_attention` of `Encoder`.
 
     Returns:
@@ -177,9 +178,9 @@ class T5Encoder(Backbone):
 
     def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
         """Reads a text."""
-        places = ops.arange(ops.shape(ids)[1], dtype="int32")
-        bias = self.encoder_bias(places, places)
-        return self._run(self.encoder, ids, attention_mask=attention_mask, bias=bias, training=training, **flags)
+        slots = ops.arange(ops.shape(ids)[1], dtype="int32")
+        visibility = Visibility(key_mask=attention_mask, position_bias=self.encoder_bias(slots, slots))
+        return self._run(self.encoder, ids, visibility=visibility, training=training, **flags)
 
     def _run(self, stack: Any, ids: Tensor, training: bool, **arguments: Any) -> Any:
         """Tokens through a stack, with dropout at both ends."""
@@ -197,7 +198,7 @@ class T5Encoder(Backbone):
         """Rows of one stack; the table of distances lies in its first layer."""
         parts = [("attention", "SelfAttention"), ("cross_attention", "EncDecAttention")][: 1 + (stack == "decoder")]
         last = f"layer.{len(parts)}"
-        widen = {"intermediate": "wi_0", "gate": "wi_1"} if self.config.gated else {"intermediate": "wi"}
+        widen = {"gate": "wi_0", "up": "wi_1"} if self.config.gated else {"intermediate": "wi"}
         layer = [*norm("feed_forward_norm", f"{last}.layer_norm", bias=False)]
         for path, tensor in {**widen, "output": "wo"}.items():
             layer += dense(f"feed_forward/{path}", f"{last}.DenseReluDense.{tensor}", bias=False)
@@ -244,8 +245,7 @@ class T5(T5Encoder):
     def decode(
         self,
         ids: Tensor,
-        positions: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        visibility: Visibility | None = None,
         training: bool = False,
         **memory: Any,
     ) -> Any:
@@ -253,31 +253,29 @@ class T5(T5Encoder):
 
         Args:
             ids: `(B, T)` int32.
-            positions: `(T,)` int32; 0, 1, 2 … by default.
-            attention_mask: Boolean, broadcastable to `(B, 1, T, S)`; the caller makes it causal.
+            visibility: Slots of the tokens and of the keys; each token sees those before it by default.
             training: Applies dropout.
             memory: `memory`, `memory_mask`, `caches`, `cross_caches` and the flags of `Decoder`.
 
         Returns:
             `(B, T, E)`, or the dictionary of `Decoder`.
         """
-        # With a cache there are more keys than tokens, and the mask is over all of them.
-        keys = ops.arange(ops.shape(ids if attention_mask is None else attention_mask)[-1], dtype="int32")
-        bias = self.decoder_bias(keys if positions is None else positions, keys)
-        return self._run(self.decoder, ids, attention_mask=attention_mask, bias=bias, training=training, **memory)
+        if visibility is None:
+            visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
+        visibility = visibility.with_bias(self.decoder_bias(visibility.query_slots, visibility.key_slots))
+        return self._run(self.decoder, ids, visibility=visibility, training=training, **memory)
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
         return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
 
-    @property
-    def num_cache_layers(self) -> int:
-        """Layers that have a cache."""
-        return int(self.config.num_decoder_layers)
+    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, S, D)` of the keys (and of the values) of each decoder layer."""
+        return self.decoder.cache_shapes(batch, length)
 
-    def cache_shape(self, batch: Any, length: Any) -> tuple[Any, ...]:
-        """Shape `(B, H, S, D)` of the keys (and of the values) of one layer."""
-        return batch, self.config.num_heads, length, self.config.head_dim
+    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's encoded text."""
+        return self.decoder.memory_shapes(batch, length)
 
     def rows(self) -> list[Row]:
         """The weight table."""

@@ -11,7 +11,8 @@ from keras import ops
 
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
-from kerasformer.layers.primitives import Primitives, Tensor, lowering
+from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
 
 

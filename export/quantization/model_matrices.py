@@ -16,7 +16,8 @@ from keras import ops
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
-from kerasformer.layers.primitives import Primitives, Tensor, lowering
+from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)

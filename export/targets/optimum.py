@@ -64,7 +64,7 @@ class Optimum(Target):
 
     def _check_heads(self, job: Job) -> None:
         """It makes the first, empty cache as wide as the configuration's sizes suggest, not as the graph says."""
-        config, head_size = job.model.config, job.model.cache_shape(1, 1)[-1]
+        config, head_size = job.model.config, job.model.cache_shapes(1, 1)[0][-1]
         if head_size != config.hidden_dim // config.num_heads:
             raise ExportError(
                 f"{argument('target', 'optimum')} needs heads of hidden_dim // num_heads = "

@@ -6,28 +6,22 @@ from kerasformer.errors import require
 require("keras", "tensorflow")
 
 from kerasformer.layers.activations import activation
-from kerasformer.layers.attention import (
-    AttentionHead,
-    MultiHeadAttention,
-    causal_mask,
-    padding_mask,
-    scaled_dot_product_attention,
-)
-from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RowCaches, StaticCache
-from kerasformer.layers.core import Dense, Dropout, Embedding, LayerNormalization, RMSNormalization
+from kerasformer.layers.attention import AttentionHead, MultiHeadAttention, scaled_dot_product_attention
+from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
+from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
+from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RollingCache, RowCaches, StaticCache
+from kerasformer.layers.core import Dense, Dropout, Embedding
 from kerasformer.layers.embeddings import TransformerEmbeddings
-from kerasformer.layers.feed_forward import FeedForward, normalization
+from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, MaskedLMHead
-from kerasformer.layers.positions import RelativePositionBias, RotaryEmbedding, SinusoidalPositions, alibi_bias
-from kerasformer.layers.transformer import (
-    Decoder,
-    DecoderLayer,
-    Encoder,
-    EncoderLayer,
-)
+from kerasformer.layers.norms import LayerNormalization, RMSNormalization, normalization
+from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias
+from kerasformer.layers.stacks import Decoder, Encoder
+from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
 
 __all__ = [
     "AttentionHead",
+    "AttentionSpec",
     "ClassificationHead",
     "Decoder",
     "DecoderLayer",
@@ -45,11 +39,14 @@ __all__ = [
     "MultiHeadAttention",
     "RMSNormalization",
     "RelativePositionBias",
-    "RotaryEmbedding",
+    "RollingCache",
+    "Rotary",
+    "RotaryScaling",
     "RowCaches",
     "SinusoidalPositions",
     "StaticCache",
     "TransformerEmbeddings",
+    "Visibility",
     "activation",
     "alibi_bias",
     "causal_mask",

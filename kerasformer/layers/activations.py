@@ -8,7 +8,7 @@ from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import primitives
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,

@@ -10,61 +10,12 @@ from keras import backend, ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
+from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
-from kerasformer.layers.positions import RotaryAngles
-from kerasformer.layers.primitives import Tensor, mask_to_bias, split_heads
-
-
-def causal_mask(query_length: Any, key_length: Any = None) -> Tensor:
-    """Boolean `(1, 1, T, S)`: a query sees the keys up to its own place; the last query is level with the last key.
-
-    With `T = 2`, `S = 3` (one token is in the cache already) the rows are `1 1 0` and `1 1 1`.
-    """
-    key_length = query_length if key_length is None else key_length
-    query = ops.arange(query_length, dtype="int32") + (key_length - query_length)
-    key = ops.arange(key_length, dtype="int32")
-    return ops.reshape(key, (1, 1, 1, -1)) <= ops.reshape(query, (1, 1, -1, 1))
-
-
-def padding_mask(attention_mask: Tensor) -> Tensor:
-    """`(B, S)` with 1 for real tokens to boolean `(B, 1, 1, S)`."""
-    shape = ops.shape(attention_mask)
-    return ops.reshape(ops.cast(attention_mask, "int32"), (shape[0], 1, 1, shape[1])) > 0
-
-
-def head_mask(mask: Tensor, batch: int | None = None, keys: int | None = None) -> Tensor:
-    """A mask with an axis for the heads, from one of the three forms that layers take.
-
-    Args:
-        mask: `(B, S)`, 1 for real tokens, as tokenizers give it; `(B, T, S)`; or `(B, H, T, S)`. Axes may be 1.
-        batch: `B`, if it is known.
-        keys: `S`, if it is known.
-
-    Returns:
-        A tensor broadcastable to `(B, H, T, S)`.
-
-    Raises:
-        InputError: another number of axes, or two axes that are not `(B, S)`.
-    """
-    shape = tuple(mask.shape)
-    if len(shape) not in (2, 3, 4):
-        raise InputError(
-            "attention_mask must be (B, S) for padding, (B, T, S), or (B, H, T, S), where an axis may be 1. "
-            f"Received: shape {shape}"
-        )
-    if len(shape) == 4:
-        return mask
-    if len(shape) == 3:
-        return ops.expand_dims(mask, 1)
-    if any(
-        axis not in (None, 1, known) and known is not None for axis, known in zip(shape, (batch, keys), strict=True)
-    ):
-        raise InputError(
-            "An attention_mask of two axes is (B, S), with 1 for real tokens; a mask of queries and keys is (1, T, S). "
-            f"Expected: ({batch}, {keys}). Received: shape {shape}"
-        )
-    return padding_mask(mask)
+from kerasformer.layers.norms import RMSNormalization
+from kerasformer.layers.tensor import Tensor, split_heads
+from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, visibility_of
 
 
 def scaled_dot_product_attention(
@@ -139,14 +90,18 @@ class MultiHeadAttention(Composite):
     """Scaled dot-product attention over several heads, with an optional cache.
 
     Args:
-        num_heads: Attention heads; must divide `hidden_dim` unless `head_dim` is given.
+        num_heads: Number of attention heads; must divide `hidden_dim` unless `head_dim` is given.
         hidden_dim: Size `E` of the result.
         head_dim: Size `D` of one head; `hidden_dim / num_heads` by default.
         num_key_value_heads: Heads of keys and values, each shared by a group of query heads (1: multi-query).
         use_bias: Queries, keys and values have a bias.
-        output_bias: The output projection has one; `use_bias` by default.
+        output_bias: The output projection has a bias; `use_bias` by default.
         scale: Factor of the scores; `1 / sqrt(head_dim)` by default.
-        dropout: Rate for the attention weights, in training.
+        softcap: Limit of the scores, see `AttentionSpec`; optional.
+        rotary: Rotary position embedding of queries and keys, optional.
+        query_key_norm: Epsilon of an RMS norm of each head's queries and keys; `None` for no norm.
+        window: Sliding window, see `AttentionSpec`; optional.
+        dropout: Dropout rate of the attention weights.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
@@ -154,18 +109,19 @@ class MultiHeadAttention(Composite):
         query: `(B, T, E)`.
         key_value: `(B, S, E')` to attend to (cross attention); `query` itself by default.
         attention_mask: `True` or 1 attends: `(B, S)` for padding, `(B, T, S)` or `(B, H, T, S)`; axes may be 1.
-        bias: Float, added to the scores; a stack of layers turns its mask into one once.
-        cache: `LayerCache` of `(B, H, S, D)` keys and values, or `None`.
-        rotary: `(cos, sin)` of `RotaryEmbedding` for the places of `query`, or `None`.
-        return_attention: Gives a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
+        bias: Float, added to the scores.
+        visibility: `Visibility` that all layers of a stack share, optional; it also has the positions that `rotary`
+            and `window` need. Without it, tokens have the positions 0, 1, 2, …
+        cache: `LayerCache` of `(B, G, S, D)` keys and values, optional.
+        return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
         return_cache: Likewise with `cache`, the updated one.
 
     Returns:
         `(B, T, E)`, or the dictionary.
 
     Raises:
-        InputError: `num_heads` does not divide `hidden_dim`, `num_key_value_heads` does not divide `num_heads`, or a
-            mask of another shape.
+        InputError: `num_heads` does not divide `hidden_dim`, `num_key_value_heads` does not divide `num_heads`,
+            `rotary` rotates more entries than a head has, or a mask of another shape.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
     """
@@ -179,6 +135,10 @@ class MultiHeadAttention(Composite):
         use_bias: bool = True,
         output_bias: bool | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
+        rotary: Rotary | None = None,
+        query_key_norm: float | None = None,
+        window: int | None = None,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
@@ -195,18 +155,35 @@ class MultiHeadAttention(Composite):
                 "num_key_value_heads must divide num_heads. "
                 f"Received: num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
             )
-        self.num_heads = num_heads
+        head_dim = hidden_dim // num_heads if head_dim is None else head_dim
+        rotary = rotary_from_config(rotary)
+        if rotary is not None and rotary.dim > head_dim:
+            raise InputError(f"rotary.dim must be at most head_dim. Received: {rotary.dim}, head_dim={head_dim}")
+        if window is not None and window < 1:
+            raise InputError(f"window must be a positive number of tokens. Received: window={window}")
         self.hidden_dim = hidden_dim
-        self.head_dim = hidden_dim // num_heads if head_dim is None else head_dim
-        self.num_key_value_heads = groups
+        self.spec = AttentionSpec(
+            num_heads=num_heads,
+            num_key_value_heads=groups,
+            head_dim=head_dim,
+            scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
+            softcap=softcap,
+            rotary=rotary,
+            query_key_norm=query_key_norm is not None,
+            window=window,
+        )
         self.use_bias = use_bias
         self.output_bias = use_bias if output_bias is None else output_bias
-        self.scale = 1.0 / math.sqrt(self.head_dim) if scale is None else scale
+        self.query_key_norm = query_key_norm
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.query = self._dense(num_heads * self.head_dim, use_bias, "query")
-        self.key = self._dense(groups * self.head_dim, use_bias, "key")
-        self.value = self._dense(groups * self.head_dim, use_bias, "value")
+        self.query = self._dense(num_heads * head_dim, use_bias, "query")
+        self.key = self._dense(groups * head_dim, use_bias, "key")
+        self.value = self._dense(groups * head_dim, use_bias, "value")
+        self.query_norm = self.key_norm = None
+        if query_key_norm is not None:
+            self.query_norm = RMSNormalization(query_key_norm, name="query_norm", dtype=self.dtype_policy)
+            self.key_norm = RMSNormalization(query_key_norm, name="key_norm", dtype=self.dtype_policy)
         self.output_dense = self._dense(hidden_dim, self.output_bias, "output")
         self.weights_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
@@ -219,7 +196,10 @@ class MultiHeadAttention(Composite):
         build_once(self.query, query_shape)
         build_once(self.key, key_value_shape or query_shape)
         build_once(self.value, key_value_shape or query_shape)
-        build_once(self.output_dense, (None, None, self.num_heads * self.head_dim))
+        for norm in (self.query_norm, self.key_norm):
+            if norm is not None:
+                build_once(norm, (None, None, None, self.spec.head_dim))
+        build_once(self.output_dense, (None, None, self.spec.num_heads * self.spec.head_dim))
 
     def call(
         self,
@@ -227,30 +207,27 @@ class MultiHeadAttention(Composite):
         key_value: Tensor | None = None,
         attention_mask: Tensor | None = None,
         bias: Tensor | None = None,
+        visibility: Visibility | None = None,
         cache: LayerCache | None = None,
-        rotary: RotaryAngles | None = None,
         training: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
     ) -> Any:
         """Applies the layer."""
-        if attention_mask is not None:
-            keys = None if cache is not None else (query if key_value is None else key_value).shape[1]
-            mask = head_mask(attention_mask, query.shape[0], keys)
-            masked = mask_to_bias(mask, backend.standardize_dtype(query.dtype))
-            bias = masked if bias is None else ops.cast(bias, query.dtype) + masked
+        memory = query if key_value is None else key_value
+        keys = None if cache is not None else memory.shape[1]
+        if visibility is None and self.spec.window is not None:
+            visibility = Visibility.of_text(ops.shape(query)[1])
+        visibility = visibility_of(visibility, attention_mask, bias, query, keys)
         projected: tuple[Tensor | None, Tensor | None] = (None, None)
         if cache is None or not cache.complete:
-            memory = query if key_value is None else key_value
-            projected = self.key(memory), self.value(memory)
+            projected = self._normalized(self.key(memory), self.key_norm), self.value(memory)
         context, weights, cache = primitives.multi_head_attention(
-            self.query(query),
+            self._normalized(self.query(query), self.query_norm),
             *projected,
-            bias,
-            self.scale,
-            self.num_heads,
+            self.spec,
+            visibility,
             cache,
-            rotary,
             self._drop if training and self.dropout else None,
         )
         return packed(
@@ -260,20 +237,29 @@ class MultiHeadAttention(Composite):
             cache=cache if return_cache else None,
         )
 
+    def _normalized(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
+        """`(B, T, H * D)` with each head normalized."""
+        if norm is None:
+            return x
+        heads = ops.reshape(x, (*ops.shape(x)[:2], x.shape[-1] // self.spec.head_dim, self.spec.head_dim))
+        return ops.reshape(norm(heads), ops.shape(x))
+
     def compute_output_shape(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> Any:  # type: ignore[override]
         """`(B, T, E')` to `(B, T, E)`."""
         return (*query_shape[:-1], self.hidden_dim)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values `(B, H, S, D)` of `(B, S, E')`: what a cache holds."""
-        return split_heads(self.key(x), self.head_dim), split_heads(self.value(x), self.head_dim)
+        """Keys and values `(B, G, S, D)` of `(B, S, E')`: the content of a cache for cross attention."""
+        return split_heads(self.key(x), self.spec.head_dim), split_heads(self.value(x), self.spec.head_dim)
 
     def _drop(self, weights: Tensor) -> Tensor:
         return self.weights_dropout(weights, training=True)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("num_heads", "hidden_dim", "head_dim", "num_key_value_heads", "use_bias", "output_bias", "scale")
-        own = {name: getattr(self, name) for name in (*names, "dropout")}
+        of_spec = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window")
+        names = ("hidden_dim", "use_bias", "output_bias", "query_key_norm", "dropout")
+        own = {name: getattr(self.spec, name) for name in of_spec} | {name: getattr(self, name) for name in names}
+        own["rotary"] = rotary_to_config(self.spec.rotary)
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **own, "kernel_initializer": initializer}

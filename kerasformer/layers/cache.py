@@ -3,7 +3,7 @@
 Attention hands its tensors to `attend` and never asks which form it holds. `StaticCache` has room for a fixed number
 of positions and is overwritten from one index on (LiteRT and XLA reuse its buffer); `GrowingCache` is concatenated
 (portable ONNX); `FixedCache` is complete and takes nothing more (cross attention to an encoded text); `RowCaches` has
-one of those for every row of a batch.
+one of those for every row of a batch. `RollingCache` holds the keys and values of a sliding window alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from keras import ops
 
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 """Attention itself: query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
@@ -27,6 +27,9 @@ class LayerCache(Protocol):
     @property
     def complete(self) -> bool:
         """Nothing is to be added: attention need not project keys and values."""
+
+    def key_slots(self, length: Any) -> Tensor | None:
+        """Slots `(S,)` of the keys that `length` new tokens attend to, if they are not those of the visibility."""
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
@@ -49,6 +52,10 @@ class LayerCache(Protocol):
 class _BatchCache(ABC):
     """A cache of two tensors for the whole batch."""
 
+    def key_slots(self, length: Any) -> Tensor | None:
+        """`None`: the visibility knows the slots of the keys."""
+        return None
+
     @abstractmethod
     def update(self, key: Any, value: Any) -> tuple[Tensor, Tensor, Any]:
         """Adds `(B, H, T, D)` keys and values; returns those to attend to, and the cache for the next call."""
@@ -63,27 +70,29 @@ class _BatchCache(ABC):
 
 @dataclass(frozen=True)
 class StaticCache(_BatchCache):
-    """Room for `S` positions; the next tokens are written from `position` (a scalar int32) on, for all rows alike.
+    """Room for `S` tokens; the next ones are written from slot `position` (a scalar int32) on, for all rows alike.
 
-    With a `window`, only so many first positions are attended to: while the text is short, the rest costs time alone.
+    Attributes:
+        visible_length: Only this many first slots are attended to, all by default: while the text is short, the others
+            only cost time.
     """
 
     key: Tensor
     value: Tensor
     position: Tensor
     complete: bool = False
-    window: int | None = None
+    visible_length: int | None = None
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, StaticCache]:
-        """Overwrites `T` positions. What lies behind them is old or zero and must be masked by the caller."""
+        """Overwrites `T` slots. What lies behind them is old or zero and must be masked by the caller."""
         zero = ops.zeros_like(self.position)
         at = ops.stack([zero, zero, self.position, zero])
         new_key = ops.slice_update(self.key, at, ops.cast(key, self.key.dtype))
         new_value = ops.slice_update(self.value, at, ops.cast(value, self.value.dtype))
         new = replace(self, key=new_key, value=new_value, position=self.position + ops.shape(key)[2])
-        if self.window is None:
+        if self.visible_length is None:
             return new_key, new_value, new
-        return new_key[:, :, : self.window], new_value[:, :, : self.window], new
+        return new_key[:, :, : self.visible_length], new_value[:, :, : self.visible_length], new
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,47 @@ class GrowingCache(_BatchCache):
         new_key = ops.concatenate([self.key, key], axis=2)
         new_value = ops.concatenate([self.value, value], axis=2)
         return new_key, new_value, replace(self, key=new_key, value=new_value)
+
+
+@dataclass(frozen=True)
+class RollingCache(_BatchCache):
+    """Room for the `W` tokens of a sliding window: slot `p` of the text is kept at index `p % W`.
+
+    Attributes:
+        position: Slot of the next token, a scalar int32, for all rows alike.
+    """
+
+    key: Tensor
+    value: Tensor
+    position: Tensor
+    complete: bool = False
+
+    def key_slots(self, length: Any) -> Tensor:
+        """Slots of what `update` returns; negative for a key that does not exist yet."""
+        size = self.key.shape[2]
+        index = ops.arange(size, dtype="int32")
+        if length == 1:
+            return self.position - ops.mod(self.position - index, size)
+        before = self.position - 1
+        return ops.concatenate(
+            [before - ops.mod(before - index, size), self.position + ops.arange(length, dtype="int32")], axis=0
+        )
+
+    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, RollingCache]:
+        """Adds `T` tokens; several are attended to behind the older ones, which their first queries still see."""
+        size, length = self.key.shape[2], ops.shape(key)[2]
+        key, value = ops.cast(key, self.key.dtype), ops.cast(value, self.value.dtype)
+        new = replace(self, position=self.position + length)
+        if key.shape[2] == 1:
+            zero = ops.zeros_like(self.position)
+            at = ops.stack([zero, zero, ops.mod(self.position, size), zero])
+            keys, values = ops.slice_update(self.key, at, key), ops.slice_update(self.value, at, value)
+            return keys, values, replace(new, key=keys, value=values)
+        keys, values = ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
+        index = ops.arange(size, dtype="int32")
+        slots = new.position - 1 - ops.mod(new.position - 1 - index, size)
+        source = ops.where(slots >= self.position, slots - self.position + size, index)
+        return keys, values, replace(new, key=ops.take(keys, source, axis=2), value=ops.take(values, source, axis=2))
 
 
 @dataclass(frozen=True)
@@ -132,6 +182,11 @@ class RowCaches:
     def complete(self) -> bool:
         """Nothing is to be added to any row."""
         return all(row.complete for row in self.rows)
+
+    def key_slots(self, length: Any) -> Tensor | None:
+        """Slots `(B, S)` of the keys of each row, if the rows know them."""
+        slots = [row.key_slots(length) for row in self.rows]
+        return None if slots[0] is None else ops.stack(slots)
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None

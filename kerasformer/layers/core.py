@@ -1,4 +1,4 @@
-"""The layers that hold nearly all weights: `nn.Linear`, `nn.Embedding` and the norms, on top of the primitives."""
+"""The layers that hold nearly all weights, `nn.Linear` and `nn.Embedding`, and what all layers share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 
 PACKAGE = "kerasformer"
 
@@ -344,73 +344,3 @@ class Dropout(keras.layers.Dropout):
         return tf.nn.experimental.stateless_dropout(
             inputs, self.rate, seed, rng_alg="philox", noise_shape=self.noise_shape
         )
-
-
-class _Norm(keras.layers.Layer):
-    """What the two norms share: a learned scale over the last axis and an epsilon."""
-
-    has_bias = False
-
-    def __init__(self, epsilon: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.epsilon = epsilon
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates scale, and bias where the norm has one, of size `input_shape[-1]`."""
-        shape = (input_shape[-1],)
-        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
-        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias") if self.has_bias else None
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The input's shape."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "epsilon": self.epsilon}
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class LayerNormalization(_Norm):
-    """`nn.LayerNorm` over the last axis.
-
-    Args:
-        epsilon: Added to the variance.
-        kwargs: `keras.layers.Layer` arguments.
-
-    Call arguments:
-        x: `(..., E)`, and so is the result.
-
-    Reference: Ba et al. 2016, arXiv:1607.06450.
-    """
-
-    has_bias = True
-
-    def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
-        super().__init__(epsilon, **kwargs)
-
-    def call(self, x: Tensor) -> Tensor:
-        """Applies the layer."""
-        return primitives.layer_norm(x, self.scale, self.bias, self.epsilon)
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class RMSNormalization(_Norm):
-    """`nn.RMSNorm` over the last axis: no mean is taken away and no bias added.
-
-    Args:
-        epsilon: Added to the mean square.
-        kwargs: `keras.layers.Layer` arguments.
-
-    Call arguments:
-        x: `(..., E)`, and so is the result.
-
-    Reference: Zhang and Sennrich 2019, arXiv:1910.07467.
-    """
-
-    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
-        super().__init__(epsilon, **kwargs)
-
-    def call(self, x: Tensor) -> Tensor:
-        """Applies the layer."""
-        return primitives.rms_norm(x, self.scale, self.epsilon)

@@ -13,11 +13,11 @@ from kerasformer.layers.core import (
     Dense,
     Dropout,
     Embedding,
-    LayerNormalization,
     as_ids,
     build_once,
 )
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.norms import LayerNormalization
+from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -1,4 +1,4 @@
-"""Norms by name, and the position-wise feed-forward: the half of a Transformer layer that looks at one token alone."""
+"""The position-wise feed-forward: the half of a Transformer layer that reads one token alone."""
 
 from __future__ import annotations
 
@@ -6,32 +6,24 @@ from typing import Any
 
 import keras
 
-from kerasformer.errors import InputError
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, LayerNormalization, RMSNormalization, build_once
-from kerasformer.layers.primitives import Tensor
-
-_NORMS = {"layer_norm": LayerNormalization, "rms_norm": RMSNormalization}
-
-
-def normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
-    """A `"layer_norm"` or an `"rms_norm"`."""
-    if kind not in _NORMS:
-        raise InputError(f"Unknown normalization. Expected one of {', '.join(_NORMS)}. Received: {kind!r}")
-    return _NORMS[kind](epsilon, **kwargs)
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once
+from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class FeedForward(Composite):
-    """Position-wise feed-forward: widen, activate, narrow; `gated` multiplies by a second, linear widening.
+    """Position-wise feed-forward network.
+
+    `output(activation(intermediate(x)))`, or with a gate (GEGLU, SwiGLU) `output(activation(gate(x)) * up(x))`.
 
     Args:
         hidden_dim: Size `E` of the result.
-        intermediate_dim: Size `F` in between.
+        intermediate_dim: Size `F` of the layer in between.
         activation: Name of the activation.
-        gated: Adds the gate (GEGLU, SwiGLU; Shazeer 2020, arXiv:2002.05202).
+        gated: Uses the gated form (Shazeer 2020, arXiv:2002.05202).
         use_bias: The projections have a bias.
-        dropout: Rate after the activation, in training.
+        dropout: Dropout rate after the activation.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
@@ -58,8 +50,12 @@ class FeedForward(Composite):
         self.use_bias, self.dropout = use_bias, dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._activate = get_activation(activation)
-        self.intermediate = self._dense(intermediate_dim, "intermediate")
-        self.gate = self._dense(intermediate_dim, "gate") if gated else None
+        # Each name has one meaning: the layer that is activated is `intermediate` without a gate, and `gate` with one.
+        self.intermediate = self.gate = self.up = None
+        if gated:
+            self.gate, self.up = self._dense(intermediate_dim, "gate"), self._dense(intermediate_dim, "up")
+        else:
+            self.intermediate = self._dense(intermediate_dim, "intermediate")
         self.output_dense = self._dense(hidden_dim, "output")
         self.activation_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
@@ -69,16 +65,14 @@ class FeedForward(Composite):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(..., E)`."""
-        build_once(self.intermediate, input_shape)
-        if self.gate is not None:
-            build_once(self.gate, input_shape)
+        for layer in (self.intermediate, self.gate, self.up):
+            if layer is not None:
+                build_once(layer, input_shape)
         build_once(self.output_dense, (*input_shape[:-1], self.intermediate_dim))
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:
         """Applies the layer."""
-        y = self._activate(self.intermediate(x))
-        if self.gate is not None:
-            y = y * self.gate(x)
+        y = self._activate(self.gate(x)) * self.up(x) if self.gated else self._activate(self.intermediate(x))
         return self.output_dense(self.activation_dropout(y, training=training))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

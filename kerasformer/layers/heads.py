@@ -7,8 +7,9 @@ from typing import Any
 import keras
 
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LayerNormalization, build_once
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, build_once
+from kerasformer.layers.norms import LayerNormalization
+from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -4,7 +4,8 @@ Layers call the functions of this file. Normally they are plain `keras.ops`. An 
 overrides what its runtime has a better operator for, and traces the model inside `lowering(...)`: every
 architecture inherits the better operator, and no pattern has to be found in a decomposed graph afterwards.
 
-Shape letters: `B` batch, `T` query length, `S` key length, `H` heads, `D` head size, `E` hidden, `V` vocabulary.
+Shape letters: `B` batch, `T` query length, `S` key length, `H` query heads, `G` key and value heads, `D` head size, `R`
+rotated entries of a head, `E` hidden, `V` vocabulary.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras import backend, ops
 
-if TYPE_CHECKING:
-    from kerasformer.layers.cache import LayerCache
-
-Tensor = Any
-"""A tensor of the active Keras backend."""
+from kerasformer.layers.attention_spec import AttentionSpec, Rotary
+from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
+from kerasformer.layers.visibility import Visibility
 
 
 class Primitives:
@@ -75,45 +75,51 @@ class Primitives:
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        bias: Tensor | None,
-        scale: float,
-        num_heads: int,
+        spec: AttentionSpec,
+        visibility: Visibility,
         cache: LayerCache | None = None,
-        rotary: tuple[Tensor, Tensor] | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
-        """Attention of several heads that lie side by side: splits them, attends with each, joins what they give.
+        """Attention of several heads that lie side by side: splits them, attends with each, joins the results.
 
         Args:
             query: `(B, T, H * D)`.
-            key: `(B, T', G * D)`; a group of `H / G` query heads shares one. `None` if the cache is complete.
+            key: `(B, T', G * D)`; a group of `H / G` query heads shares one head. `None` if the cache is complete.
             value: Likewise.
-            bias: Added to the scores, broadcastable to `(B, H, T, S)`.
-            scale: Factor of the scores.
-            num_heads: `H`.
-            cache: Earlier keys and values `(B, G, S', D)`, to which these are added, or `None`.
-            rotary: `(cos, sin)` for the places of query and key, `(B, 1, T, D)` each, or `None`.
-            dropout: Applied to the weights; given in training only.
+            spec: What is computed.
+            visibility: Which keys each query sees, and the positions of the queries.
+            cache: Earlier keys and values `(B, G, S', D)`, to which these are added, optional.
+            dropout: Applied to the weights; only in training.
 
         Returns:
             `(context (B, T, H * D), weights (B, H, T, S) or None, updated cache or None)`.
 
         Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
         """
-        head_dim = query.shape[-1] // num_heads
-        queries = split_heads(query, head_dim)
-        if rotary is not None:
-            queries = self.rotary(queries, *rotary)
-        keys, values = (None if x is None else split_heads(x, head_dim) for x in (key, value))
-        if keys is not None and rotary is not None:
-            keys = self.rotary(keys, *rotary)
+        length = ops.shape(query)[1]
+        queries = split_heads(query, spec.head_dim)
+        keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (key, value))
+        if spec.rotary is not None:
+            cosine, sine = visibility.angles(spec.rotary, length)
+            queries = self.rotary(queries, cosine, sine, spec.rotary)
+            keys = None if keys is None else self.rotary(keys, cosine, sine, spec.rotary)
 
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-            times = num_heads // key.shape[1]
-            if times > 1:  # gives every query head the keys and values of its group
-                key, value = ops.repeat(key, times, axis=1), ops.repeat(value, times, axis=1)
-            return self.attention(query, key, value, bias, scale, dropout)
+            if spec.group_size == 1:
+                return self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
+            # The queries of a group follow each other, so that keys and values are read as they are.
+            batch, size = ops.shape(query)[0], spec.num_key_value_heads
+            query = ops.reshape(query, (batch, size, spec.group_size * length, spec.head_dim))
+            context, weights = self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
+            context = ops.reshape(context, (batch, spec.num_heads, length, spec.head_dim))
+            if weights is not None:
+                weights = ops.reshape(weights, (batch, spec.num_heads, length, ops.shape(weights)[-1]))
+            return context, weights
 
+        grouped = None if spec.group_size == 1 else (spec.group_size, length)
+        dtype = backend.standardize_dtype(query.dtype)
+        slots = None if cache is None else cache.key_slots(length)
+        bias = visibility.bias(dtype, spec.window, grouped, slots)
         if cache is None:
             context, weights = attend(queries, keys, values, bias)
         else:
@@ -127,6 +133,7 @@ class Primitives:
         value: Tensor,
         bias: Tensor | None,
         scale: float,
+        softcap: float | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Scaled dot-product attention.
@@ -135,34 +142,51 @@ class Primitives:
             query: `(B, H, T, D)`.
             key: `(B, H, S, D)`.
             value: `(B, H, S, D)`.
-            bias: Added to the scores, broadcastable to `(B, H, T, S)`; a large negative number where not to look.
+            bias: Added to the scores, broadcastable to `(B, H, T, S)`; a large negative number for keys out of sight.
             scale: Factor of the scores, usually `1 / sqrt(D)`.
-            dropout: Applied to the weights; given in training only.
+            softcap: Limit of the scores, see `AttentionSpec`; optional.
+            dropout: Applied to the weights; only in training.
 
         Returns:
-            `(context (B, H, T, D), weights (B, H, T, S))`; a fused lowering has no weights to give: `None`.
+            `(context (B, H, T, D), weights (B, H, T, S))`; `None` instead of the weights from a fused operator.
 
         Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
         """
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         if scale != 1.0:
             scores = scores * scale
+        if softcap is not None:
+            scores = softcap * ops.tanh(scores / softcap)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
         wide = ops.cast(scores, "float32")
-        # A key that stands alone has weight 1; Keras warns of a softmax over one number.
+        # A single key has weight 1; Keras warns of a softmax over one number.
         weights = ops.exp(wide - wide) if wide.shape[-1] == 1 else ops.softmax(wide, axis=-1)
         weights = ops.cast(weights, value.dtype)
         return ops.matmul(weights if dropout is None else dropout(weights), value), weights
 
-    def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotates the pairs `(x[i], x[i + D/2])` of `(B, H, T, D)` by angles given as `(B, 1, T, D)` cosines and sines.
+    def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
+        """Rotates the first `R` entries of each head `(B, H, T, D)`.
 
-        Reference: Su et al. 2021, arXiv:2104.09864, in the half-split order of GPT-NeoX.
+        Args:
+            x: Queries or keys.
+            cosine: `(B or 1, 1, T, R)`, see `Rotary.angles`.
+            sine: Likewise, with the sign of each entry.
+            rotary: The description: which entries form a pair.
+
+        Reference: Su et al. 2021, arXiv:2104.09864.
         """
-        half = x.shape[-1] // 2
-        turned = ops.concatenate([-x[..., half:], x[..., :half]], axis=-1)
-        return x * ops.cast(cos, x.dtype) + turned * ops.cast(sin, x.dtype)
+        rotated, rest = x, None
+        if rotary.dim < x.shape[-1]:
+            rotated, rest = x[..., : rotary.dim], x[..., rotary.dim :]
+        if rotary.interleaved:
+            pairs = ops.reshape(rotated, (*ops.shape(rotated)[:-1], rotary.dim // 2, 2))
+            swapped = ops.reshape(ops.flip(pairs, axis=-1), ops.shape(rotated))
+        else:
+            half = rotary.dim // 2
+            swapped = ops.concatenate([rotated[..., half:], rotated[..., :half]], axis=-1)
+        rotated = rotated * ops.cast(cosine, x.dtype) + swapped * ops.cast(sine, x.dtype)
+        return rotated if rest is None else ops.concatenate([rotated, rest], axis=-1)
 
 
 _plain = Primitives()
@@ -213,15 +237,13 @@ def multi_head_attention(
     query: Tensor,
     key: Tensor | None,
     value: Tensor | None,
-    bias: Tensor | None,
-    scale: float,
-    num_heads: int,
+    spec: AttentionSpec,
+    visibility: Visibility,
     cache: LayerCache | None = None,
-    rotary: tuple[Tensor, Tensor] | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
     """See `Primitives.multi_head_attention`."""
-    return _active.get().multi_head_attention(query, key, value, bias, scale, num_heads, cache, rotary, dropout)
+    return _active.get().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
 
 
 def attention(
@@ -230,33 +252,13 @@ def attention(
     value: Tensor,
     bias: Tensor | None,
     scale: float,
+    softcap: float | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """See `Primitives.attention`."""
-    return _active.get().attention(query, key, value, bias, scale, dropout)
+    return _active.get().attention(query, key, value, bias, scale, softcap, dropout)
 
 
-def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotary(x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
     """See `Primitives.rotary`."""
-    return _active.get().rotary(x, cos, sin)
-
-
-def split_heads(x: Tensor, head_dim: int) -> Tensor:
-    """`(B, T, H * D)` to `(B, H, T, D)`."""
-    batch, length = ops.shape(x)[:2]
-    return ops.transpose(ops.reshape(x, (batch, length, x.shape[-1] // head_dim, head_dim)), (0, 2, 1, 3))
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """`(B, H, T, D)` to `(B, T, H * D)`."""
-    batch, heads, length, head_dim = ops.shape(x)
-    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, heads * head_dim))
-
-
-def mask_to_bias(mask: Tensor, dtype: str | None = None) -> Tensor:
-    """Turns a boolean mask (`True` attends) into what `attention` adds to its scores: 0 or a large negative number.
-
-    The number stays finite so that a row that may look nowhere gives equal weights rather than NaN.
-    """
-    dtype = dtype or backend.floatx()
-    return (1.0 - ops.cast(mask, dtype)) * (-3e4 if dtype == "float16" else -1e9)
+    return _active.get().rotary(x, cosine, sine, rotary)

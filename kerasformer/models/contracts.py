@@ -15,9 +15,9 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.generation.streams import Callback, Stream
-from kerasformer.layers import LayerCache, causal_mask, padding_mask
+from kerasformer.layers import LayerCache, Visibility
 from kerasformer.layers.core import unpacked
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
@@ -71,7 +71,7 @@ class EncoderModel(PretrainedModel):
             places["return_pooled"] = True
         states = self.backbone(
             arrays["input_ids"],
-            attention_mask=None if mask is None else padding_mask(mask),
+            attention_mask=mask,
             training=training,
             return_hidden_states=return_hidden_states,
             return_attention=return_attention,
@@ -88,14 +88,10 @@ class EncoderModel(PretrainedModel):
 class _Generates(PretrainedModel):
     """What the two kinds of generating models share."""
 
-    def cache_shape(self, batch: Any, length: Any) -> tuple[Any, ...]:
-        """Shape `(B, H, S, D)` of the keys (and of the values) of one layer."""
-        return self.backbone.cache_shape(batch, length)
-
-    @property
-    def num_cache_layers(self) -> int:
-        """Layers that have a cache."""
-        return int(self.backbone.num_cache_layers)
+    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer with a cache."""
+        shapes: list[tuple[Any, ...]] = self.backbone.cache_shapes(batch, length)
+        return shapes
 
     def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:
         """Generates from texts or ids.
@@ -146,13 +142,12 @@ class CausalModel(PretrainedModel):
         """Applies backbone and head."""
         arrays = self.checked(inputs)
         ids = arrays["input_ids"]
-        mask = causal_mask(ops.shape(ids)[1])
-        if "attention_mask" in arrays:
-            mask = ops.logical_and(mask, padding_mask(arrays["attention_mask"]))
+        visibility = Visibility.of_text(
+            ops.shape(ids)[1], arrays.get("attention_mask"), causal=True, positions=arrays.get("position_ids")
+        )
         states = self.backbone(
             ids,
-            positions=arrays.get("position_ids"),
-            attention_mask=mask,
+            visibility=visibility,
             training=training,
             return_hidden_states=return_hidden_states,
             return_attention=return_attention,
@@ -180,22 +175,19 @@ class CausalLM(CausalModel, _Generates):
         return self.backbone.tokens.project(hidden) if self.head is None else self.head(hidden)
 
     def decode(
-        self, tokens: Tensor, positions: Tensor, attention_mask: Tensor, caches: Sequence[LayerCache]
+        self, tokens: Tensor, visibility: Visibility, caches: Sequence[LayerCache]
     ) -> tuple[Tensor, tuple[LayerCache, ...]]:
         """Some tokens, with all before them in the caches.
 
         Args:
             tokens: `(B, T)` int32.
-            positions: `(B, T)` or `(1, T)` int32: where the tokens stand in their own text.
-            attention_mask: Boolean, broadcastable to `(B, 1, T, S)`, over the positions of the caches.
-            caches: One `LayerCache` a layer.
+            visibility: Slots and positions of the tokens, and the slots of the caches that they see.
+            caches: One `LayerCache` for each layer.
 
         Returns:
             `(logits (B, T, V), caches)`.
         """
-        states = self.backbone(
-            tokens, positions=positions, attention_mask=attention_mask, caches=caches, return_cache=True
-        )
+        states = self.backbone(tokens, visibility=visibility, caches=caches, return_cache=True)
         return self.project(states["output"]), states["caches"]
 
 
@@ -231,18 +223,19 @@ class Seq2SeqLM(_Generates):
         arrays = self.checked(inputs)
         if "decoder_input_ids" not in arrays:
             raise InputError(f"{type(self).__name__} needs decoder_input_ids. Received: {', '.join(inputs)}")
-        mask = causal_mask(ops.shape(arrays["decoder_input_ids"])[1])
-        if "decoder_attention_mask" in arrays:
-            mask = ops.logical_and(mask, padding_mask(arrays["decoder_attention_mask"]))
-        memory_mask = padding_mask(arrays["attention_mask"]) if "attention_mask" in arrays else None
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
-        encoded = self.backbone.encode(arrays["input_ids"], attention_mask=memory_mask, training=training, **flags)
-        encoded = unpacked(encoded)
+        encoded = unpacked(
+            self.backbone.encode(
+                arrays["input_ids"], attention_mask=arrays.get("attention_mask"), training=training, **flags
+            )
+        )
         states = self.backbone.decode(
             arrays["decoder_input_ids"],
-            attention_mask=mask,
+            visibility=Visibility.of_text(
+                ops.shape(arrays["decoder_input_ids"])[1], arrays.get("decoder_attention_mask"), causal=True
+            ),
             memory=encoded["output"],
-            memory_mask=memory_mask,
+            memory_mask=arrays.get("attention_mask"),
             training=training,
             **flags,
         )
@@ -251,8 +244,12 @@ class Seq2SeqLM(_Generates):
 
     def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> Tensor:
         """Hidden states `(B, M, E)` of the text to read."""
-        mask = None if attention_mask is None else padding_mask(attention_mask)
-        return self.backbone.encode(ids, attention_mask=mask, training=training)
+        return self.backbone.encode(ids, attention_mask=attention_mask, training=training)
+
+    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's encoded text."""
+        shapes: list[tuple[Any, ...]] = self.backbone.memory_shapes(batch, length)
+        return shapes
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
@@ -265,10 +262,9 @@ class Seq2SeqLM(_Generates):
     def decode(
         self,
         tokens: Tensor,
-        positions: Tensor,
-        attention_mask: Tensor,
+        visibility: Visibility,
         caches: Sequence[LayerCache],
-        memory_mask: Tensor,
+        memory_mask: Tensor | None,
         cross_caches: Sequence[LayerCache],
         memory: Tensor | None = None,
     ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
@@ -276,11 +272,11 @@ class Seq2SeqLM(_Generates):
 
         Args:
             tokens: `(B, T)` int32.
-            positions: `(T,)` int32; a decoder's text begins at 0 in every row.
-            attention_mask: Boolean, broadcastable to `(B, 1, T, S)`, over the positions of the caches.
-            caches: One `LayerCache` a layer, of the self attention.
-            memory_mask: Boolean, broadcastable to `(B, 1, T, M)`.
-            cross_caches: One a layer: what `project_memory` gave, or a part of it that `memory` completes.
+            visibility: Slots of the tokens, and the slots of the caches that they see; a decoder's text begins at slot
+                0 in every row.
+            caches: One `LayerCache` for each layer's self attention.
+            memory_mask: 1 for real tokens of the encoded text, `(B, M)`.
+            cross_caches: One for each layer: the result of `project_memory`, or a part of it that `memory` completes.
             memory: Hidden states of the encoder that are not in `cross_caches` yet, or `None`.
 
         Returns:
@@ -288,8 +284,7 @@ class Seq2SeqLM(_Generates):
         """
         states = self.backbone.decode(
             tokens,
-            positions=positions,
-            attention_mask=attention_mask,
+            visibility=visibility,
             caches=caches,
             memory=memory,
             memory_mask=memory_mask,

@@ -10,9 +10,17 @@ from typing import Any
 import keras
 
 from kerasformer.errors import InputError
-from kerasformer.layers import Dense, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, TransformerEmbeddings
+from kerasformer.layers import (
+    Dense,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    TransformerEmbeddings,
+    Visibility,
+)
 from kerasformer.layers.core import unpacked
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Backbone
 
 
@@ -28,7 +36,7 @@ class BidirectionalEncoder(Backbone):
 
     Call arguments:
         ids: `(B, T)` int32.
-        attention_mask: 1 for real tokens `(B, T)`, or boolean `(B, 1, 1, T)`.
+        attention_mask: 1 for real tokens, `(B, T)`.
         segments: `(B, T)` int32.
         positions: `(B, T)` int32; 0, 1, 2 … by default.
         count: Only this many first tokens are wanted.
@@ -122,7 +130,8 @@ class BidirectionalEncoder(Backbone):
         """Reads a text."""
         x = self.embeddings(ids, segments=segments, positions=positions, training=training)
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
-        states = self.encoder(x, attention_mask=attention_mask, count=count, training=training, **flags)
+        visibility = Visibility(key_mask=attention_mask)
+        states = self.encoder(x, visibility=visibility, count=count, training=training, **flags)
         if not return_pooled:
             return states
         if self.pooler is None:

@@ -21,9 +21,9 @@ from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
-from kerasformer.layers import FixedCache, StaticCache
+from kerasformer.layers import FixedCache, StaticCache, Visibility
 from kerasformer.layers.core import adapted
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 
@@ -165,9 +165,9 @@ class KerasStep:
 
     def _empty(self, batch: int) -> list[tuple[Tensor, Tensor]]:
         # Multiples of a bucket, so that few sizes are compiled, and one bucket more for the padding of prompts.
-        shape = self.model.cache_shape(batch, _rounded(self.capacity) + _BUCKET)
-        zeros = ops.zeros(shape, self.model.compute_dtype)
-        return [(zeros, zeros) for _ in range(self.model.num_cache_layers)]
+        shapes = self.model.cache_shapes(batch, _rounded(self.capacity) + _BUCKET)
+        zeros = {shape: ops.zeros(shape, self.model.compute_dtype) for shape in set(shapes)}
+        return [(zeros[shape], zeros[shape]) for shape in shapes]
 
     def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         room = -inputs.shape[1] % _BUCKET
@@ -185,37 +185,25 @@ def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tup
     return [(ops.take(key, rows, axis=0), ops.take(value, rows, axis=0)) for key, value in caches]
 
 
-def window_mask(index: Tensor, count: int, capacity: int, starts: Tensor | None = None) -> Tensor:
-    """Which positions of a static cache the tokens from `index` on may see: boolean `(B or 1, 1, T, S)`.
-
-    Position `j` is seen by token `t` if `starts <= j <= index + t`.
-    """
-    places = ops.reshape(ops.arange(capacity, dtype="int32"), (1, 1, 1, capacity))
-    own = ops.reshape(ops.arange(count, dtype="int32") + index, (1, 1, count, 1))
-    mask = places <= own
-    return mask if starts is None else ops.logical_and(mask, places >= ops.reshape(starts, (-1, 1, 1, 1)))
-
-
 def _functions(model: Any, jit_compile: bool) -> dict[str, Callable[..., Any]]:
     """The model's steps over plain tensors, compiled."""
 
     def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
-        count, capacity = tokens.shape[1], caches[0][0].shape[2]
-        own = ops.reshape(ops.arange(count, dtype="int32") + index, (1, -1))
-        positions = ops.maximum(own - ops.reshape(starts, (-1, 1)), 0)
-        mask = window_mask(index, count, capacity, starts)
+        slots = ops.arange(tokens.shape[1], dtype="int32") + index
+        positions = ops.maximum(ops.reshape(slots, (1, -1)) - ops.reshape(starts, (-1, 1)), 0)
+        keys = ops.arange(caches[0][0].shape[2], dtype="int32")
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys, positions=positions, starts=starts)
         static = [StaticCache(key, value, index) for key, value in caches]
-        logits, new = model.decode(tokens, positions, mask, static)
+        logits, new = model.decode(tokens, visibility, static)
         return logits, [(cache.key, cache.value) for cache in new]
 
     def decode_with_memory(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
-        count, capacity = tokens.shape[1], caches[0][0].shape[2]
-        positions = ops.arange(count, dtype="int32") + index
+        slots = ops.arange(tokens.shape[1], dtype="int32") + index
+        keys = ops.arange(caches[0][0].shape[2], dtype="int32")
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
         static = [StaticCache(key, value, index) for key, value in caches]
         fixed = [FixedCache(key, value) for key, value in cross]
-        mask = window_mask(index, count, capacity)
-        memory_mask = ops.reshape(memory_mask, (memory_mask.shape[0], 1, 1, memory_mask.shape[1])) > 0
-        logits, new, _ = model.decode(tokens, positions, mask, static, memory_mask, fixed)
+        logits, new, _ = model.decode(tokens, visibility, static, memory_mask, fixed)
         return logits, [(cache.key, cache.value) for cache in new]
 
     def encode(ids: Tensor, mask: Tensor) -> Any:

@@ -19,7 +19,7 @@ from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError
 from kerasformer.files import local_path
 from kerasformer.layers.core import PACKAGE, Composite, merged_lora
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config
 from kerasformer.models.tensor_files import TensorFile, save_tensors
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested

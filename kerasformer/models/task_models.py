@@ -12,7 +12,7 @@ from keras import ops
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
 from kerasformer.layers.core import Composite
-from kerasformer.layers.primitives import Tensor
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalModel, EncoderModel
 
 

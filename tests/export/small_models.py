@@ -10,12 +10,16 @@ from keras import ops
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.export.graph.functions import Function
-from kerasformer.layers.attention import MultiHeadAttention, padding_mask
+from kerasformer.layers.attention import MultiHeadAttention
+from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
 from kerasformer.layers.cache import FixedCache, StaticCache
-from kerasformer.layers.core import Dense, LayerNormalization
+from kerasformer.layers.core import Dense
 from kerasformer.layers.embeddings import TransformerEmbeddings
+from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.positions import RelativePositionBias
-from kerasformer.layers.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
+from kerasformer.layers.stacks import Decoder, Encoder
+from kerasformer.layers.visibility import padding_mask
 
 
 def _spread(model: keras.Model, seed: int) -> None:

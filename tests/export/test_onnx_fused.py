@@ -13,7 +13,7 @@ from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
-from kerasformer.layers import GrowingCache, RotaryEmbedding, causal_mask, primitives
+from kerasformer.layers import GrowingCache, Rotary, Visibility, primitives
 from tests.export.onnx_bundles import expected as keras_answers
 from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
@@ -169,18 +169,15 @@ def written(path, call, inputs, outputs, variables=()) -> onnxruntime.InferenceS
 
 @pytest.mark.parametrize("rotary", [False, True], ids=["plain", "rotary"])
 def test_grouped_heads_over_a_cache(tmp_path, rotary):
-    layer = layers.MultiHeadAttention(4, 32, num_key_value_heads=2)
+    layer = layers.MultiHeadAttention(4, 32, num_key_value_heads=2, rotary=Rotary(dim=8) if rotary else None)
     layer.build((None, None, 32))
-    angles = RotaryEmbedding(8)
 
     def call(x, past_key, past_value):
         length, before = ops.shape(x)[1], ops.shape(past_key)[2]
-        places = ops.expand_dims(ops.arange(length, dtype="int32") + before, 0)
         y, cache = layer(
             x,
-            attention_mask=causal_mask(length, before + length),
+            visibility=Visibility.of_text(length, causal=True, key_length=before + length),
             cache=GrowingCache(past_key, past_value, causal=True),
-            rotary=angles(places) if rotary else None,
             return_cache=True,
         ).values()
         return {"y": y, "key": cache.key, "value": cache.value}

@@ -20,7 +20,8 @@ from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration, Ranges
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.layers import primitives
-from kerasformer.layers.primitives import Primitives, Tensor, lowering
+from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.tensor import Tensor
 from kerasformer.runtime.litert.engine import open_engine
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq

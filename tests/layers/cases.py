@@ -51,8 +51,8 @@ LLAMA_NAMES = {
     r"\.k_proj": ".key",
     r"\.v_proj": ".value",
     r"\.o_proj": ".output",
-    r"inner\.mlp\.gate_proj": "layer.feed_forward.intermediate",
-    r"inner\.mlp\.up_proj": "layer.feed_forward.gate",
+    r"inner\.mlp\.gate_proj": "layer.feed_forward.gate",
+    r"inner\.mlp\.up_proj": "layer.feed_forward.up",
     r"inner\.mlp\.down_proj": "layer.feed_forward.output",
     r"inner\.input_layernorm": "layer.attention_norm",
     r"inner\.post_attention_layernorm": "layer.feed_forward_norm",
@@ -61,8 +61,8 @@ T5_NAMES = {
     r".*relative_attention_bias": "positions",
     r"inner\.layer\.0\.SelfAttention": "layer.attention",
     r"inner\.layer\.1\.EncDecAttention": "layer.cross_attention",
-    r"inner\.layer\.\d\.DenseReluDense\.wi_0": "layer.feed_forward.intermediate",
-    r"inner\.layer\.\d\.DenseReluDense\.wi_1": "layer.feed_forward.gate",
+    r"inner\.layer\.\d\.DenseReluDense\.wi_0": "layer.feed_forward.gate",
+    r"inner\.layer\.\d\.DenseReluDense\.wi_1": "layer.feed_forward.up",
     r"inner\.layer\.\d\.DenseReluDense\.wo": "layer.feed_forward.output",
     r"\.q\.": ".query.",
     r"\.k\.": ".key.",
@@ -159,6 +159,7 @@ def feed_forward_case(
         lambda: layers.FeedForward(E, F, activation, gated, bias),
         lambda: twins.TorchFeedForward(E, F, torch_activation, gated, bias),
         {"x": x},
+        {r"inner\.": ""},
     )
 
 

@@ -19,14 +19,16 @@ class RotaryAttention(keras.layers.Layer):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.attention = layers.MultiHeadAttention(6, 12, head_dim=4, num_key_value_heads=2, name="attention")
-        self.rotary = layers.RotaryEmbedding(4)
+        rotary = layers.Rotary(dim=4)
+        self.attention = layers.MultiHeadAttention(
+            6, 12, head_dim=4, num_key_value_heads=2, rotary=rotary, name="attention"
+        )
 
     def build(self, query_shape: Any, positions_shape: Any = None) -> None:
         self.attention.build(query_shape)
 
     def call(self, query: Any, positions: Any) -> Any:
-        return self.attention(query, rotary=self.rotary(positions))
+        return self.attention(query, visibility=layers.Visibility(positions=positions))
 
 
 @register
@@ -93,19 +95,18 @@ class LlamaLayer(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         attention = layers.MultiHeadAttention(
-            6, 18, head_dim=6, num_key_value_heads=2, use_bias=False, name="attention"
+            6, 18, head_dim=6, num_key_value_heads=2, use_bias=False, rotary=layers.Rotary(dim=6), name="attention"
         )
         feed_forward = layers.FeedForward(18, 20, "silu", gated=True, use_bias=False, name="feed_forward")
         self.layer = layers.DecoderLayer(
             attention, feed_forward, norm="rms_norm", epsilon=1e-6, norm_first=True, name="layer"
         )
-        self.rotary = layers.RotaryEmbedding(6)
 
     def build(self, x_shape: Any, positions_shape: Any = None) -> None:
         self.layer.build(x_shape)
 
     def call(self, x: Any, positions: Any) -> Any:
-        return self.layer(x, attention_mask=layers.causal_mask(ops.shape(x)[1]), rotary=self.rotary(positions))
+        return self.layer(x, visibility=layers.Visibility.of_text(ops.shape(x)[1], causal=True, positions=positions))
 
 
 @register

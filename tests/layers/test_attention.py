@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from kerasformer import layers
 from kerasformer.errors import InputError
-from kerasformer.layers.primitives import mask_to_bias
+from kerasformer.layers.visibility import mask_to_bias
 from tests.layers.parity import as_numpy, assert_close, numbers
 
 B, H, T, S, D = 2, 3, 4, 6, 5
@@ -70,15 +70,13 @@ def test_mask_and_bias_add_up() -> None:
 
 def test_padding_changes_no_other_token() -> None:
     """A row padded on the left gives its real tokens what it gives them alone."""
-    layer, rotary = layers.MultiHeadAttention(6, 12, 4, 2), layers.RotaryEmbedding(4)
+    layer = layers.MultiHeadAttention(6, 12, 4, 2, rotary=layers.Rotary(dim=4))
     alone = numbers(1, 3, 12)
     padded = np.concatenate([numbers(1, 2, 12, seed=5), alone], axis=1)
     seen = np.array([[0, 0, 1, 1, 1]], "int32")
-    mask = ops.logical_and(layers.causal_mask(5), layers.padding_mask(seen))
     positions = np.array([[0, 0, 0, 1, 2]], "int32")
-    output = layer(padded, attention_mask=mask, rotary=rotary(positions))
-    short = rotary(np.array([[0, 1, 2]], "int32"))
-    assert_close(output[:, 2:], layer(alone, attention_mask=layers.causal_mask(3), rotary=short))
+    output = layer(padded, visibility=layers.Visibility.of_text(5, seen, causal=True, positions=positions))
+    assert_close(output[:, 2:], layer(alone, visibility=layers.Visibility.of_text(3, causal=True)))
 
 
 def test_dropout_falls_on_the_weights_in_training_alone() -> None:

@@ -7,7 +7,7 @@ import pytest
 from keras import backend, ops
 
 from kerasformer import layers
-from kerasformer.layers.primitives import mask_to_bias
+from kerasformer.layers.visibility import mask_to_bias
 from tests.layers.cases import decoder_layer
 from tests.layers.parity import assert_close, numbers
 
@@ -43,21 +43,21 @@ ATTENTIONS = {
 @pytest.mark.parametrize("kind", ["static", "growing"])
 def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
     layer = layers.MultiHeadAttention(hidden_dim=E, **options)
-    angles = layers.RotaryEmbedding(layer.head_dim)
+    if rotary:
+        layer = layers.MultiHeadAttention(hidden_dim=E, rotary=layers.Rotary(dim=layer.spec.head_dim), **options)
     x, places = numbers(B, 6, E), np.tile(np.arange(6, dtype="int32"), (B, 1))
     asked = {"return_attention": True, "return_cache": True}
-    turned = angles(places) if rotary else None
-    given = layer(x, attention_mask=layers.causal_mask(6), rotary=turned, **asked)
+    given = layer(x, visibility=layers.Visibility.of_text(6, causal=True, positions=places), **asked)
     assert given.keys() == {"output", "attention"}, "there is no cache"
     whole, weights = given.values()
-    cache, start = empty(kind, layer.num_key_value_heads, layer.head_dim), 0
+    cache, start = empty(kind, layer.spec.num_key_value_heads, layer.spec.head_dim), 0
     for length in (3, 1, 2):
         here = slice(start, start + length)
         output, step_weights, cache = layer(
             x[:, here],
             attention_mask=mask_of_step(kind, start, length),
             cache=cache,
-            rotary=angles(places[:, here]) if rotary else None,
+            visibility=layers.Visibility(positions=places[:, here]),
             **asked,
         ).values()
         assert_close(output, whole[:, here])

@@ -68,8 +68,10 @@ def test_stack_tells_what_every_layer_gave() -> None:
 
 
 def test_rotary_reaches_every_layer_of_a_stack() -> None:
-    stack, x = encoder(), numbers(2, 3, 12)
-    turned = stack(x, rotary=layers.RotaryEmbedding(4)(np.array([[0, 1, 2], [0, 2, 4]], "int32")))
+    attentions = [layers.MultiHeadAttention(3, 12, rotary=layers.Rotary(dim=4)) for _ in range(2)]
+    stack = layers.Encoder([layers.EncoderLayer(each, layers.FeedForward(12, 20)) for each in attentions])
+    x = numbers(2, 3, 12)
+    turned = stack(x, visibility=layers.Visibility(positions=np.array([[0, 1, 2], [0, 2, 4]], "int32")))
     assert np.abs(as_numpy(turned) - as_numpy(stack(x))).max() > 1e-3
 
 
@@ -113,5 +115,5 @@ def test_bad_arguments_are_refused(make, error, received) -> None:
 
 def test_the_wrong_number_of_caches_is_refused() -> None:
     stack = decoder().decoder
-    with pytest.raises(InputError, match="one cache a place: 2. Received: 1 caches, 2 cross caches"):
+    with pytest.raises(InputError, match="one cache for each layer: 2. Received: 1 caches, 2 cross caches"):
         stack(numbers(2, 3, 12), memory=numbers(2, 3, 12), caches=[None])

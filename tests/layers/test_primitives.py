@@ -89,6 +89,7 @@ def test_weights_come_as_variables() -> None:
             assert isinstance(arguments[place], Variable), (name, place)
 
 
+SPEC = layers.AttentionSpec(num_heads=2, num_key_value_heads=2, head_dim=4, scale=1.0)
 CALLS: dict[str, Any] = {
     "linear": lambda: layers.Dense(3)(numbers(2, 4)),
     "embedding": lambda: layers.Embedding(5, 4)(np.array([1, 2], "int32")),
@@ -96,9 +97,9 @@ CALLS: dict[str, Any] = {
     "rms_norm": lambda: layers.RMSNormalization()(numbers(2, 4)),
     "gelu": lambda: layers.activation("gelu")(ops.convert_to_tensor(numbers(2, 4))),
     "residual": lambda: primitives.residual(numbers(2, 4), numbers(2, 4)),
-    "multi_head_attention": lambda: primitives.multi_head_attention(*numbers(3, 2, 4, 8), None, 1.0, 2)[0],
+    "multi_head_attention": lambda: primitives.multi_head_attention(*numbers(3, 2, 4, 8), SPEC, layers.Visibility())[0],
     "attention": lambda: layers.scaled_dot_product_attention(*numbers(3, 2, 1, 4, 4))[0],
-    "rotary": lambda: primitives.rotary(numbers(2, 1, 3, 4), numbers(2, 1, 3, 4), numbers(2, 1, 3, 4)),
+    "rotary": lambda: primitives.rotary(*numbers(3, 2, 1, 3, 4), layers.Rotary(dim=4)),
 }
 
 

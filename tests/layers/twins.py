@@ -96,14 +96,14 @@ class TorchFeedForward(nn.Module):
 
     def __init__(self, hidden_dim: int, inner: int, activation: nn.Module, gated: bool, bias: bool) -> None:
         super().__init__()
-        self.intermediate = nn.Linear(hidden_dim, inner, bias=bias)
-        self.gate = nn.Linear(hidden_dim, inner, bias=bias) if gated else None
+        names = ("gate", "up") if gated else ("intermediate",)
+        self.inner = nn.ModuleDict({name: nn.Linear(hidden_dim, inner, bias=bias) for name in names})
         self.output = nn.Linear(inner, hidden_dim, bias=bias)
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.activation(self.intermediate(x))
-        return self.output(y if self.gate is None else y * self.gate(x))
+        first, *others = (linear(x) for linear in self.inner.values())
+        return self.output(self.activation(first) * others[0] if others else self.activation(first))
 
 
 class TorchEmbeddings(nn.Module):

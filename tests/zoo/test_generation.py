@@ -157,7 +157,7 @@ def test_models_that_answer_at_once_refuse_to_generate(model_type, task):
     for method in ("generate", "stream"):
         with pytest.raises(InputError, match=rf"task='text-generation'.*Received: {kind.__name__}, a model for {task}"):
             getattr(model, method)("Once upon a time")
-    assert not kind.generates and not hasattr(kind, "decode") and not hasattr(kind, "cache_shape")
+    assert not kind.generates and not hasattr(kind, "decode") and not hasattr(kind, "cache_shapes")
 
 
 def test_engines_and_likelihoods_refuse_a_classifier():

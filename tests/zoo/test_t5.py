@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
-from kerasformer.layers import FixedCache, GrowingCache, StaticCache, causal_mask, padding_mask
+from kerasformer.layers import FixedCache, GrowingCache, StaticCache, Visibility
 from kerasformer.zoo.t5 import T5Config
 from tests.zoo.cases import T5
 from tests.zoo.harness import TOLERANCE, ragged
@@ -143,24 +143,22 @@ def test_variants_give_the_logits_of_transformers(save: Save, settings: dict, ou
 def test_token_by_token_gives_the_logits_of_all_at_once(save: Save, form: str) -> None:
     model, inputs = zoo.load(save(feed_forward_proj="gated-gelu")[0]), make_inputs()
     ids, batch, capacity = inputs["decoder_input_ids"], 3, 19
-    memory_mask = padding_mask(inputs["attention_mask"])
+    memory_mask = inputs["attention_mask"]
     cross = [
         FixedCache(*pair) for pair in model.project_memory(model.encode(inputs["input_ids"], inputs["attention_mask"]))
     ]
     length = capacity if form == "static" else 0
-    empty = keras.ops.zeros(model.cache_shape(batch, length))
     start = keras.ops.convert_to_tensor(0, "int32")
     caches: Any = [
         StaticCache(empty, empty, start) if form == "static" else GrowingCache(empty, empty)
-        for _ in range(model.num_cache_layers)
+        for empty in map(keras.ops.zeros, model.cache_shapes(batch, length))
     ]
     seen, logits = 0, []
     for count in (5, 1, 1, 3, 1, 5):
-        positions = np.arange(seen, seen + count, dtype="int32")
-        size = capacity if form == "static" else seen + count
-        mask = keras.ops.convert_to_tensor((np.arange(size) <= positions[:, None])[None, None])
-        tokens = ids[:, seen : seen + count]
-        new, caches, _ = model.decode(tokens, positions, mask, caches, memory_mask, cross)
+        slots = np.arange(seen, seen + count, dtype="int32")
+        keys = np.arange(capacity if form == "static" else seen + count, dtype="int32")
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
+        new, caches, _ = model.decode(ids[:, seen : seen + count], visibility, caches, memory_mask, cross)
         logits.append(keras.ops.convert_to_numpy(new))
         seen += count
     del inputs["decoder_attention_mask"]
@@ -172,9 +170,8 @@ def test_token_by_token_gives_the_logits_of_all_at_once(save: Save, form: str) -
 def test_decoder_takes_the_encoded_text_itself(save: Save) -> None:
     model, inputs = zoo.load(save()[0]), make_inputs()
     memory = model.encode(inputs["input_ids"], inputs["attention_mask"])
-    ids, memory_mask = inputs["decoder_input_ids"], padding_mask(inputs["attention_mask"])
-    mask = causal_mask(ids.shape[1])
-    direct = model.backbone.decode(ids, attention_mask=mask, memory=memory, memory_mask=memory_mask)
+    ids, memory_mask = inputs["decoder_input_ids"], inputs["attention_mask"]
+    direct = model.backbone.decode(ids, memory=memory, memory_mask=memory_mask)
     del inputs["decoder_attention_mask"]
     assert error(model.project(direct), keras.ops.convert_to_numpy(model(inputs)), np.ones_like(ids)) == 0.0
 

@@ -20,8 +20,10 @@ from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrices, Plan
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
 from kerasformer.export.formats.onnx.weights import WeightStore
+from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.cache import GrowingCache, LayerCache
-from kerasformer.layers.primitives import Tensor, split_heads
+from kerasformer.layers.tensor import Tensor, split_heads
+from kerasformer.layers.visibility import Visibility
 from kerasformer.runtime.onnx.session import IN_PLACE
 
 _PROJECTIONS = ("query", "key", "value")
@@ -41,25 +43,22 @@ class FusedLowering(OnnxLowering):
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        bias: Tensor | None,
-        scale: float,
-        num_heads: int,
+        spec: AttentionSpec,
+        visibility: Visibility,
         cache: LayerCache | None = None,
-        rotary: tuple[Tensor, Tensor] | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         """Marks GroupQueryAttention over a causal cache, and MultiHeadAttention otherwise."""
-        head_dim = query.shape[-1] // num_heads
-        key_heads = num_heads if key is None else key.shape[-1] // head_dim
+        bias = visibility.bias("float32", spec.window)
         grows = isinstance(cache, GrowingCache) and cache.causal
         # The operators' own conditions.
-        says = bias is not None and head_dim % 8 == 0 if grows else key_heads == num_heads
-        if rotary is not None or not says:
-            return super().multi_head_attention(query, key, value, bias, scale, num_heads, cache, rotary, dropout)
+        fits = bias is not None and spec.head_dim % 8 == 0 if grows else spec.group_size == 1
+        if spec.rotary is not None or spec.softcap is not None or not fits:
+            return super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
         settings = {
-            "num_heads": num_heads,
-            "kv_num_heads": key_heads,
-            "scale": float(scale),
+            "num_heads": spec.num_heads,
+            "kv_num_heads": spec.num_key_value_heads,
+            "scale": float(spec.scale),
             "width": query.shape[-1],
             "same_for_queries": bias is not None and bias.shape[2] == 1,
             "cached": cache is not None,
@@ -77,7 +76,7 @@ class FusedLowering(OnnxLowering):
 
         if cache is None:
             return *attend(query, key, value, bias), None
-        keys, values = (None if x is None else split_heads(x, head_dim) for x in (key, value))
+        keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (key, value))
         return cache.attend(attend, query, keys, values, bias)
 
 

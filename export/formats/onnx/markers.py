@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from kerasformer.errors import ExportError
-from kerasformer.layers.primitives import Primitives, Tensor
+from kerasformer.layers.primitives import Primitives
+from kerasformer.layers.tensor import Tensor
 
 MARKER_DOMAIN = "kerasformer"
 _PREFIX = "kerasformer_marker_"
@@ -92,11 +93,12 @@ class OnnxLowering(Primitives):
         value: Tensor,
         bias: Tensor | None,
         scale: float,
+        softcap: float | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Marks an attention, which keeps its weights to itself."""
         inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
-        return self._mark("attention", inputs, query.shape, {}, scale=float(scale)), None
+        return self._mark("attention", inputs, query.shape, {}, scale=float(scale), softcap=softcap), None
 
     def _named(self, **variables: Any) -> dict[str, str] | None:
         """Names of the variables that are given; `None` if one of them is not exported."""

@@ -126,6 +126,9 @@ class NodeWriter(NodeList):
         scores = self.node("MatMul", [inputs["query"], keys])
         if marker.settings["scale"] != 1.0:
             scores = self.node("Mul", [scores, self.number(marker.settings["scale"])])
+        if marker.settings["softcap"] is not None:
+            cap = self.number(marker.settings["softcap"])
+            scores = self.node("Mul", [self.node("Tanh", [self.node("Div", [scores, cap])]), cap])
         if "bias" in inputs:
             scores = self.node("Add", [scores, inputs["bias"]])
         self.node("MatMul", [self.node("Softmax", [scores], axis=-1), inputs["value"]], output)

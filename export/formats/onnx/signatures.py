@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from keras import ops
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import GrowingCache, causal_mask, padding_mask
+from kerasformer.layers import GrowingCache, Visibility
 
 
 def onnx_functions(model: Any) -> list[Function]:
@@ -22,14 +22,29 @@ def onnx_functions(model: Any) -> list[Function]:
     return [_encoder(model), _growing_step_with_memory(model)]
 
 
-def _growing_caches(model: Any, prefix: str, parts: dict[str, str]) -> Infos:
-    """Infos of all caches; `parts` names the kinds of a layer's caches, each with its length."""
-    infos: Infos = {}
-    for i in range(model.num_cache_layers):
-        for part, length in parts.items():
-            shape = tuple(model.cache_shape("batch_size", length))
-            infos |= {f"{prefix}.{i}{part}.{kind}": TensorInfo(shape, "float32") for kind in ("key", "value")}
-    return infos
+def _caches(prefix: str, part: str, shapes: Sequence[tuple[Any, ...]]) -> list[Infos]:
+    """Keys and values of each layer; `part` names the kind of cache."""
+    return [
+        {f"{prefix}.{i}{part}.{kind}": TensorInfo(shape, "float32") for kind in ("key", "value")}
+        for i, shape in enumerate(shapes)
+    ]
+
+
+def _own_caches(model: Any, prefix: str, length: str, part: str = "") -> list[Infos]:
+    """Caches of the decoder's self attention."""
+    return _caches(prefix, part, model.cache_shapes("batch_size", length))
+
+
+def _all_caches(model: Any, prefix: str, length: str, encoder_length: str) -> Infos:
+    """Caches of both attentions; runtimes expect all of one layer before those of the next."""
+    cross = _caches(prefix, ".encoder", model.memory_shapes("batch_size", encoder_length))
+    return _joined(
+        own | other for own, other in zip(_own_caches(model, prefix, length, ".decoder"), cross, strict=True)
+    )
+
+
+def _joined(layers: Iterable[Infos]) -> Infos:
+    return {name: info for layer in layers for name, info in layer.items()}
 
 
 def _grown(part: str, caches: Sequence[Any]) -> dict[str, Any]:
@@ -40,8 +55,8 @@ def _grown(part: str, caches: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _past(inputs: dict[str, Any], part: str, count: int, causal: bool) -> list[GrowingCache]:
-    names = [f"past_key_values.{i}{part}" for i in range(count)]
+def _past(inputs: dict[str, Any], part: str, causal: bool) -> list[GrowingCache]:
+    names = [name.removesuffix(".key") for name in inputs if name.endswith(f"{part}.key")]
     return [GrowingCache(inputs[f"{name}.key"], inputs[f"{name}.value"], causal=causal) for name in names]
 
 
@@ -50,20 +65,21 @@ def _growing_step(model: Any) -> Function:
 
     def call(input_ids: Any, attention_mask: Any, position_ids: Any, **past: Any) -> dict[str, Any]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
-        mask = ops.logical_and(causal_mask(ops.shape(tokens)[1], ops.shape(real)[1]), padding_mask(real))
-        caches = _past(past, "", model.num_cache_layers, causal=True)
-        scores, new = model.decode(tokens, positions, mask, caches)
+        visibility = Visibility.of_text(
+            ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
+        )
+        scores, new = model.decode(tokens, visibility, _past(past, "", causal=True))
         return {"logits": scores, **_grown("", new)}
 
     inputs = {
         "input_ids": TensorInfo(("batch_size", "sequence_length"), "int64"),
         "attention_mask": TensorInfo(("batch_size", "total_sequence_length"), "int64"),
         "position_ids": TensorInfo(("batch_size", "sequence_length"), "int64"),
-        **_growing_caches(model, "past_key_values", {"": "past_sequence_length"}),
+        **_joined(_own_caches(model, "past_key_values", "past_sequence_length")),
     }
     outputs = {
         "logits": TensorInfo(("batch_size", "sequence_length", model.config.vocab_size), "float32"),
-        **_growing_caches(model, "present", {"": "total_sequence_length"}),
+        **_joined(_own_caches(model, "present", "total_sequence_length")),
     }
     return Function("model", inputs, outputs, call, incremental=True)
 
@@ -91,35 +107,33 @@ def _growing_step_with_memory(model: Any) -> Function:
         encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, cache_length: Any, **past: Any
     ) -> dict[str, Any]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
-        caches = _past(past, ".decoder", model.num_cache_layers, causal=True)
-        cross = _past(past, ".encoder", model.num_cache_layers, causal=False)
+        caches = _past(past, ".decoder", causal=True)
+        cross = _past(past, ".encoder", causal=False)
         count, given = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
         before = ops.where(given < 0, ops.shape(caches[0].key)[2], given)
-        positions = ops.arange(count, dtype="int32") + before
         scores, new, new_cross = model.decode(
             tokens,
-            positions,
-            causal_mask(count, before + count),
+            Visibility.of_text(count, causal=True, key_length=before + count),
             caches,
-            padding_mask(real),
+            real,
             cross,
             memory=encoder_hidden_states[:, ops.shape(cross[0].key)[2] :],
         )
         return {"logits": scores, **_grown(".decoder", new), **_grown(".encoder", new_cross)}
 
-    parts = {".decoder": "past_decoder_sequence_length", ".encoder": "past_encoder_sequence_length"}
-    now = {".decoder": "present_decoder_sequence_length", ".encoder": "encoder_sequence_length"}
+    past_lengths = "past_decoder_sequence_length", "past_encoder_sequence_length"
+    present_lengths = "present_decoder_sequence_length", "encoder_sequence_length"
     text = ("batch_size", "encoder_sequence_length")
     inputs = {
         "encoder_attention_mask": TensorInfo(text, "int64"),
         "input_ids": TensorInfo(("batch_size", "decoder_sequence_length"), "int64"),
         "encoder_hidden_states": TensorInfo((*text, model.config.hidden_dim), "float32"),
-        **_growing_caches(model, "past_key_values", parts),
+        **_all_caches(model, "past_key_values", *past_lengths),
         "cache_length": TensorInfo((1,), "int64"),
     }
     outputs = {
         "logits": TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
-        **_growing_caches(model, "present", now),
+        **_all_caches(model, "present", *present_lengths),
     }
     unknown = {"cache_length": np.array([-1])}
     return Function("decoder_model_merged", inputs, outputs, call, incremental=True, defaults=unknown)

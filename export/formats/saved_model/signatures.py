@@ -21,7 +21,7 @@ from kerasformer.export.formats.saved_model.loops import Begun, Loop
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
 from kerasformer.export.options import Job
-from kerasformer.layers import FixedCache, GrowingCache, causal_mask, padding_mask
+from kerasformer.layers import FixedCache, GrowingCache, Visibility
 
 SERVING_DEFAULT, TOKENS, GENERATE = "serving_default", "tokens", "generate"
 
@@ -67,13 +67,14 @@ def _text_reader(job: Job, tokens: Function) -> Function:
 
 def _caches(job: Job, prefix: str, length: str) -> Infos:
     """Keys and values of all layers, under their names."""
-    info = TensorInfo(tuple(job.model.cache_shape(_BATCH, length)), "float32")
-    return {f"{prefix}_{kind}_{layer}": info for layer in range(job.model.num_cache_layers) for kind in "kv"}
+    shapes = job.model.memory_shapes if prefix == "cross" else job.model.cache_shapes
+    infos = enumerate(TensorInfo(shape, "float32") for shape in shapes(_BATCH, length))
+    return {f"{prefix}_{kind}_{layer}": info for layer, info in infos for kind in "kv"}
 
 
 def _taken(job: Job, inputs: dict[str, Any], prefix: str) -> list[tuple[Any, Any]]:
     """Keys and values of each layer."""
-    layers = range(job.model.num_cache_layers)
+    layers = range(len(job.model.cache_shapes(1, 1)))
     return [(inputs[f"{prefix}_k_{layer}"], inputs[f"{prefix}_v_{layer}"]) for layer in layers]
 
 
@@ -93,9 +94,9 @@ def _step(job: Job) -> Function:
     def call(tokens: Any, attention_mask: Any, **past: Any) -> dict[str, Any]:
         count, total = ops.shape(tokens)[1], ops.shape(attention_mask)[1]
         positions = ops.maximum(ops.cumsum(attention_mask, axis=1) - 1, 0)[:, total - count :]
-        mask = ops.logical_and(causal_mask(count, total), padding_mask(attention_mask))
+        visibility = Visibility.of_text(count, attention_mask, causal=True, key_length=total, positions=positions)
         caches = [GrowingCache(*pair) for pair in _taken(job, past, "kv_cache")]
-        scores, new = job.model.decode(tokens, positions, mask, caches)
+        scores, new = job.model.decode(tokens, visibility, caches)
         return {"logits": scores, **_given("kv_cache", new)}
 
     inputs = {
@@ -133,9 +134,8 @@ def _step_with_memory(job: Job) -> Function:
         caches = [GrowingCache(*pair) for pair in _taken(job, past, "kv_cache")]
         cross = [FixedCache(*pair) for pair in _taken(job, past, "cross")]
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
-        positions = ops.arange(count, dtype="int32") + before
-        mask = causal_mask(count, before + count)
-        scores, new, _ = job.model.decode(tokens, positions, mask, caches, padding_mask(encoder_mask), cross)
+        visibility = Visibility.of_text(count, causal=True, key_length=before + count)
+        scores, new, _ = job.model.decode(tokens, visibility, caches, encoder_mask, cross)
         return {"logits": scores, **_given("kv_cache", new)}
 
     inputs = {
@@ -167,8 +167,8 @@ def _begun_with_memory(job: Job, encode: Function, inputs: dict[str, Any]) -> Be
 
 def _empty(job: Job, ids: Any) -> dict[str, Any]:
     """Caches of no token."""
-    zeros = ops.zeros(job.model.cache_shape(ops.shape(ids)[0], 0))
-    return dict.fromkeys(_caches(job, "kv_cache", _PAST), zeros)
+    shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
+    return {f"kv_cache_{kind}_{layer}": ops.zeros(shape) for layer, shape in enumerate(shapes) for kind in "kv"}
 
 
 def _loop(job: Job, begin: Callable[[dict[str, Any]], Begun], step: Function) -> Loop:

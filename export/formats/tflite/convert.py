@@ -29,7 +29,8 @@ from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.layers.primitives import Tensor, lowering
+from kerasformer.layers.primitives import lowering
+from kerasformer.layers.tensor import Tensor
 
 
 @dataclass(frozen=True)

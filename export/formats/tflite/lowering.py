@@ -9,7 +9,8 @@ import keras
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.layers.primitives import Primitives, Tensor
+from kerasformer.layers.primitives import Primitives
+from kerasformer.layers.tensor import Tensor
 
 _STEPS = 255
 """From the least to the largest level of eight bits."""
@@ -53,10 +54,20 @@ class TfliteLowering(Primitives):
         return keras.ops.reshape(rows, (*ids.shape, weight.shape[1]))
 
     def attention(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float, dropout: Any = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        scale: float,
+        softcap: float | None = None,
+        dropout: Any = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Scales the query, the smallest of the three, and multiplies with the keys as they lie in the cache."""
-        scores = _matmul_transposed(query if scale == 1.0 else query * scale, key)
+        factor = scale if softcap is None else scale / softcap
+        scores = _matmul_transposed(query if factor == 1.0 else query * factor, key)
+        if softcap is not None:
+            scores = softcap * keras.ops.tanh(scores)
         if bias is not None:
             scores = scores + bias
         weights = keras.ops.softmax(scores, axis=-1)

@@ -16,7 +16,7 @@ from keras import ops
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, padding_mask
+from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, Visibility
 
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
@@ -97,17 +97,30 @@ def _by_row(name: str, rows: int) -> list[str]:
     return [name] if rows == 1 else [f"{name}_row_{row}" for row in range(rows)]
 
 
-def _infos(model: Any, prefix: str, capacity: int, rows: int = 1) -> Infos:
+def _infos(prefix: str, shapes: Sequence[tuple[Any, ...]], rows: int = 1) -> Infos:
     """Caches of all layers, under their names."""
-    info = TensorInfo(tuple(model.cache_shape(1, capacity)), "float32")
-    names = [f"{prefix}_{kind}_{i}" for i in range(model.num_cache_layers) for kind in "kv"]
-    return {each: info for name in names for each in _by_row(name, rows)}
+    return {
+        each: TensorInfo(shape, "float32")
+        for i, shape in enumerate(shapes)
+        for kind in "kv"
+        for each in _by_row(f"{prefix}_{kind}_{i}", rows)
+    }
+
+
+def _own(model: Any, capacity: int, rows: int = 1) -> Infos:
+    """Caches of the decoder's self attention."""
+    return _infos("kv_cache", model.cache_shapes(1, capacity), rows)
+
+
+def _cross(model: Any, encoder_capacity: int, rows: int = 1) -> Infos:
+    """Caches of the cross attention."""
+    return _infos("cross", model.memory_shapes(1, encoder_capacity), rows)
 
 
 def _taken(model: Any, inputs: dict[str, Any], prefix: str, rows: int, make: Callable[..., LayerCache]) -> list[Any]:
     """The cache of each layer; `make` gets a row's number, keys and values."""
     layers = []
-    for i in range(model.num_cache_layers):
+    for i in range(len(model.cache_shapes(1, 1))):
         names = zip(_by_row(f"{prefix}_k_{i}", rows), _by_row(f"{prefix}_v_{i}", rows), strict=True)
         caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in enumerate(names))
         layers.append(RowCaches(caches) if rows > 1 else caches[0])
@@ -124,11 +137,6 @@ def _given(prefix: str, caches: Sequence[Any]) -> dict[str, Any]:
     return given
 
 
-def _seen(input_pos: Any, capacity: int) -> Any:
-    """Each place sees the positions up to its own: boolean `(N, S)`."""
-    return ops.expand_dims(ops.arange(capacity, dtype="int32"), 0) <= ops.expand_dims(input_pos, 1)
-
-
 def _static_prefill(model: Any, count: int, capacity: int) -> Function:
     """The next tokens of one prompt, into the caches; nobody needs their logits."""
     step = _static_step(model, _Step(count=count), capacity)
@@ -136,7 +144,7 @@ def _static_prefill(model: Any, count: int, capacity: int) -> Function:
     def call(**inputs: Any) -> dict[str, Any]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != "logits"}
 
-    return Function(f"prefill_{count}", step.inputs, _infos(model, "kv_cache", capacity), call)
+    return Function(f"prefill_{count}", step.inputs, _own(model, capacity), call)
 
 
 def _static_step(model: Any, step: _Step, capacity: int) -> Function:
@@ -146,14 +154,15 @@ def _static_step(model: Any, step: _Step, capacity: int) -> Function:
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> StaticCache:
-            return StaticCache(key, value, input_pos[row], window=step.window)
+            return StaticCache(key, value, input_pos[row], visible_length=step.window)
 
         caches = _taken(model, inputs, "kv_cache", step.rows, cache)
-        seen = ops.reshape(_seen(input_pos, reach), (step.rows, 1, step.count, reach))
-        scores, new = model.decode(tokens, ops.reshape(input_pos, (step.rows, step.count)), seen, caches)
+        slots = ops.reshape(input_pos, (step.rows, step.count))
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
+        scores, new = model.decode(tokens, visibility, caches)
         return {**_given("kv_cache", new), "logits": scores}
 
-    cached = _infos(model, "kv_cache", capacity, step.rows)
+    cached = _own(model, capacity, step.rows)
     inputs = {**_tokens(step, places), **cached}
     return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
 
@@ -179,7 +188,7 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
         return _given("cross", padded)
 
     inputs = {name: TensorInfo((1, length), "int32") for name in ("input_ids", "attention_mask")}
-    return Function(f"encode_{length}", inputs, _infos(model, "cross", encoder_capacity), call)
+    return Function(f"encode_{length}", inputs, _cross(model, encoder_capacity), call)
 
 
 def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_capacity: int) -> Function:
@@ -192,22 +201,22 @@ def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_cap
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> StaticCache:
-            return StaticCache(key, value, input_pos[0], window=own if own < capacity else None)
+            return StaticCache(key, value, input_pos[0], visible_length=own if own < capacity else None)
 
         def memory(row: int, key: Any, value: Any) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
         caches = _taken(model, inputs, "kv_cache", step.rows, cache)
         cross = _taken(model, inputs, "cross", step.rows, memory)
-        seen = ops.reshape(_seen(input_pos, own), (1, 1, step.count, own))
-        scores, new, _ = model.decode(tokens, input_pos, seen, caches, padding_mask(encoder_mask[:, :other]), cross)
+        visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(own, dtype="int32"))
+        scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], cross)
         return {**_given("kv_cache", new), "logits": scores}
 
-    cached = _infos(model, "kv_cache", capacity, step.rows)
+    cached = _own(model, capacity, step.rows)
     inputs = {
         **_tokens(step, step.count),
         "encoder_mask": TensorInfo((step.rows, encoder_capacity), "int32"),
         **cached,
-        **_infos(model, "cross", encoder_capacity, step.rows),
+        **_cross(model, encoder_capacity, step.rows),
     }
     return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)

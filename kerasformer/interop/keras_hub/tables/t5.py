@@ -9,12 +9,13 @@ from kerasformer.models.weight_table import Row, nested, repeat
 from kerasformer.zoo.t5 import T5Config
 
 
-def _stack(stack: str, count: int) -> list[Row]:
+def _stack(stack: str, count: int, gated: bool) -> list[Row]:
     """KerasHub's names in one stack; the table of distances lies in its first layer."""
     attentions = {"attention": "self_attention", "cross_attention": "cross_attention"}
     if stack == "encoder":
         del attentions["cross_attention"]
-    widths = {"intermediate": "input_projector", "gate": "gate_projector", "output": "output_projector"}
+    widths = {"gate": "input_projector", "up": "gate_projector"} if gated else {"intermediate": "input_projector"}
+    widths["output"] = "output_projector"
     layer = [Row(("feed_forward_norm/scale",), "layer_norm.weight")]
     for path, name in widths.items():
         layer += keras_hub.dense(f"feed_forward/{path}", name, bias=False)
@@ -34,8 +35,8 @@ def _rows(config: T5Config) -> list[Row]:
     """KerasHub's names."""
     return [
         keras_hub.table("tokens", "token_embedding.embeddings"),
-        *_stack("encoder", config.num_layers),
-        *_stack("decoder", config.num_decoder_layers),
+        *_stack("encoder", config.num_layers, config.gated),
+        *_stack("decoder", config.num_decoder_layers, config.gated),
     ]
 
 

@@ -1,0 +1,96 @@
+"""Normalization over the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from kerasformer.errors import InputError
+from kerasformer.layers import primitives
+from kerasformer.layers.core import PACKAGE
+from kerasformer.layers.tensor import Tensor
+
+
+class _Norm(keras.layers.Layer):
+    """What the two norms share: a learned scale over the last axis and an epsilon."""
+
+    has_bias = False
+
+    def __init__(self, epsilon: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates scale, and bias where the norm has one, of size `input_shape[-1]`."""
+        shape = (input_shape[-1],)
+        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
+        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias") if self.has_bias else None
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The input's shape."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class LayerNormalization(_Norm):
+    """`nn.LayerNorm` over the last axis.
+
+    Args:
+        epsilon: Added to the variance.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(..., E)`, and so is the result.
+
+    Reference: Ba et al. 2016, arXiv:1607.06450.
+    """
+
+    has_bias = True
+
+    def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
+        super().__init__(epsilon, **kwargs)
+
+    def call(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        return primitives.layer_norm(x, self.scale, self.bias, self.epsilon)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RMSNormalization(_Norm):
+    """`nn.RMSNorm` over the last axis: no mean is taken away and no bias added.
+
+    Args:
+        epsilon: Added to the mean square.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(..., E)`, and so is the result.
+
+    Reference: Zhang and Sennrich 2019, arXiv:1910.07467.
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(epsilon, **kwargs)
+
+    def call(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        return primitives.rms_norm(x, self.scale, self.epsilon)
+
+
+_NORMS = {"layer_norm": LayerNormalization, "rms_norm": RMSNormalization}
+
+
+def normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
+    """A `"layer_norm"` or an `"rms_norm"`.
+
+    Raises:
+        InputError: another kind.
+    """
+    if kind not in _NORMS:
+        raise InputError(f"Unknown normalization. Expected one of {', '.join(_NORMS)}. Received: {kind!r}")
+    return _NORMS[kind](epsilon, **kwargs)

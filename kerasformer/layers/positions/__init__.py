@@ -1,0 +1,7 @@
+"""Learned, sinusoidal and relative positions; rotary positions are part of the attention (`Rotary`)."""
+
+from kerasformer.layers.positions.alibi import alibi_bias, alibi_slopes
+from kerasformer.layers.positions.relative import RelativePositionBias, relative_buckets
+from kerasformer.layers.positions.sinusoidal import SinusoidalPositions
+
+__all__ = ["RelativePositionBias", "SinusoidalPositions", "alibi_bias", "alibi_slopes", "relative_buckets"]

@@ -1,0 +1,38 @@
+"""Attention with linear biases (ALiBi)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from keras import ops
+
+from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.visibility import slot_rows
+
+
+def alibi_slopes(num_heads: int) -> np.ndarray:
+    """One slope for each head: a geometric sequence, with part of the next finer one if `num_heads` is no power of two.
+
+    Reference: Press et al. 2022, arXiv:2108.12409, and its published code.
+    """
+    power = 2 ** math.floor(math.log2(num_heads))
+    slopes = 2.0 ** (-8.0 / power * np.arange(1, power + 1))
+    if power < num_heads:
+        extra = 2.0 ** (-4.0 / power * np.arange(1, 2 * (num_heads - power), 2))
+        slopes = np.concatenate([slopes, extra])
+    return slopes.astype("float32")
+
+
+def alibi_bias(num_heads: int, query_slots: Tensor, key_slots: Tensor) -> Tensor:
+    """Scores `-slope * distance` of all pairs, float32 `(B or 1, H, T, S)`.
+
+    Args:
+        num_heads: `H`.
+        query_slots: Slots of the queries, integers `(T,)` or `(B, T)`. Padding on the left shifts slots of queries and
+            keys alike, so that distances stay the same.
+        key_slots: Slots of the keys, integers `(S,)` or `(B, S)`.
+    """
+    distance = slot_rows(key_slots, -2) - slot_rows(query_slots, -1)
+    slopes = ops.convert_to_tensor(alibi_slopes(num_heads).reshape(1, num_heads, 1, 1))
+    return slopes * -ops.abs(ops.cast(distance, "float32"))

@@ -1,0 +1,94 @@
+"""T5's relative position bias."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer.errors import InputError
+from kerasformer.layers.core import PACKAGE, Flagged
+from kerasformer.layers.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RelativePositionBias(Flagged):
+    """T5's learned score for a distance: exact for near keys, shared by ever wider buckets of far ones.
+
+    Args:
+        num_buckets: Learned values per head.
+        max_distance: From here on all keys share the last bucket.
+        num_heads: Attention heads.
+        bidirectional: Keys after the query have buckets of their own (encoders).
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        query_positions: Integers `(T,)`.
+        key_positions: Integers `(S,)`.
+
+    Returns:
+        `(1, H, T, S)`, added to the attention scores.
+
+    Raises:
+        InputError: too few buckets, or `max_distance` within those that hold one distance each.
+
+    Reference: Raffel et al. 2020, arXiv:1910.10683, section 2.1.
+    """
+
+    def __init__(self, num_buckets: int, max_distance: int, num_heads: int, bidirectional: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        exact = num_buckets // (4 if bidirectional else 2)
+        if exact < 1 or max_distance <= exact:
+            raise InputError(
+                "num_buckets must leave room for near and far keys, and max_distance must lie beyond the near ones. "
+                f"Received: num_buckets={num_buckets}, max_distance={max_distance}, bidirectional={bidirectional}"
+            )
+        self.num_buckets, self.max_distance = num_buckets, max_distance
+        self.num_heads, self.bidirectional = num_heads, bidirectional
+        # One table of all distances: a look-up is exact on every runtime, where a logarithm may round across a border.
+        self._buckets = relative_buckets(num_buckets, max_distance, bidirectional)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the table `(num_buckets, num_heads)`."""
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        shape = (self.num_buckets, self.num_heads)
+        self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
+
+    def call(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Scores of all pairs."""
+        distance = ops.reshape(key_positions, (1, -1)) - ops.reshape(query_positions, (-1, 1))
+        limit = self.max_distance
+        index = ops.clip(ops.cast(distance, "int32"), -limit, limit) + limit
+        bucket = ops.take(ops.convert_to_tensor(self._buckets), index, axis=0)
+        scores = ops.take(self.embeddings, bucket, axis=0)
+        return ops.expand_dims(ops.transpose(scores, (2, 0, 1)), 0)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """`(1, H, T, S)`."""
+        return 1, self.num_heads, None, None
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = ("num_buckets", "max_distance", "num_heads", "bidirectional")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def relative_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
+    """Bucket of each distance, key minus query, from `-max_distance` on: int32 `(2 * max_distance + 1,)`."""
+    distance = np.arange(-max_distance, max_distance + 1)
+    bucket = np.zeros_like(distance)
+    if bidirectional:
+        num_buckets //= 2
+        bucket = np.where(distance > 0, num_buckets, 0)
+        distance = np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = num_buckets // 2
+    ratio = np.log(np.maximum(distance, 1).astype("float32") / np.float32(exact)) / np.float32(
+        math.log(max_distance / exact)
+    )
+    wide = np.minimum(exact + (ratio * np.float32(num_buckets - exact)).astype("int64"), num_buckets - 1)
+    return (bucket + np.where(distance < exact, distance, wide)).astype("int32")

@@ -1,0 +1,50 @@
+"""Fixed sinusoidal positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer.errors import InputError
+from kerasformer.layers.core import PACKAGE, as_ids
+from kerasformer.layers.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class SinusoidalPositions(keras.layers.Layer):
+    """Fixed waves: sines in the first half of the vector, cosines in the second (or interleaved, as in the paper).
+
+    Args:
+        max_length: Positions.
+        hidden_dim: Size of a vector; even.
+        interleaved: Sine and cosine of one frequency stand side by side.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        positions: Integers `(...)`; the result is `(..., hidden_dim)`.
+
+    Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
+    """
+
+    def __init__(self, max_length: int, hidden_dim: int, interleaved: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if hidden_dim % 2:
+            raise InputError(f"hidden_dim must be even for sinusoidal positions. Received: hidden_dim={hidden_dim}")
+        self.max_length, self.hidden_dim, self.interleaved = max_length, hidden_dim, interleaved
+        frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / hidden_dim)
+        angle = np.arange(max_length)[:, None] * frequency
+        waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
+        self.autocast = False  # positions that come as floats would be rounded to half precision
+        self._table = waves.reshape(max_length, hidden_dim).astype("float32")
+
+    def call(self, positions: Tensor) -> Tensor:
+        """Looks the vectors up."""
+        return ops.cast(ops.take(ops.convert_to_tensor(self._table), as_ids(positions), axis=0), self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        own = {"max_length": self.max_length, "hidden_dim": self.hidden_dim, "interleaved": self.interleaved}
+        return {**super().get_config(), **own}
