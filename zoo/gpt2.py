@@ -7,30 +7,14 @@ Reference: `transformers.models.gpt2`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import keras
-from keras import ops
-
-from kerasformer.layers import (
-    Decoder,
-    DecoderLayer,
-    Dropout,
-    Embedding,
-    FeedForward,
-    LayerCache,
-    LayerNormalization,
-    MultiHeadAttention,
-    Visibility,
-)
-from kerasformer.layers.core import as_ids
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
-from kerasformer.models.pretrained import Backbone, by_task
+from kerasformer.models.decoder import CausalDecoder
+from kerasformer.models.pretrained import by_task
 from kerasformer.models.task_models import CausalClassification, CausalFeatures
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
@@ -42,7 +26,6 @@ class Gpt2Config(Config):
     model_type = "gpt2"
     required = {
         "add_cross_attention": (False,),
-        "tie_word_embeddings": (True,),
         "pruned_heads": ({}, None),
     }
     # Of a model with two heads.
@@ -66,6 +49,7 @@ class Gpt2Config(Config):
     scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
     # Kept, and without effect: the softmax of the scores is always computed in float32 here.
     upcast_attention: bool = hf("reorder_and_upcast_attn", False)
+    tied: bool = hf("tie_word_embeddings", True)
     bos_token_id: TokenId | None = hf("bos_token_id", 50256)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 50256)
 
@@ -75,39 +59,23 @@ class Gpt2Config(Config):
         return 4 * self.hidden_dim if self.inner_dim is None else self.inner_dim
 
 
-class Gpt2(Backbone):
-    """GPT-2 without head.
-
-    Call arguments:
-        ids: `(B, T)` int32.
-        visibility: Slots and positions of the tokens; each token sees those before it by default.
-        caches: One `LayerCache` for each layer, optional.
-        flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
-
-    Returns:
-        `(B, T, E)`, or the dictionary of `Decoder`.
-    """
+class Gpt2(CausalDecoder):
+    """GPT-2 without head."""
 
     config_type = Gpt2Config
-    # Left over without loss: the tied output, and the causal masks that older files carry.
+    has_positions = True
+    # Left over without loss: the causal masks that older files carry.
     names = Names(
-        "transformer.", (r"lm_head\.weight", r"h\.\d+\.attn\.(bias|masked_bias)"), mark="h.0.attn.c_attn.weight"
+        "transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), mark="h.0.attn.c_attn.weight", tokens="wte.weight"
     )
 
-    def __init__(self, config: Gpt2Config, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        normal = keras.initializers.serialize(keras.initializers.RandomNormal(stddev=config.initializer_range))
-        self.initializer = normal
-        self.tokens = Embedding(config.vocab_size, config.hidden_dim, normal, name="tokens")
-        self.positions = Embedding(config.max_length, config.hidden_dim, normal, name="positions")
-        self.dropout = Dropout(config.embedding_dropout, name="dropout")
-        self.decoder = Decoder(
-            [self._layer(index) for index in range(config.num_layers)],
-            final_norm=LayerNormalization(config.epsilon, name="final_norm"),
-            name="decoder",
-        )
+    @property
+    def embedding_dropout(self) -> float:
+        """Dropout rate of the embeddings."""
+        return self.config.embedding_dropout
 
-    def _layer(self, index: int) -> DecoderLayer:
+    def make_layer(self, index: int) -> DecoderLayer:
+        """A layer that normalizes first."""
         config = self.config
         scale = 1.0 / math.sqrt(config.hidden_dim // config.num_heads) if config.scale_attention else 1.0
         attention = MultiHeadAttention(
@@ -133,31 +101,6 @@ class Gpt2(Backbone):
             dropout=config.residual_dropout,
             name=f"layer_{index}",
         )
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates every variable."""
-        self.tokens.build((None, None))
-        self.positions.build((None, None))
-        self.decoder.build((None, None, self.config.hidden_dim))
-
-    def call(
-        self,
-        ids: Tensor,
-        visibility: Visibility | None = None,
-        caches: Sequence[LayerCache] | None = None,
-        training: bool = False,
-        **flags: bool,
-    ) -> Any:
-        """Reads some tokens."""
-        ids = as_ids(ids)
-        length = ops.shape(ids)[1]
-        visibility = Visibility.of_text(length, causal=True) if visibility is None else visibility
-        x = self.dropout(self.tokens(ids) + self.positions(visibility.query_positions(length)), training=training)
-        return self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
-
-    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer."""
-        return self.decoder.cache_shapes(batch, length)
 
     def rows(self) -> list[Row]:
         """The weight table; `Conv1D` keeps its weight `(in, out)`, as Keras does."""

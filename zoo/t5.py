@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import (
     Decoder,
     DecoderLayer,
-    Dense,
     Dropout,
     Embedding,
     Encoder,
@@ -76,6 +74,10 @@ class T5Config(Config):
                 f"Received: {self.feed_forward!r}"
             )
 
+    def with_tied_output(self, tied: bool) -> T5Config:
+        """See `Config.with_tied_output`; the scale of the output stays what it was."""
+        return replace(self, tied=tied, scale_output=self.scales_output)
+
     def to_hf(self) -> dict[str, Any]:
         """See `Config.to_hf`; with the decoder's layers, which transformers.js does not count by itself."""
         return {**super().to_hf(), "num_decoder_layers": self.num_decoder_layers}
@@ -119,6 +121,7 @@ class T5Encoder(Backbone):
         ignored=(r"decoder\..*",),
         copies={"encoder.embed_tokens.weight": "shared.weight"},
         mark="encoder.block.0.layer.0.SelfAttention.q.weight",
+        tokens="shared.weight",
     )
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:
@@ -221,6 +224,7 @@ class T5(T5Encoder):
         ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
         copies={f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")},
         mark=T5Encoder.names.mark,
+        tokens=T5Encoder.names.tokens,
     )
 
     def __init__(self, config: T5Config, **kwargs: Any) -> None:
@@ -288,35 +292,16 @@ class T5Seq2SeqLM(Seq2SeqLM):
     backbone_type = T5
     architecture = "T5ForConditionalGeneration"
     bare = True
-    head_table = (Row(("kernel",), "lm_head.weight", transpose=True),)
-
-    def __init__(self, config: T5Config, tied: bool | None = None, **kwargs: Any) -> None:
-        if tied is not None:
-            config = replace(config, tied=tied, scale_output=config.scales_output)
-        super().__init__(config, **kwargs)
 
     @classmethod
     def parts(cls, tensors: TensorFile) -> dict[str, Any]:
-        """Whether the output is the token table; the tensors know better than `tie_word_embeddings` does."""
-        if "lm_head.weight" not in tensors or "shared.weight" not in tensors:
-            return {"tied": "lm_head.weight" not in tensors}
-        return {"tied": np.array_equal(tensors.read("lm_head.weight"), tensors.read("shared.weight"))}
+        """See `Seq2SeqLM.parts`; without an output the table is used, whatever `tie_word_embeddings` says."""
+        return super().parts(tensors) or {"tied": True}
 
-    def make_head(self) -> Dense | None:
-        """An output of its own, unless it is tied to the token table."""
-        if self.config.tied:
-            return None
-        return Dense(
-            self.config.vocab_size, use_bias=False, kernel_initializer=self.backbone.initializer(), name="head"
-        )
-
-    def head_rows(self) -> list[Row]:
-        """The output, if it is not tied."""
-        return [] if self.head is None else super().head_rows()
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of the decoder's hidden states `(B, T, E)`."""
-        return super().project(hidden * self.config.hidden_dim**-0.5 if self.config.scales_output else hidden)
+    def head_options(self) -> dict[str, Any]:
+        """Further arguments of `LMHead`."""
+        scale = self.config.hidden_dim**-0.5 if self.config.scales_output else 1.0
+        return {"scale": scale, "kernel_initializer": self.backbone.initializer()}
 
 
 class T5Features(FeatureExtraction):

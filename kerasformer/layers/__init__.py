@@ -13,7 +13,7 @@ from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, Rolli
 from kerasformer.layers.core import Dense, Dropout, Embedding
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
-from kerasformer.layers.heads import ClassificationHead, MaskedLMHead
+from kerasformer.layers.heads import ClassificationHead, LMHead, MaskedLMHead
 from kerasformer.layers.norms import LayerNormalization, RMSNormalization, normalization
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias
 from kerasformer.layers.stacks import Decoder, Encoder
@@ -33,6 +33,7 @@ __all__ = [
     "FeedForward",
     "FixedCache",
     "GrowingCache",
+    "LMHead",
     "LayerCache",
     "LayerNormalization",
     "MaskedLMHead",

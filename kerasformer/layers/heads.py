@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops
 
+from kerasformer.errors import InputError
+from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LowRank, build_once
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
 
@@ -133,5 +136,96 @@ class MaskedLMHead(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         own = {name: getattr(self, name) for name in ("vocab_size", "hidden_dim", "activation", "epsilon")}
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), **own, "kernel_initializer": initializer}
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class LMHead(LowRank):
+    """Scores of the vocabulary for every token: one product, with the token embeddings or with a kernel of its own.
+
+    Args:
+        vocab_size: Number of scores `V`.
+        tied: The matrix is the table of the token embeddings, which the call gets, and the layer has no kernel.
+        use_bias: Adds a learned vector `(V,)` to the scores (GPT-J; BART's `final_logits_bias`).
+        scale: Factor of the hidden states before the product (T5).
+        softcap: Scores are limited to this range by `softcap * tanh(scores / softcap)`; optional (Gemma 2).
+        kernel_initializer: A Keras initializer for the kernel.
+        kwargs: `lora_rank` and `lora_alpha` for `enable_lora`, and `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: Hidden states `(B, T, E)`.
+        embedding: The token `Embedding`, for a tied head; passed by name, as Keras wants of a layer.
+
+    Returns:
+        `(B, T, V)`.
+
+    Raises:
+        InputError: a tied head without `embedding`.
+
+    Reference: Press and Wolf 2017, arXiv:1608.05859.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        tied: bool = True,
+        use_bias: bool = False,
+        scale: float = 1.0,
+        softcap: float | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size, self.tied, self.use_bias = vocab_size, tied, use_bias
+        self.scale, self.softcap = scale, softcap
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the kernel and the bias, where the head has them, for inputs `(B, T, E)`."""
+        shape = (input_shape[-1], self.vocab_size)
+        self.kernel = self.bias = None
+        if not self.tied:
+            self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.vocab_size,), initializer="zeros", name="bias")
+        self.built = True
+        self._build_low_rank()
+
+    @property
+    def matrix(self) -> Any:
+        """The kernel, `None` for a tied head."""
+        return self.kernel
+
+    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
+        """Adds low-rank matrices, see `LowRank.enable_lora`; those of a tied head are those of the embeddings."""
+        if self.tied:
+            raise InputError(
+                "A tied head has no matrix of its own. Call enable_lora on the token embeddings. "
+                f"Received: layer {self.name!r}, which is tied"
+            )
+        super().enable_lora(rank, *args, **kwargs)
+
+    def call(self, x: Tensor, embedding: Embedding | None = None) -> Tensor:
+        """Applies the head."""
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.tied:
+            if embedding is None:
+                raise InputError("A tied head needs the token embeddings. Expected: embedding=. Received: None")
+            scores = embedding.project(x, self.bias)
+        else:
+            scores = primitives.linear(x, self.kernel, self.bias)
+            if self.lora_enabled:
+                scores = scores + self._lora_scale * ops.matmul(ops.matmul(x, self.lora_a), self.lora_b)
+        return scores if self.softcap is None else self.softcap * ops.tanh(scores / self.softcap)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """`(..., E)` to `(..., V)`."""
+        return (*input_shape[:-1], self.vocab_size)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        own = {name: getattr(self, name) for name in ("vocab_size", "tied", "use_bias", "scale", "softcap")}
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **own, "kernel_initializer": initializer}

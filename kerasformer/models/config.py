@@ -111,6 +111,10 @@ class Config:
         """Names of the classes, in the order of their ids."""
         return tuple(self.id2label[i] for i in range(len(self.id2label)))
 
+    def with_tied_output(self, tied: bool) -> Self:
+        """The configuration of a model that generates, with another `tied`; nothing else is computed otherwise."""
+        return dataclasses.replace(self, **{"tied": tied})
+
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:
         """Reads the content of a `config.json`.

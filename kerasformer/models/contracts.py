@@ -11,14 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.generation.streams import Callback, Stream
-from kerasformer.layers import LayerCache, Visibility
+from kerasformer.layers import LayerCache, LMHead, Visibility
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
+from kerasformer.models.tensor_files import TensorFile
+from kerasformer.models.weight_table import Row
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """What a model gives beside its output, if it is asked to."""
@@ -86,7 +89,54 @@ class EncoderModel(PretrainedModel):
 
 
 class _Generates(PretrainedModel):
-    """What the two kinds of generating models share."""
+    """What the two kinds of generating models share: scores of the vocabulary, and generation with a cache.
+
+    Args:
+        config: Of the architecture; its `tied` is `tie_word_embeddings`.
+        tied: The output is the table of the token embeddings, as the tensors of a checkpoint say; the configuration's
+            by default.
+        kwargs: Of `PretrainedModel`.
+    """
+
+    generates = True
+    optional_head = True
+    head_table = (Row(("kernel",), "lm_head.weight", transpose=True),)
+
+    def __init__(self, config: Any, tied: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(config if tied is None else config.with_tied_output(tied), **kwargs)
+
+    @classmethod
+    def parts(cls, tensors: TensorFile) -> dict[str, Any]:
+        """Whether the output is tied, where a checkpoint holds the output and the token embeddings: if they are equal.
+
+        Where it lacks the output, `tie_word_embeddings` decides.
+        """
+        names = cls.backbone_type.names
+        output = next(row.tensor for row in cls.head_table if row.variables == ("kernel",))
+        located = names.located(tensors, {output})
+        pair = [located.get(name) for name in (output, names.prefix + names.tokens)]
+        if pair[0] is None:
+            return {}
+        if pair[1] is None or tensors.shape(pair[0]) != tensors.shape(pair[1]):
+            return {"tied": False}
+        return {"tied": np.array_equal(tensors.read(pair[0]), tensors.read(pair[1]))}
+
+    def make_head(self) -> LMHead:
+        """The output, tied or with a kernel of its own."""
+        config = self.config
+        return LMHead(config.vocab_size, tied=config.tied, name="head", **self.head_options())
+
+    def head_options(self) -> dict[str, Any]:
+        """Further arguments of `LMHead`."""
+        return {"kernel_initializer": self.backbone.initializer}
+
+    def head_rows(self) -> list[Row]:
+        """The rows of the head, without those of a tied matrix."""
+        return [row for row in self.head_table if not (self.config.tied and row.variables == ("kernel",))]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits `(B, T, V)` of hidden states `(B, T, E)`."""
+        return self.head(hidden, embedding=self.backbone.tokens)
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
         """Shape `(B, G, S, D)` of the keys (and of the values) of each layer with a cache."""
@@ -164,15 +214,10 @@ class CausalLM(CausalModel, _Generates):
     """Continues a text: a `CausalModel` that gives logits `(B, T, V)`, and generates."""
 
     task = "text-generation"
-    generates = True
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Logits of every place."""
         return self.project(states["output"])
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of hidden states `(B, T, E)`; tied to the token embeddings where there is no head."""
-        return self.backbone.tokens.project(hidden) if self.head is None else self.head(hidden)
 
     def decode(
         self, tokens: Tensor, visibility: Visibility, caches: Sequence[LayerCache]
@@ -209,7 +254,6 @@ class Seq2SeqLM(_Generates):
     task = "text2text-generation"
     optional_names = ()
     is_encoder_decoder = True
-    generates = True
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -254,10 +298,6 @@ class Seq2SeqLM(_Generates):
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
         return self.backbone.project_memory(memory)
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of the decoder's hidden states `(B, T, E)`."""
-        return self.backbone.tokens.project(hidden) if self.head is None else self.head(hidden)
 
     def decode(
         self,

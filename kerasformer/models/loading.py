@@ -245,11 +245,12 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
 
 def _task_by_head(kinds: Mapping[str, type[PretrainedModel]], tensors: set[str]) -> str:
     """The task whose head is among the tensors; of older checkpoints, which do not say what they were saved for."""
-    heads = {task: {row.tensor for row in kind.head_table} for task, kind in kinds.items() if kind.head_table}
+    needed = {task: kind for task, kind in kinds.items() if kind.head_table and not kind.optional_head}
+    heads = {task: {row.tensor for row in kind.head_table} for task, kind in needed.items()}
     held = {task: head for task, head in heads.items() if head <= tensors}
     found = [task for task, head in held.items() if not any(head < other for other in held.values())]
     default = _default_task(kinds)
-    if default in held or (not found and not kinds[default].head_table):
+    if default in held or (not found and default not in heads):
         return default
     if len(found) > 1:
         raise InputError(

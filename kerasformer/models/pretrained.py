@@ -41,6 +41,7 @@ class PretrainedModel(keras.Model):
         optional_names: Arrays that it takes too, and no pipeline gives.
         bare: Saved without the prefix of the backbone's tensors, as models without head are.
         head_table: Weight table of the head, Keras paths below `head/`.
+        optional_head: A checkpoint may lack the tensors of the head: they are copies of the backbone's.
         generates: Writes token after token, with a cache, rather than answering at once.
         output_name: Hugging Face's name of what `call` gives.
         tokenizer: Set by `zoo.load`.
@@ -54,6 +55,7 @@ class PretrainedModel(keras.Model):
     optional_names: ClassVar[tuple[str, ...]] = ("position_ids",)
     bare: ClassVar[bool] = False
     head_table: ClassVar[Sequence[Row]] = ()
+    optional_head: ClassVar[bool] = False
     is_encoder_decoder: ClassVar[bool] = False
     generates: ClassVar[bool] = False
     output_name: ClassVar[str] = "logits"

@@ -119,17 +119,27 @@ class Names:
             only some tasks have a use for; with or without the prefix.
         copies: Tensors that are copies of another one, and stand for it in a file that lacks it.
         mark: A tensor, without prefix, by which checkpoints of the architecture are recognized.
+        tokens: The tensor of the token embeddings, without prefix, for models whose output may be tied to it.
     """
 
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     mark: str | None = None
+    tokens: str = ""
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """The name as the tables spell it; `heads` are the tensors of the heads, which have no prefix."""
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         return name if name.startswith(self.prefix) or name in heads else self.prefix + name
+
+    def located(self, tensors: Iterable[str], heads: Collection[str]) -> dict[str, str]:
+        """The tensors by the names that the tables use, copies under the name of their original too."""
+        found = {self.canonical(name, heads): name for name in tensors}
+        for copy, original in self.copies.items():
+            if self.prefix + copy in found:
+                found.setdefault(self.prefix + original, found[self.prefix + copy])
+        return found
 
     def recognized(self, tensors: Iterable[str]) -> bool:
         """Whether tensors of these names are a checkpoint of the architecture, with or without head."""
@@ -198,10 +208,7 @@ def load_weights(
     with file.progress() as advance, waiting_variables():
         model.build()
         variables = variables_by_path(model)
-        actual = {names.canonical(name, heads): name for name in file.names()}
-        for copy, original in names.copies.items():
-            if names.prefix + copy in actual:
-                actual.setdefault(names.prefix + original, actual[names.prefix + copy])
+        actual = names.located(file.names(), heads)
         rows = model.rows() if rows is None else rows
         misfits = {row: found for row in rows if (found := _misfit(row, variables, actual, file))}
         fresh = _fresh(variables, misfits, new)

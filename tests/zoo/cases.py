@@ -134,7 +134,10 @@ CASES = (
     Case(
         "gpt2-unscaled",
         "gpt2",
-        {**GPT2, "scale_attn_weights": False, "reorder_and_upcast_attn": True, "activation_function": "silu"},
+        {
+            **GPT2, "scale_attn_weights": False, "reorder_and_upcast_attn": True, "activation_function": "silu",
+            "tie_word_embeddings": False,
+        },
         only=("text-generation",),
         std=0.2,
     ),

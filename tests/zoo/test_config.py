@@ -59,7 +59,6 @@ REFUSED = [
     ("albert", "position_embedding_type", "relative_key_query"),
     ("albert", "num_hidden_groups", 99),
     ("gpt2", "add_cross_attention", True),
-    ("gpt2", "tie_word_embeddings", False),
     ("t5", "is_decoder", True),
     ("t5", "feed_forward_proj", "doubly-gated-gelu"),
 ]

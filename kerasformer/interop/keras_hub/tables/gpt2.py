@@ -39,7 +39,7 @@ TABLE = _Table(
         "attention_dropout": "dropout",
         "embedding_dropout": "dropout",
     },
-    fixed={"hidden_act": "gelu_new", "epsilon": 1e-5, "scale_attention": True, "scale_by_layer": False},
+    fixed={"hidden_act": "gelu_new", "epsilon": 1e-5, "scale_attention": True, "scale_by_layer": False, "tied": True},
     tokens={"bos_token_id": "start_token_id", "eos_token_id": "end_token_id"},
     rows=_rows,
     tasks=(keras_hub.HubTask("text-generation", "GPT2CausalLM"),),

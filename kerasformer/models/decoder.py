@@ -1,0 +1,138 @@
+"""The decoder of GPT-2 and its relatives: embeddings, layers that see the past alone, and a final norm.
+
+A relative's file says what is its own: configuration, layers, tensor names, heads.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from kerasformer.layers import Decoder, DecoderLayer, Dropout, Embedding, LayerCache, Visibility, normalization
+from kerasformer.layers.core import as_ids
+from kerasformer.layers.tensor import Tensor
+from kerasformer.models.pretrained import Backbone
+
+
+class CausalDecoder(Backbone):
+    """A decoder without head.
+
+    A subclass gives `make_layer`, `rows`, and those of the attributes and properties below that differ.
+
+    Args:
+        config: Has `vocab_size`, `hidden_dim`, `num_layers`, `epsilon`, `initializer_range`, and what the attributes
+            below read from it.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Attributes:
+        norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
+        has_positions: Adds a learned vector for each of `config.max_length` positions.
+        position_offset: Rows of the table of positions before the first position's.
+        has_embedding_norm: Normalizes the embeddings.
+        has_final_norm: Normalizes the output of the last layer.
+
+    Call arguments:
+        ids: `(B, T)` int32.
+        visibility: Slots and positions of the tokens; each token sees those before it by default.
+        caches: One `LayerCache` for each layer, optional.
+        flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
+
+    Returns:
+        `(B, T, E)`, or the dictionary of `Decoder`.
+    """
+
+    norm: ClassVar[str] = "layer_norm"
+    has_positions: ClassVar[bool] = False
+    position_offset: ClassVar[int] = 0
+    has_embedding_norm: ClassVar[bool] = False
+    has_final_norm: ClassVar[bool] = True
+
+    def __init__(self, config: Any, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.tokens = Embedding(config.vocab_size, config.hidden_dim, self.initializer, name="tokens")
+        self.positions = self.embedding_norm = None
+        if self.has_positions:
+            count = config.max_length + self.position_offset
+            self.positions = Embedding(count, config.hidden_dim, self.initializer, name="positions")
+        if self.has_embedding_norm:
+            self.embedding_norm = self.make_norm("embedding_norm")
+        self.dropout = Dropout(self.embedding_dropout, name="dropout")
+        self.decoder = Decoder(
+            [self.make_layer(index) for index in range(config.num_layers)],
+            final_norm=self.make_norm("final_norm") if self.has_final_norm else None,
+            name="decoder",
+        )
+
+    @abstractmethod
+    def make_layer(self, index: int) -> DecoderLayer:
+        """The layer of this index, named `layer_{index}`; layers may differ."""
+
+    @property
+    def initializer(self) -> dict[str, Any]:
+        """Initializer of all kernels and tables; serialized, so that each gets random numbers of its own."""
+        normal = keras.initializers.RandomNormal(stddev=self.config.initializer_range)
+        return keras.initializers.serialize(normal)
+
+    @property
+    def embedding_dropout(self) -> float:
+        """Dropout rate of the embeddings."""
+        return 0.0
+
+    @property
+    def embedding_scale(self) -> float:
+        """Factor of the token embeddings where they are read."""
+        return 1.0
+
+    def make_norm(self, name: str) -> keras.layers.Layer:
+        """A norm of this decoder's kind."""
+        return normalization(self.norm, self.config.epsilon, name=name)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates every variable."""
+        shape = (None, None, self.config.hidden_dim)
+        self.tokens.build((None, None))
+        if self.positions is not None:
+            self.positions.build((None, None))
+        if self.embedding_norm is not None:
+            self.embedding_norm.build(shape)
+        self.decoder.build(shape)
+
+    def embed(self, ids: Tensor, visibility: Visibility, training: bool = False) -> Tensor:
+        """What the first layer reads, `(B, T, E)`."""
+        x = self.tokens(ids)
+        if self.embedding_scale != 1.0:
+            x = x * ops.cast(self.embedding_scale, x.dtype)
+        if self.positions is not None:
+            positions = visibility.query_positions(ops.shape(ids)[1])
+            x = x + self.positions(positions + self.position_offset if self.position_offset else positions)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        return self.dropout(x, training=training)
+
+    def position_bias(self, visibility: Visibility) -> Tensor | None:
+        """Scores of pairs of slots that all layers add to theirs, broadcastable to `(B, H, T, S)`, or `None`."""
+        return None
+
+    def call(
+        self,
+        ids: Tensor,
+        visibility: Visibility | None = None,
+        caches: Sequence[LayerCache] | None = None,
+        training: bool = False,
+        **flags: bool,
+    ) -> Any:
+        """Reads some tokens."""
+        ids = as_ids(ids)
+        if visibility is None:
+            visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
+        x = self.embed(ids, visibility, training)
+        visibility = visibility.with_bias(self.position_bias(visibility))
+        return self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
+
+    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer."""
+        return self.decoder.cache_shapes(batch, length)
