@@ -6,7 +6,12 @@ from kerasformer.errors import require
 require("keras", "tensorflow")
 
 from kerasformer.layers.activations import activation
-from kerasformer.layers.attention import AttentionHead, MultiHeadAttention, scaled_dot_product_attention
+from kerasformer.layers.attention import (
+    AttentionHead,
+    GlobalMultiHeadAttention,
+    MultiHeadAttention,
+    scaled_dot_product_attention,
+)
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
 from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RollingCache, RowCaches, StaticCache
@@ -37,6 +42,7 @@ __all__ = [
     "LayerCache",
     "LayerNormalization",
     "MaskedLMHead",
+    "GlobalMultiHeadAttention",
     "MultiHeadAttention",
     "RMSNormalization",
     "RelativePositionBias",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import backend, ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers import primitives
+from kerasformer.layers import banded, primitives
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
+from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.norms import RMSNormalization
@@ -222,20 +224,25 @@ class MultiHeadAttention(Composite):
         projected: tuple[Tensor | None, Tensor | None] = (None, None)
         if cache is None or not cache.complete:
             projected = self._normalized(self.key(memory), self.key_norm), self.value(memory)
-        context, weights, cache = primitives.multi_head_attention(
-            self._normalized(self.query(query), self.query_norm),
-            *projected,
-            self.spec,
-            visibility,
-            cache,
-            self._drop if training and self.dropout else None,
-        )
+        states = self._normalized(self.query(query), self.query_norm), *projected
+        dropout = self._drop if training and self.dropout else None
+        if cache is None and banded.attends_within_window(self.spec, visibility):
+            states_of_global = self.global_states(query, memory)
+            context, weights = banded.multi_head_attention(
+                *states, self.spec, visibility, dropout, states_of_global, return_attention
+            )
+        else:
+            context, weights, cache = primitives.multi_head_attention(*states, self.spec, visibility, cache, dropout)
         return packed(
             self.output_dense(context),
             return_attention or return_cache,
             attention=weights if return_attention else None,
             cache=cache if return_cache else None,
         )
+
+    def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States] | None:
+        """Projections of the global tokens' own attention; `None` if they are those of all tokens."""
+        return None
 
     def _normalized(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """`(B, T, H * D)` with each head normalized."""
@@ -263,3 +270,49 @@ class MultiHeadAttention(Composite):
         own["rotary"] = rotary_to_config(self.spec.rotary)
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **own, "kernel_initializer": initializer}
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class GlobalMultiHeadAttention(MultiHeadAttention):
+    """Attention within a sliding window, with projections of their own for the attention of global tokens.
+
+    A token attends to the tokens of its window and to the global tokens by the projections of `MultiHeadAttention`. A
+    global token attends to all tokens by `query_global`, `key_global` and `value_global`, which are not computed for a
+    `visibility` without `global_mask`.
+
+    Args:
+        num_heads: As in `MultiHeadAttention`, like `hidden_dim` and `kwargs`.
+        hidden_dim: Size `E` of the result.
+        window: Tokens that are seen on each side.
+        kwargs: Without `rotary`, `query_key_norm` and `num_key_value_heads`.
+
+    Raises:
+        InputError: an option that has no meaning for both sets of projections.
+
+    Reference: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `transformers.models.longformer`.
+    """
+
+    def __init__(self, num_heads: int, hidden_dim: int, window: int, **kwargs: Any) -> None:
+        super().__init__(num_heads, hidden_dim, window=window, **kwargs)
+        unsupported = sorted({"rotary", "query_key_norm", "num_key_value_heads"} & set(self.spec.features))
+        if unsupported:
+            raise InputError(f"Global tokens have plain projections. Received: {', '.join(unsupported)}")
+        size = num_heads * self.spec.head_dim
+        self.query_global = self._dense(size, self.use_bias, "query_global")
+        self.key_global = self._dense(size, self.use_bias, "key_global")
+        self.value_global = self._dense(size, self.use_bias, "value_global")
+
+    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
+        """Creates the weights for `(B, T, E)` queries and `(B, S, E')` keys and values."""
+        super().build(query_shape, key_value_shape)
+        build_once(self.query_global, query_shape)
+        build_once(self.key_global, key_value_shape or query_shape)
+        build_once(self.value_global, key_value_shape or query_shape)
+
+    def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States]:
+        """Queries of the global tokens alone, keys and values of all tokens."""
+
+        def states(tokens: GlobalTokens) -> States:
+            return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(memory)
+
+        return states

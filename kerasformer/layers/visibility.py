@@ -7,6 +7,7 @@ too. Shape letters: `B` batch, `T` query length, `S` key length, `H` heads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -28,7 +29,10 @@ class Visibility:
         positions: Positions of the queries in their own texts, int32 `(B, T)` or `(1, T)`; the slots by default.
         key_mask: 1 for real keys, 0 for padding, `(B, S)`.
         starts: First slot of each row's text where rows are padded on the left, int32 `(B,)`.
-        global_mask: 1 for tokens that see all and are seen by all within a sliding window, `(B, S)`.
+        global_mask: 1 for tokens that see all and are seen by all in spite of a sliding window, `(B, S)`.
+        global_queries: The part of it that belongs to the queries, `(B, T)`; `global_mask` itself by default.
+        max_global_tokens: Maximum number of global tokens of a text; as many as it has tokens by default. With a
+            maximum, memory grows linearly with the length of the text.
         mask: Further restriction, boolean, broadcastable to `(B, H, T, S)`.
         position_bias: Float scores of pairs of positions, such as T5's or ALiBi's, broadcastable to `(B, H, T, S)`.
     """
@@ -40,6 +44,8 @@ class Visibility:
     key_mask: Tensor | None = None
     starts: Tensor | None = None
     global_mask: Tensor | None = None
+    global_queries: Tensor | None = None
+    max_global_tokens: int | None = None
     mask: Tensor | None = None
     position_bias: Tensor | None = None
     _rendered: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -54,6 +60,7 @@ class Visibility:
         key_length: Any = None,
         positions: Tensor | None = None,
         global_mask: Tensor | None = None,
+        max_global_tokens: int | None = None,
     ) -> Self:
         """The visibility of a text that attends to itself.
 
@@ -64,6 +71,7 @@ class Visibility:
             key_length: Number `S` of keys, `T` by default; the last query has the slot of the last key.
             positions: Positions of the queries, as in `Visibility`.
             global_mask: As in `Visibility`.
+            max_global_tokens: As in `Visibility`.
         """
         before = 0 if key_length is None else key_length - length
         query = ops.arange(length, dtype="int32") + before
@@ -75,6 +83,7 @@ class Visibility:
             key_mask=key_mask,
             positions=positions,
             global_mask=global_mask,
+            max_global_tokens=max_global_tokens,
         )
 
     def with_bias(self, bias: Tensor | None) -> Visibility:
@@ -99,7 +108,7 @@ class Visibility:
 
     def angles(self, rotary: Rotary, length: Any) -> tuple[Tensor, Tensor]:
         """Cosines and sines for the queries, see `Rotary.angles`; computed once for all layers with this rotary."""
-        return self._once(("angles", rotary), lambda: rotary.angles(self.query_positions(length)))
+        return self.rendered(("angles", rotary), lambda: rotary.angles(self.query_positions(length)))
 
     def boolean(self, window: int | None = None, key_slots: Tensor | None = None) -> Tensor | None:
         """The mask, boolean and broadcastable to `(B, H, T, S)`; `None` if every query sees every key.
@@ -162,7 +171,7 @@ class Visibility:
             return scores if masked is None else masked + scores
 
         own = None if key_slots is None else tuple(key_slots.shape)
-        return self._once(("bias", dtype, window, grouped and grouped[0], own), render)
+        return self.rendered(("bias", dtype, window, grouped and grouped[0], own), render)
 
     def _within(self, query: Tensor, key: Tensor, window: int) -> Tensor:
         """Whether the key lies in the window of the query."""
@@ -171,12 +180,13 @@ class Visibility:
         near = ops.logical_and(key >= query - window, key <= query + window)
         if self.global_mask is None:
             return near
-        everywhere = ops.cast(self.global_mask, "int32") > 0
-        columns = ops.reshape(everywhere, (ops.shape(everywhere)[0], 1, 1, -1))
-        rows = ops.reshape(everywhere, (ops.shape(everywhere)[0], 1, -1, 1))
+        queries = self.global_mask if self.global_queries is None else self.global_queries
+        columns = ops.expand_dims(ops.expand_dims(ops.cast(self.global_mask, "int32") > 0, 1), 1)
+        rows = ops.expand_dims(ops.expand_dims(ops.cast(queries, "int32") > 0, 1), -1)
         return ops.logical_or(near, ops.logical_or(columns, rows))
 
-    def _once(self, key: Any, render: Any) -> Any:
+    def rendered(self, key: Any, render: Callable[[], Any]) -> Any:
+        """The result of `render`, computed once for all layers that ask for it under this key."""
         if key not in self._rendered:
             self._rendered[key] = render()
         return self._rendered[key]

@@ -1,0 +1,310 @@
+"""Attention within a sliding window, with global tokens, in memory that grows linearly with the length of the text.
+
+Queries are cut into blocks of `w` tokens, the window on one side. A block attends to three blocks of keys, its own and
+its neighbours, which hold all keys of its windows, and to the global tokens. The blocks are rows of a batch of an
+attention without window, so that a runtime's operator for attention computes them.
+
+Shape letters: `B` batch, `T` query length, `S` key length, `H` query heads, `D` head size, `E` hidden, `w` window, `b`
+length of a block, `N` number of blocks, `G` maximum number of global tokens.
+
+Reference: Beltagy et al. 2020, "Longformer: The Long-Document Transformer", arXiv:2004.05150.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from keras import backend, ops
+
+from kerasformer.errors import InputError
+from kerasformer.layers import primitives
+from kerasformer.layers.attention_spec import AttentionSpec
+from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
+from kerasformer.layers.visibility import Visibility, mask_to_bias
+
+States = tuple[Tensor, Tensor, Tensor]
+"""Queries `(B, G, H * D)` of the global tokens, keys and values `(B, S, H * D)` of all tokens."""
+
+
+@dataclass(frozen=True)
+class GlobalTokens:
+    """Where the global tokens of each text are.
+
+    They are selected by products with 0 and 1, which are exact, have static shapes, and which every runtime computes.
+
+    Attributes:
+        selection: 1 where a token is the g-th global one, float `(B, G, S)`; a text with fewer has rows of zeros.
+        placement: The transpose, `(B, S, G)`.
+        is_global: 1 for global tokens, float `(B, S)`.
+        real: 1 for the global tokens that a text has, float `(B, G)`.
+    """
+
+    selection: Tensor
+    placement: Tensor
+    is_global: Tensor
+    real: Tensor
+
+    @classmethod
+    def of(cls, visibility: Visibility, dtype: str) -> GlobalTokens | None:
+        """The global tokens of a visibility, `None` if it has no `global_mask`; padding is never global."""
+        if visibility.global_mask is None:
+            return None
+        marked = ops.cast(ops.cast(visibility.global_mask, "int32") > 0, "int32")
+        if visibility.key_mask is not None:
+            marked = marked * ops.cast(ops.cast(visibility.key_mask, "int32") > 0, "int32")
+        length = ops.shape(marked)[1]
+        count = length if visibility.max_global_tokens is None else visibility.max_global_tokens
+        if isinstance(length, int) and isinstance(count, int):
+            count = min(count, length)
+        numbers = ops.expand_dims(ops.cumsum(marked, axis=1) * marked, 1)
+        slots = ops.reshape(ops.arange(count, dtype="int32") + 1, (1, -1, 1))
+        selection = ops.cast(ops.equal(numbers, slots), dtype)
+        return cls(
+            selection, ops.transpose(selection, (0, 2, 1)), ops.sum(selection, axis=1), ops.sum(selection, axis=2)
+        )
+
+    def select(self, x: Tensor) -> Tensor:
+        """`(B, T, E)` of the first `T` tokens to `(B, G, E)`."""
+        length = x.shape[1]
+        selection = self.selection if length in (None, self.selection.shape[2]) else self.selection[:, :, :length]
+        return ops.matmul(selection, x)
+
+
+def attends_within_window(spec: AttentionSpec, visibility: Visibility) -> bool:
+    """Whether this is attention within a window on both sides: what this module computes."""
+    return spec.window is not None and not visibility.causal
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    spec: AttentionSpec,
+    visibility: Visibility,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    global_states: Callable[[GlobalTokens], States] | None = None,
+    return_attention: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of a text to itself within a window of `spec.window` tokens on each side, and of its global tokens.
+
+    A token attends to the keys of its window and to all global tokens; a global token attends to all keys. The result
+    at a padded position is 0. Texts of up to `3 * w` tokens, and texts with a further `mask` or `position_bias`, are
+    computed in the dense form, with equal results.
+
+    Args:
+        query: `(B, T, H * D)`; `T` may be less than `S`, for the first tokens alone.
+        key: `(B, S, G * D)` with `G` key heads.
+        value: Likewise.
+        spec: What is computed, with a window.
+        visibility: Which keys are real, and which tokens are global.
+        dropout: Applied to the weights; only in training.
+        global_states: Queries, keys and values for the global tokens' own attention, if they have other projections.
+        return_attention: Returns the weights, for which the dense form is computed.
+
+    Returns:
+        `(context (B, T, H * D), weights (B, H, T, S) or None)`.
+
+    Raises:
+        InputError: the layer has no window, or the mask is causal.
+    """
+    if not attends_within_window(spec, visibility) or spec.window is None:
+        raise InputError(
+            "Banded attention has a window on both sides. Expected: a window and no causal mask. "
+            f"Received: window={spec.window}, causal={visibility.causal}"
+        )
+    dtype = backend.standardize_dtype(query.dtype)
+    visibility = visibility.rendered("keys", lambda: _with_key_mask(visibility))
+    tokens = visibility.rendered(("global tokens", dtype), lambda: GlobalTokens.of(visibility, dtype))
+    dense = return_attention or not _is_banded(query, key, spec.window, visibility)
+    weights = None
+    if dense:
+        visible = _of_queries(visibility, tokens, query, key)
+        context, weights, _ = primitives.multi_head_attention(query, key, value, spec, visible, None, dropout)
+    else:
+        query, key, spec = _rotated(query, key, spec, visibility)
+        context = _in_blocks(query, key, value, spec, visibility, tokens, dropout)
+    separate = None
+    if tokens is not None and (global_states is not None or not dense):
+        states = (tokens.select(query), key, value) if global_states is None else global_states(tokens)
+        everything = Visibility(key_mask=visibility.key_mask)
+        unlimited = replace(spec, window=None, rotary=None)
+        separate = primitives.multi_head_attention(*states, unlimited, everything, None, dropout)[:2]
+    return _joined(context, weights, tokens, separate, visibility, dtype)
+
+
+def _with_key_mask(visibility: Visibility) -> Visibility:
+    """The same visibility, with a mask of keys alone in the place for it."""
+    mask = visibility.mask
+    if mask is None or tuple(mask.shape[1:3]) != (1, 1):
+        return visibility
+    keys = ops.cast(mask[:, 0, 0], "int32")
+    if visibility.key_mask is not None:
+        keys = keys * ops.cast(visibility.key_mask, "int32")
+    return replace(visibility, mask=None, key_mask=keys)
+
+
+def _is_banded(query: Tensor, key: Tensor, window: int, visibility: Visibility) -> bool:
+    """Whether the text is long enough, or of unknown length, and the visibility has no other mask."""
+    length = query.shape[1]
+    plain = visibility.mask is None and visibility.position_bias is None and visibility.starts is None
+    return plain and length == key.shape[1] and (length is None or length > 3 * window)
+
+
+def _of_queries(visibility: Visibility, tokens: GlobalTokens | None, query: Tensor, key: Tensor) -> Visibility:
+    """The visibility for as many first queries as there are, with slots from 0 on where it has none."""
+
+    def described() -> Visibility:
+        keys = ops.arange(ops.shape(key)[1], dtype="int32") if visibility.key_slots is None else visibility.key_slots
+        slots, length = keys if visibility.query_slots is None else visibility.query_slots, query.shape[1]
+        mask = rows = None if tokens is None else tokens.is_global
+        if length is not None:
+            slots, rows = slots[..., :length], None if rows is None else rows[:, :length]
+        return replace(visibility, query_slots=slots, key_slots=keys, global_mask=mask, global_queries=rows)
+
+    return visibility.rendered(("queries", query.shape[1]), described)
+
+
+def _rotated(
+    query: Tensor, key: Tensor, spec: AttentionSpec, visibility: Visibility
+) -> tuple[Tensor, Tensor, AttentionSpec]:
+    """Queries and keys after their rotary embedding, before they are cut, and a description without it."""
+    if spec.rotary is None:
+        return query, key, spec
+    rotary, angles = spec.rotary, visibility.angles(spec.rotary, ops.shape(query)[1])
+    query, key = (merge_heads(primitives.rotary(split_heads(x, spec.head_dim), *angles, rotary)) for x in (query, key))
+    return query, key, replace(spec, rotary=None)
+
+
+def _in_blocks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    spec: AttentionSpec,
+    visibility: Visibility,
+    tokens: GlobalTokens | None,
+    dropout: Callable[[Tensor], Tensor] | None,
+) -> Tensor:
+    """The attention of all tokens to their windows and to the global tokens, `(B, T, H * D)`."""
+    blocks = visibility.rendered(
+        ("blocks", spec.window, query.shape[1]), lambda: Blocks(ops.shape(query)[1], int(spec.window or 0))
+    )
+    dtype = backend.standardize_dtype(query.dtype)
+    visible = visibility.rendered(
+        ("block visibility", spec.window, query.shape[1], dtype),
+        lambda: Visibility(position_bias=blocks.bias(key, visibility.key_mask, tokens, dtype)),
+    )
+    keys, values = (blocks.keys(x, None if tokens is None else tokens.select(x)) for x in (key, value))
+    unlimited = replace(spec, window=None)
+    context = primitives.multi_head_attention(blocks.queries(query), keys, values, unlimited, visible, None, dropout)
+    return blocks.merged(context[0], query)
+
+
+class Blocks:
+    """How a text is cut into blocks.
+
+    Args:
+        length: `T`, a number or a scalar tensor.
+        window: `w`.
+
+    Attributes:
+        size: `b`: the window, or the length of a text that is shorter.
+        count: `N`; the last block is filled up.
+    """
+
+    def __init__(self, length: Any, window: int) -> None:
+        self.length, self.window = length, window
+        self.size = min(length, window) if isinstance(length, int) else ops.minimum(length, window)
+        self.count = (length + self.size - 1) // self.size
+        self.missing = self.count * self.size - length
+
+    def queries(self, x: Tensor) -> Tensor:
+        """`(B, T, E)` to `(B * N, b, E)`."""
+        return ops.reshape(_padded(x, 0, self.missing), (-1, self.size, x.shape[-1]))
+
+    def merged(self, x: Tensor, like: Tensor) -> Tensor:
+        """`(B * N, b, E)` to `(B, T, E)`, the shape of `like`."""
+        x = ops.reshape(x, (ops.shape(like)[0], self.count * self.size, like.shape[-1]))
+        if isinstance(self.missing, int) and self.missing == 0:
+            return x
+        return ops.reshape(x[:, : self.length], ops.shape(like))
+
+    def keys(self, x: Tensor, first: Tensor | None) -> Tensor:
+        """`(B, T, E)` to `(B * N, G + 3 * b, E)`: each block with its neighbours, after the global `first` `(B, G, E)`.
+
+        The first and the last block have a neighbour of zeros.
+        """
+        batch, size = ops.shape(x)[0], x.shape[-1]
+        x = ops.reshape(_padded(x, self.size, self.size + self.missing), (batch, self.count + 2, self.size, size))
+        parts = [x[:, :-2], x[:, 1:-1], x[:, 2:]]
+        width = 3 * self.size
+        if first is not None:
+            number = ops.shape(first)[1]
+            shape = (batch, self.count, number, size)
+            parts.insert(0, ops.broadcast_to(ops.expand_dims(first, 1), shape))
+            width = width + number
+        return ops.reshape(ops.concatenate(parts, axis=2), (-1, width, size))
+
+    def bias(self, key: Tensor, key_mask: Tensor | None, tokens: GlobalTokens | None, dtype: str) -> Tensor:
+        """What hides keys from the queries of their blocks, `(B * N, 1, b, G + 3 * b)`.
+
+        Global tokens are seen in their own slots, and not a second time in the window.
+        """
+        seen = ops.ones_like(key[..., :1])
+        if key_mask is not None:
+            seen = seen * ops.expand_dims(ops.cast(key_mask, dtype), -1)
+        near = ops.arange(3 * self.size, dtype="int32") - self.size
+        distance = ops.abs(ops.expand_dims(near, 0) - ops.expand_dims(ops.arange(self.size, dtype="int32"), 1))
+        within = mask_to_bias(distance <= self.window, dtype)
+        first = None
+        if tokens is not None:
+            seen = seen * ops.expand_dims(1.0 - tokens.is_global, -1)
+            first = ops.expand_dims(tokens.real, -1)
+            within = ops.concatenate([ops.zeros((self.size, ops.shape(first)[1]), dtype), within], axis=1)
+        hidden = ops.transpose(mask_to_bias(self.keys(seen, first), dtype), (0, 2, 1))
+        return ops.expand_dims(hidden + within, 1)
+
+
+def _padded(x: Tensor, before: Any, after: Any) -> Tensor:
+    """`(B, T, E)` with zeros before and after the tokens."""
+    if isinstance(before, int) and isinstance(after, int) and before == after == 0:
+        return x
+    return ops.pad(x, ((0, 0), (before, after), (0, 0)))
+
+
+def _joined(
+    context: Tensor,
+    weights: Tensor | None,
+    tokens: GlobalTokens | None,
+    separate: tuple[Tensor, Tensor | None] | None,
+    visibility: Visibility,
+    dtype: str,
+) -> tuple[Tensor, Tensor | None]:
+    """The result at each token: of its window, of all keys for a global token, or 0 for padding.
+
+    Args:
+        context: `(B, T, H * D)` of the windows.
+        weights: `(B, H, T, S)`, optional.
+        tokens: The global tokens, optional.
+        separate: Context and weights of the global tokens where they have an attention of their own.
+        visibility: Which tokens are real.
+        dtype: Of the context.
+    """
+    length = context.shape[1]
+    kept = None if visibility.key_mask is None else ops.cast(visibility.key_mask, dtype)
+    if separate is not None and tokens is not None:
+        others = 1.0 - tokens.is_global
+        kept = others if kept is None else kept * others
+    if kept is not None:
+        kept = ops.expand_dims(kept if length is None else kept[:, :length], -1)
+        context = context * kept
+        weights = None if weights is None else weights * ops.expand_dims(kept, 1)
+    if separate is not None and tokens is not None:
+        placement = tokens.placement if length is None else tokens.placement[:, :length]
+        context = context + ops.matmul(placement, separate[0])
+        if weights is not None and separate[1] is not None:
+            weights = weights + ops.matmul(ops.expand_dims(placement, 1), separate[1])
+        elif weights is not None:
+            weights = None
+    return context, weights
