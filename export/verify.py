@@ -220,11 +220,12 @@ def _cut(row: Row, limit: int | None) -> Row:
 def _padded(rows: Sequence[Row], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
     """`(N, T)` int32 arrays."""
     width = max(len(row[0]) for row in rows)
-    arrays = {name: np.zeros((len(rows), width), "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
+    made = ("input_ids", "token_type_ids", "attention_mask")
+    arrays = {name: np.zeros((len(rows), width), "int32") for name in (*made, *names)}
     for index, (ids, types, _) in enumerate(rows):
         place = slice(width - len(ids), width) if left else slice(0, len(ids))
-        for array, values in zip(arrays.values(), (ids, types, 1), strict=True):
-            array[index, place] = values
+        for name, values in zip(made, (ids, types, 1), strict=True):
+            arrays[name][index, place] = values
     return {name: arrays[name] for name in names}
 
 

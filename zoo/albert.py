@@ -1,4 +1,4 @@
-"""ALBERT: BERT with small token vectors, and with layers that several places share.
+"""ALBERT: BERT with small token vectors, and with layers that several steps share.
 
 Paper: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
 arXiv:1909.11942. Reference: `transformers.models.albert`.
@@ -10,19 +10,12 @@ from dataclasses import dataclass
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead
+from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Repeats, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.encoder import BidirectionalEncoder, layer_table
 from kerasformer.models.pretrained import by_task
-from kerasformer.models.task_models import (
-    FillMask,
-    PooledFeatures,
-    Pretraining,
-    QuestionAnswering,
-    TextClassification,
-    TokenClassification,
-)
-from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm
+from kerasformer.models.weight_table import Names, Row, dense, nested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +23,7 @@ class AlbertConfig(Config):
     """Configuration of ALBERT; the defaults are those of `albert-xxlarge-v2`."""
 
     model_type = "albert"
-    required = {
-        "position_embedding_type": ("absolute",),
-        "tie_word_embeddings": (True,),
-        "pruned_heads": ({}, None),
-    }
+    required = {"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)}
     # Left by the authors' own code, which read them.
     ignored = frozenset("down_scale_factor gap_size net_structure_type num_memory_blocks".split())
 
@@ -59,20 +48,17 @@ class AlbertConfig(Config):
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 3)
 
     def __post_init__(self) -> None:
-        """Refuses groups that no place uses."""
+        """Refuses groups that no step uses."""
         super().__post_init__()
         if self.num_groups > self.num_layers:
-            raise UnsupportedConfigError(
-                "albert needs num_hidden_groups <= num_hidden_layers. "
-                f"Received: num_hidden_groups={self.num_groups}, num_hidden_layers={self.num_layers}"
-            )
+            received = f"num_hidden_groups={self.num_groups}, num_hidden_layers={self.num_layers}"
+            raise UnsupportedConfigError(f"albert needs num_hidden_groups <= num_hidden_layers. Received: {received}")
 
 
 class Albert(BidirectionalEncoder):
     """ALBERT without head."""
 
     config_type = AlbertConfig
-    input_names = ("input_ids", "attention_mask", "token_type_ids")
     # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
     names = Names(
         "albert.",
@@ -81,52 +67,29 @@ class Albert(BidirectionalEncoder):
     )
 
     @property
-    def embedding_dim(self) -> int:
-        """Token vectors are small and projected."""
-        return int(self.config.embedding_dim)
-
-    @property
     def schedule(self) -> list[int]:
-        """Each group, all its layers in turn, stands at several places: 0 1 0 1 2 3 2 3 for two groups of two."""
+        """Each group, all its layers in turn, for several steps: 0 1 0 1 2 3 2 3 for two groups of two."""
         config = self.config
         # Computed as the reference does, whose division rounds.
-        groups = [int(place / (config.num_layers / config.num_groups)) for place in range(config.num_layers)]
+        groups = [int(step / (config.num_layers / config.num_groups)) for step in range(config.num_layers)]
         return [group * config.group_size + inner for group in groups for inner in range(config.group_size)]
 
     def rows(self) -> list[Row]:
         """The weight table."""
-        layer = [
-            *dense("attention/query", "attention.query"),
-            *dense("attention/key", "attention.key"),
-            *dense("attention/value", "attention.value"),
-            *dense("attention/output", "attention.dense"),
-            *norm("attention_norm", "attention.LayerNorm"),
-            *dense("feed_forward/intermediate", "ffn"),
-            *dense("feed_forward/output", "ffn_output"),
-            *norm("feed_forward_norm", "full_layer_layer_norm"),
-        ]
-        rows = [
-            *embedding("embeddings/tokens", "embeddings.word_embeddings"),
-            *embedding("embeddings/positions", "embeddings.position_embeddings"),
-            *embedding("embeddings/segments", "embeddings.token_type_embeddings"),
-            *norm("embeddings/norm", "embeddings.LayerNorm"),
-            *dense("embeddings/projection", "encoder.embedding_hidden_mapping_in"),
-        ]
-        for index in range(self.config.num_groups * self.config.group_size):
-            group, inner = divmod(index, self.config.group_size)
-            tensors = f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
-            rows += nested(layer, f"encoder/layer_{index}/", tensors)
-        return rows + (dense("pooler", "pooler") if self.pooler is not None else [])
+        layer = layer_table(
+            ("attention.query", "attention.key", "attention.value", "attention.dense", "attention.LayerNorm"),
+            ("ffn", "ffn_output", "full_layer_layer_norm"),
+        )
+        names = "encoder.albert_layer_groups.{}.albert_layers.{}."
+        layers = self.layer_rows(layer, lambda index: names.format(*divmod(index, self.config.group_size)))
+        embeddings = self.embedding_rows(projection="encoder.embedding_hidden_mapping_in")
+        return [*embeddings, *layers, *self.pooler_rows("pooler")]
 
 
-PREDICTIONS = (
-    *dense("dense", "predictions.dense"),
-    *norm("norm", "predictions.LayerNorm"),
-    Row(("bias",), "predictions.bias"),
-)
+PREDICTIONS = task_models.prediction_rows("predictions.dense", "predictions.LayerNorm", "predictions.bias")
 
 
-class AlbertPretraining(Pretraining):
+class AlbertPretraining(task_models.Pretraining):
     """ALBERT as it was trained: masked words, and the order of two texts."""
 
     backbone_type = Albert
@@ -139,17 +102,14 @@ class AlbertPretraining(Pretraining):
         return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
 
 
-CLASSIFIER = dense("output", "classifier")
-
-
-class AlbertPooledFeatures(PooledFeatures):
+class AlbertPooledFeatures(task_models.PooledFeatures):
     """ALBERT for the hidden states of a text."""
 
     backbone_type = Albert
     architecture = "AlbertModel"
 
 
-class AlbertFillMask(FillMask):
+class AlbertFillMask(task_models.FillMask):
     """ALBERT for masked words."""
 
     backbone_type = Albert
@@ -157,29 +117,26 @@ class AlbertFillMask(FillMask):
     head_table = PREDICTIONS
 
 
-class AlbertTextClassification(TextClassification):
+class AlbertTextClassification(task_models.TextClassification):
     """ALBERT for classes of texts, by its pooled first token."""
 
     backbone_type = Albert
     architecture = "AlbertForSequenceClassification"
-    head_table = CLASSIFIER
     pooled = True
 
 
-class AlbertTokenClassification(TokenClassification):
+class AlbertTokenClassification(task_models.TokenClassification):
     """ALBERT for classes of tokens, such as entities."""
 
     backbone_type = Albert
     architecture = "AlbertForTokenClassification"
-    head_table = CLASSIFIER
 
 
-class AlbertQuestionAnswering(QuestionAnswering):
+class AlbertQuestionAnswering(task_models.QuestionAnswering):
     """ALBERT for answers in a text."""
 
     backbone_type = Albert
     architecture = "AlbertForQuestionAnswering"
-    head_table = dense("output", "qa_outputs")
 
 
 MODELS = by_task(

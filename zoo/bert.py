@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.encoder import BidirectionalEncoder, layer_table
 from kerasformer.models.pretrained import by_task
-from kerasformer.models.task_models import (
-    FillMask,
-    PooledFeatures,
-    Pretraining,
-    QuestionAnswering,
-    TextClassification,
-    TokenClassification,
-)
-from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
+from kerasformer.models.weight_table import Names, Row, dense, nested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +26,6 @@ class BertConfig(Config):
         "is_decoder": (False,),
         "add_cross_attention": (False,),
         "tie_word_embeddings": (True,),
-        "pruned_heads": ({}, None),
     }
 
     vocab_size: Size = hf("vocab_size", 30522)
@@ -61,7 +53,6 @@ class Bert(BidirectionalEncoder):
     """BERT without head."""
 
     config_type = BertConfig
-    input_names = ("input_ids", "attention_mask", "token_type_ids")
     # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
     names = Names(
         "bert.",
@@ -71,34 +62,26 @@ class Bert(BidirectionalEncoder):
 
     def rows(self) -> list[Row]:
         """The weight table."""
-        layer = [
-            *dense("attention/query", "attention.self.query"),
-            *dense("attention/key", "attention.self.key"),
-            *dense("attention/value", "attention.self.value"),
-            *dense("attention/output", "attention.output.dense"),
-            *norm("attention_norm", "attention.output.LayerNorm"),
-            *dense("feed_forward/intermediate", "intermediate.dense"),
-            *dense("feed_forward/output", "output.dense"),
-            *norm("feed_forward_norm", "output.LayerNorm"),
-        ]
-        return [
-            *embedding("embeddings/tokens", "embeddings.word_embeddings"),
-            *embedding("embeddings/positions", "embeddings.position_embeddings"),
-            *embedding("embeddings/segments", "embeddings.token_type_embeddings"),
-            *norm("embeddings/norm", "embeddings.LayerNorm"),
-            *repeat(self.config.num_layers, nested(layer, "encoder/layer_{i}/", "encoder.layer.{i}.")),
-            *(dense("pooler", "pooler.dense") if self.pooler is not None else []),
-        ]
+        layer = layer_table(
+            (
+                "attention.self.query",
+                "attention.self.key",
+                "attention.self.value",
+                "attention.output.dense",
+                "attention.output.LayerNorm",
+            ),
+            ("intermediate.dense", "output.dense", "output.LayerNorm"),
+        )
+        layers = self.layer_rows(layer, "encoder.layer.{}.".format)
+        return [*self.embedding_rows(), *layers, *self.pooler_rows("pooler.dense")]
 
 
-PREDICTIONS = (
-    *dense("dense", "cls.predictions.transform.dense"),
-    *norm("norm", "cls.predictions.transform.LayerNorm"),
-    Row(("bias",), "cls.predictions.bias"),
+PREDICTIONS = task_models.prediction_rows(
+    "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
 )
 
 
-class BertPretraining(Pretraining):
+class BertPretraining(task_models.Pretraining):
     """BERT as it was trained: masked words, and whether the second text follows the first."""
 
     backbone_type = Bert
@@ -107,17 +90,14 @@ class BertPretraining(Pretraining):
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "cls.seq_relationship"))
 
 
-CLASSIFIER = dense("output", "classifier")
-
-
-class BertPooledFeatures(PooledFeatures):
+class BertPooledFeatures(task_models.PooledFeatures):
     """BERT for the hidden states of a text."""
 
     backbone_type = Bert
     architecture = "BertModel"
 
 
-class BertFillMask(FillMask):
+class BertFillMask(task_models.FillMask):
     """BERT for masked words."""
 
     backbone_type = Bert
@@ -125,29 +105,26 @@ class BertFillMask(FillMask):
     head_table = PREDICTIONS
 
 
-class BertTextClassification(TextClassification):
+class BertTextClassification(task_models.TextClassification):
     """BERT for classes of texts, by its pooled first token."""
 
     backbone_type = Bert
     architecture = "BertForSequenceClassification"
-    head_table = CLASSIFIER
     pooled = True
 
 
-class BertTokenClassification(TokenClassification):
+class BertTokenClassification(task_models.TokenClassification):
     """BERT for classes of tokens, such as entities."""
 
     backbone_type = Bert
     architecture = "BertForTokenClassification"
-    head_table = CLASSIFIER
 
 
-class BertQuestionAnswering(QuestionAnswering):
+class BertQuestionAnswering(task_models.QuestionAnswering):
     """BERT for answers in a text."""
 
     backbone_type = Bert
     architecture = "BertForQuestionAnswering"
-    head_table = dense("output", "qa_outputs")
 
 
 MODELS = by_task(

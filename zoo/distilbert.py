@@ -10,18 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kerasformer.layers import ClassificationHead
+from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.encoder import BidirectionalEncoder, layer_table
 from kerasformer.models.pretrained import by_task
-from kerasformer.models.task_models import (
-    FeatureExtraction,
-    FillMask,
-    QuestionAnswering,
-    TextClassification,
-    TokenClassification,
-)
-from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
+from kerasformer.models.weight_table import Names, Row, dense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +23,7 @@ class DistilBertConfig(Config):
     """Configuration of DistilBERT; the defaults are those of `distilbert-base-uncased`."""
 
     model_type = "distilbert"
-    required = {"tie_word_embeddings": (True,), "tie_weights_": (True,), "pruned_heads": ({}, None)}
+    required = {"tie_word_embeddings": (True,), "tie_weights_": (True,)}
     num_segments: ClassVar[int] = 0
     epsilon: ClassVar[float] = 1e-12
 
@@ -68,25 +62,14 @@ class DistilBert(BidirectionalEncoder):
 
     def rows(self) -> list[Row]:
         """The weight table."""
-        layer = [
-            *dense("attention/query", "attention.q_lin"),
-            *dense("attention/key", "attention.k_lin"),
-            *dense("attention/value", "attention.v_lin"),
-            *dense("attention/output", "attention.out_lin"),
-            *norm("attention_norm", "sa_layer_norm"),
-            *dense("feed_forward/intermediate", "ffn.lin1"),
-            *dense("feed_forward/output", "ffn.lin2"),
-            *norm("feed_forward_norm", "output_layer_norm"),
-        ]
-        return [
-            *embedding("embeddings/tokens", "embeddings.word_embeddings"),
-            *embedding("embeddings/positions", "embeddings.position_embeddings"),
-            *norm("embeddings/norm", "embeddings.LayerNorm"),
-            *repeat(self.config.num_layers, nested(layer, "encoder/layer_{i}/", "transformer.layer.{i}.")),
-        ]
+        layer = layer_table(
+            ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm"),
+            ("ffn.lin1", "ffn.lin2", "output_layer_norm"),
+        )
+        return [*self.embedding_rows(), *self.layer_rows(layer, "transformer.layer.{}.".format)]
 
 
-class DistilBertTextClassification(TextClassification):
+class DistilBertTextClassification(task_models.TextClassification):
     """DistilBERT for classes of texts; a dense layer of the head stands for the pooler."""
 
     backbone_type = DistilBert
@@ -101,46 +84,37 @@ class DistilBertTextClassification(TextClassification):
         )
 
 
-class DistilBertQuestionAnswering(QuestionAnswering):
+class DistilBertQuestionAnswering(task_models.QuestionAnswering):
     """DistilBERT for answers in a text."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForQuestionAnswering"
-    head_table = dense("output", "qa_outputs")
 
     def make_head(self) -> ClassificationHead:
         """Dropout and one dense layer."""
         return ClassificationHead(2, dropout=self.config.answer_dropout, name="head")
 
 
-PREDICTIONS = (
-    *dense("dense", "vocab_transform"),
-    *norm("norm", "vocab_layer_norm"),
-    Row(("bias",), "vocab_projector.bias"),
-)
-
-
-class DistilBertFeatureExtraction(FeatureExtraction):
+class DistilBertFeatureExtraction(task_models.FeatureExtraction):
     """DistilBERT for the hidden states of a text."""
 
     backbone_type = DistilBert
     architecture = "DistilBertModel"
 
 
-class DistilBertFillMask(FillMask):
+class DistilBertFillMask(task_models.FillMask):
     """DistilBERT for masked words."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForMaskedLM"
-    head_table = PREDICTIONS
+    head_table = task_models.prediction_rows("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
 
 
-class DistilBertTokenClassification(TokenClassification):
+class DistilBertTokenClassification(task_models.TokenClassification):
     """DistilBERT for classes of tokens, such as entities."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForTokenClassification"
-    head_table = dense("output", "classifier")
 
 
 MODELS = by_task(

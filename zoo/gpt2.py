@@ -24,10 +24,7 @@ class Gpt2Config(Config):
     """Configuration of GPT-2; the defaults are those of the 124 M parameter model."""
 
     model_type = "gpt2"
-    required = {
-        "add_cross_attention": (False,),
-        "pruned_heads": ({}, None),
-    }
+    required = {"add_cross_attention": (False,)}
     # Of a model with two heads.
     ignored = frozenset(
         "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout".split()

@@ -33,6 +33,7 @@ from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.pretrained import Backbone, by_task
 from kerasformer.models.task_models import FeatureExtraction
 from kerasformer.models.tensor_files import TensorFile
+from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -117,6 +118,7 @@ class T5Encoder(Backbone):
     """
 
     config_type = T5Config
+    inputs = (INPUT_IDS, ATTENTION_MASK)
     names = Names(
         ignored=(r"decoder\..*",),
         copies={"encoder.embed_tokens.weight": "shared.weight"},
@@ -309,7 +311,6 @@ class T5Features(FeatureExtraction):
 
     backbone_type = T5Encoder
     architecture = "T5EncoderModel"
-    optional_names = ()
 
 
 MODELS = by_task(T5Seq2SeqLM, T5Features)

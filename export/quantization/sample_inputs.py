@@ -103,11 +103,10 @@ def passages(model: Any, texts: Sequence[str]) -> Passages:
         written = _continuations(model, rows)
     whole = [[*row, *more] for row, more in zip(rows, written, strict=True)]
     shape = (len(whole), max(map(len, whole)))
-    arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask")}
+    encoder_names = () if model.is_encoder_decoder else model.input_names
+    arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask", *encoder_names)}
     for index, row in enumerate(whole):
         arrays["input_ids"][index, : len(row)], arrays["attention_mask"][index, : len(row)] = row, 1
-    if "token_type_ids" in model.input_names:
-        arrays["token_type_ids"] = np.zeros(shape, "int32")
     if model.is_encoder_decoder:
         starts = np.array([[len(row)] for row in rows])
         arrays["written"] = (np.arange(shape[1]) >= starts).astype("int32")

@@ -123,7 +123,7 @@ class Source:
         if hasattr(self._engine, "start"):
             return {"input_ids": encoded.input_ids, "attention_mask": encoded.attention_mask}
         arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
-        return {name: arrays[name] for name in self._info.input_names}
+        return {name: arrays[name] for name in self._info.input_names if name in arrays}
 
 
 def limit_tensorflow(threads: int) -> None:

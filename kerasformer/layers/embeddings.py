@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from kerasformer.layers.core import (
-    PACKAGE,
-    Composite,
-    Dense,
-    Dropout,
-    Embedding,
-    as_ids,
-    build_once,
-)
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, as_ids, build_once
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class TransformerEmbeddings(Composite):
-    """The sum of token, position and segment vectors, normalized; projected if they have a size of their own.
+    """The sum of the vectors of token, position, segment and others, normalized; projected if they are smaller.
 
     Args:
-        vocab_size: Tokens `V`.
-        max_length: Learned positions; `None` for a model that has others.
+        vocab_size: Number of tokens `V`.
+        max_length: Number of learned positions; `None` for a model without position embeddings.
         hidden_dim: Size `E` of the result.
-        embedding_dim: Size of the vectors, which are then projected (ALBERT factorizes); by default `hidden_dim`, and
-            nothing is projected.
-        num_segments: Segment types; 0 for none.
-        epsilon: Of the norm; `None` for no norm.
-        dropout: Rate, in training.
+        embedding_dim: Size of the vectors, which are then projected (ALBERT); by default `hidden_dim`, without a
+            projection.
+        num_segments: Number of segment types; 0 for none.
+        tables: Number of rows of each further embedding table, by name, such as `{"languages": 15}`; optional.
+        epsilon: Epsilon of the norm; `None` for no norm.
+        projection_first: The norm follows the projection (DeBERTa); otherwise it precedes it (ALBERT).
+        projection_bias: The projection has a bias.
+        dropout: Dropout rate after the norm.
         initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         ids: Integers `(B, T)`.
         segments: Integers `(B, T)`, 0 by default.
-        positions: Integers `(B, T)` or `(1, T)`; 0, 1, 2 … by default.
+        positions: Integers `(B, T)` or `(1, T)`; 0, 1, 2, … by default.
+        others: Integers `(B, T)` by the names of `tables`, 0 by default.
 
     Returns:
         `(B, T, E)`.
@@ -54,7 +51,10 @@ class TransformerEmbeddings(Composite):
         hidden_dim: int,
         embedding_dim: int | None = None,
         num_segments: int = 0,
+        tables: Mapping[str, int] | None = None,
         epsilon: float | None = 1e-12,
+        projection_first: bool = False,
+        projection_bias: bool = True,
         dropout: float = 0.0,
         initializer: Any = "random_normal",
         **kwargs: Any,
@@ -62,47 +62,64 @@ class TransformerEmbeddings(Composite):
         super().__init__(**kwargs)
         self.vocab_size, self.max_length, self.hidden_dim = vocab_size, max_length, hidden_dim
         self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
-        self.num_segments, self.epsilon, self.dropout = num_segments, epsilon, dropout
+        self.num_segments, self.tables = num_segments, dict(tables or {})
+        self.projection_first, self.projection_bias = projection_first, projection_bias
+        self.epsilon, self.dropout = epsilon, dropout
         self.initializer = keras.initializers.serialize(keras.initializers.get(initializer))
-        policy, size = self.dtype_policy, self.embedding_dim
-        self.tokens = Embedding(vocab_size, size, self.initializer, name="tokens", dtype=policy)
-        self.positions = self.segments = self.norm = self.projection = None
-        if max_length is not None:
-            self.positions = Embedding(max_length, size, self.initializer, name="positions", dtype=policy)
-        if num_segments:
-            self.segments = Embedding(num_segments, size, self.initializer, name="segments", dtype=policy)
+        policy = self.dtype_policy
+        self.tokens = self._table(vocab_size, "tokens")
+        self.positions = None if max_length is None else self._table(max_length, "positions")
+        self.segments = self._table(num_segments, "segments") if num_segments else None
+        self.others = {name: self._table(rows, name) for name, rows in self.tables.items()}
+        self.norm = self.projection = None
         if epsilon is not None:
             self.norm = LayerNormalization(epsilon, name="norm", dtype=policy)
         if embedding_dim is not None:
-            self.projection = Dense(hidden_dim, kernel_initializer=self.initializer, name="projection", dtype=policy)
+            self.projection = Dense(
+                hidden_dim, projection_bias, kernel_initializer=self.initializer, name="projection", dtype=policy
+            )
         self.autocast = False  # as in `Embedding`
         self.output_dropout = Dropout(dropout, name="dropout", dtype=policy)
 
+    def _table(self, rows: int, name: str) -> Embedding:
+        return Embedding(rows, self.embedding_dim, self.initializer, name=name, dtype=self.dtype_policy)
+
     def build(self, input_shape: Any = None) -> None:
         """Creates all tables."""
-        for table in (self.tokens, self.positions, self.segments):
+        for table in (self.tokens, self.positions, self.segments, *self.others.values()):
             if table is not None:
                 build_once(table, (None, None))
-        for layer in (self.norm, self.projection):
+        projected = self.hidden_dim if self.projection_first else self.embedding_dim
+        for layer, size in ((self.norm, projected), (self.projection, self.embedding_dim)):
             if layer is not None:
-                build_once(layer, (None, None, self.embedding_dim))
+                build_once(layer, (None, None, size))
 
     def call(
-        self, ids: Tensor, segments: Tensor | None = None, positions: Tensor | None = None, training: bool = False
+        self,
+        ids: Tensor,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        training: bool = False,
+        **others: Tensor | None,
     ) -> Tensor:
         """Looks all vectors up and adds them."""
         ids = as_ids(ids)
         x = self.tokens(ids)
-        if self.segments is not None:
-            x = x + self.segments(ops.zeros_like(ids) if segments is None else segments)
+        further = [(self.segments, segments), *((table, others.get(name)) for name, table in self.others.items())]
+        for table, rows in further:
+            if table is not None:
+                x = x + table(ops.zeros_like(ids) if rows is None else rows)
         if self.positions is not None:
             if positions is None:
                 positions = ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
             x = x + self.positions(positions)
+        projected = self.projection is not None and self.projection_first
+        if projected:
+            x = self.projection(x)
         if self.norm is not None:
             x = self.norm(x)
         x = self.output_dropout(x, training=training)
-        return x if self.projection is None else self.projection(x)
+        return x if self.projection is None or projected else self.projection(x)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
         """`(B, T)` to `(B, T, E)`."""
@@ -110,7 +127,8 @@ class TransformerEmbeddings(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("vocab_size", "max_length", "hidden_dim", "num_segments", "epsilon", "dropout", "initializer")
-        own = {name: getattr(self, name) for name in names}
+        sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
+        names = ("projection_first", "projection_bias", "epsilon", "dropout", "initializer")
+        own = {name: getattr(self, name) for name in (*sizes, *names)}
         own["embedding_dim"] = None if self.projection is None else self.embedding_dim
         return {**super().get_config(), **own}

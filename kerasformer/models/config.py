@@ -56,6 +56,9 @@ _IGNORED = frozenset(
 )
 
 
+_REQUIRED: Mapping[str, tuple[Any, ...]] = {"pruned_heads": ({}, None)}
+"""Keys of any architecture whose other values are not implemented."""
+
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
@@ -125,7 +128,8 @@ class Config:
         content = _with_labels(content)
         values: dict[str, Any] = {}
         kinds = _kinds(cls)
-        known = set(_IGNORED | cls.ignored | set(cls.required))
+        required = {**_REQUIRED, **cls.required}
+        known = set(_IGNORED | cls.ignored | set(required))
         for field in _fields(cls):
             known.update(name.split(".")[0] for name in field.metadata["hf"])
             for name in field.metadata["hf"]:
@@ -133,7 +137,7 @@ class Config:
                 if found:
                     values[field.name] = _converted(field, kinds[field], value)
                     break
-        for key, allowed in cls.required.items():
+        for key, allowed in required.items():
             if key in content and content[key] not in allowed:
                 expected = " or ".join(map(repr, allowed))
                 raise UnsupportedConfigError(

@@ -34,21 +34,49 @@ def with_states(output: Any, states: Mapping[str, Any], encoder: Mapping[str, An
     return {"output": output, **asked} if asked else output
 
 
-class EncoderModel(PretrainedModel):
-    """Reads a text at once: a backbone that sees both ways, and a head.
-
-    Attributes:
-        pooled: Has a pooler, a dense layer with tanh over the first token; for backbones that may have one.
-        count: How many first tokens the head reads, if not all: the last layer need not answer for the others.
+class TextModel(PretrainedModel):
+    """Reads one text: a backbone, and a head.
 
     Call arguments:
-        inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` (1 for real tokens) and
-            `token_type_ids`.
-        return_hidden_states: Gives a dictionary with `output` and all `hidden_states`.
+        inputs: Dictionary of int32 `(B, T)`, by the names of `input_names` and `optional_names`: `input_ids`; optional
+            `attention_mask` (1 for real tokens), `position_ids` and what else the backbone takes.
+        return_hidden_states: Returns a dictionary with `output` and all `hidden_states`.
         return_attention: Likewise with the attention weights.
 
     Returns:
-        One tensor: logits or hidden states.
+        One tensor, logits or hidden states, or the dictionary.
+    """
+
+    def call(
+        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
+    ) -> Any:
+        """Applies backbone and head."""
+        arrays = self.checked(inputs)
+        wanted = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
+        arguments = self.backbone_arguments(arrays, every_token=any(wanted.values()))
+        states = unpacked(self.backbone(arrays["input_ids"], training=training, **arguments, **wanted))
+        return with_states(self.answer(states, arrays, training), states)
+
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+        """Arguments of the backbone's call, beside the ids.
+
+        Args:
+            arrays: The inputs by name.
+            every_token: The states of all tokens were asked for, whatever the head reads.
+        """
+        raise NotImplementedError
+
+    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
+        """Output of the head for the states that the backbone returned."""
+        return states["output"]
+
+
+class EncoderModel(TextModel):
+    """Reads a text at once: a backbone that sees both ways, and a head.
+
+    Attributes:
+        pooled: The backbone has a pooler, a dense layer over the first token; for backbones that may have one.
+        count: Number of first tokens that the head reads, if not all: the last layer does not compute the others.
     """
 
     pooled: bool = False
@@ -59,33 +87,13 @@ class EncoderModel(PretrainedModel):
         options = {"pooler": True} if self.pooled else {}
         return self.backbone_type(self.config, name="backbone", **options)
 
-    def call(
-        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
-        """Applies backbone and head."""
-        arrays = self.checked(inputs)
-        mask = arrays.get("attention_mask")
-        # Not every backbone has segments, or positions to give.
-        names = {"token_type_ids": "segments", "position_ids": "positions"}
-        places = {argument: arrays[name] for name, argument in names.items() if name in arrays}
-        if self.count is not None and not (return_hidden_states or return_attention):
-            places["count"] = self.count
-        if self.pooled:
-            places["return_pooled"] = True
-        states = self.backbone(
-            arrays["input_ids"],
-            attention_mask=mask,
-            training=training,
-            return_hidden_states=return_hidden_states,
-            return_attention=return_attention,
-            **places,
-        )
-        states = unpacked(states)
-        return with_states(self.answer(states, arrays, training), states)
-
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Any:
-        """What the head makes of what the backbone gave."""
-        return states["output"]
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+        """Every array that the backbone takes and the caller gave."""
+        given = [each for each in self.backbone.text_inputs if each.name in arrays and each.name != "input_ids"]
+        arguments: dict[str, Any] = {each.argument: arrays[each.name] for each in given}
+        if self.count is not None and not every_token:
+            arguments["count"] = self.count
+        return arguments | ({"return_pooled": True} if self.pooled else {})
 
 
 class _Generates(PretrainedModel):
@@ -174,40 +182,14 @@ class _Generates(PretrainedModel):
         return stream(self, text, callback, settings)
 
 
-class CausalModel(PretrainedModel):
-    """Reads a text with a backbone that sees the past alone, and a head.
+class CausalModel(TextModel):
+    """Reads a text with a backbone that sees the past alone, and a head."""
 
-    Call arguments:
-        inputs: Dictionary of int32 `(B, T)`: `input_ids`; optional `attention_mask` and `position_ids`.
-        return_hidden_states: Gives a dictionary with `output` and all `hidden_states`.
-        return_attention: Likewise with the attention weights.
-
-    Returns:
-        One tensor: logits or hidden states.
-    """
-
-    def call(
-        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
-        """Applies backbone and head."""
-        arrays = self.checked(inputs)
-        ids = arrays["input_ids"]
-        visibility = Visibility.of_text(
-            ops.shape(ids)[1], arrays.get("attention_mask"), causal=True, positions=arrays.get("position_ids")
-        )
-        states = self.backbone(
-            ids,
-            visibility=visibility,
-            training=training,
-            return_hidden_states=return_hidden_states,
-            return_attention=return_attention,
-        )
-        states = unpacked(states)
-        return with_states(self.answer(states, arrays, training), states)
-
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Any:
-        """What the head makes of what the backbone gave."""
-        return states["output"]
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+        """The visibility of a causal text."""
+        length, mask = ops.shape(arrays["input_ids"])[1], arrays.get("attention_mask")
+        positions = arrays.get("position_ids")
+        return {"visibility": Visibility.of_text(length, mask, causal=True, positions=positions)}
 
 
 class CausalLM(CausalModel, _Generates):
@@ -252,7 +234,6 @@ class Seq2SeqLM(_Generates):
     """
 
     task = "text2text-generation"
-    optional_names = ()
     is_encoder_decoder = True
 
     @property

@@ -1,11 +1,12 @@
-"""The bidirectional encoder of BERT and its relatives: embeddings, a stack, and a pooler for those who have one.
+"""The backbone of BERT and its relatives: embeddings, layers that see both ways, and an optional pooler.
 
-A relative's file says what is its own: configuration, tensor names, heads.
+An architecture's file has what is its own: configuration, tensor names, heads, and the parts that differ.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import keras
 
@@ -22,27 +23,33 @@ from kerasformer.layers import (
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Backbone
+from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TOKEN_TYPE_IDS
+from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
 
 
 class BidirectionalEncoder(Backbone):
-    """Embeddings and layers that normalize their sums.
+    """Embeddings and layers of which each token sees all others.
+
+    The methods `make_…` are the parts; an architecture overrides those that differ from BERT's.
 
     Args:
-        config: Has `vocab_size`, `max_length`, `hidden_dim`, `num_heads`, `intermediate_dim`, `hidden_act`, `epsilon`,
-            `hidden_dropout`, `attention_dropout`, `num_segments`, `initializer_range`, and what the attributes below
-            read from it.
-        pooler: Adds a dense layer with tanh over the first token.
+        config: Has `vocab_size`, `max_length`, `hidden_dim`, `num_layers`, `num_heads`, `intermediate_dim`,
+            `hidden_act`, `epsilon`, `hidden_dropout`, `attention_dropout`, `num_segments`, `initializer_range`, and
+            `embedding_dim` where the embeddings have a size of their own.
+        pooler: Adds a dense layer over the first token.
         kwargs: `keras.layers.Layer` arguments.
+
+    Attributes:
+        pooler_activation: Activation of the pooler.
 
     Call arguments:
         ids: `(B, T)` int32.
         attention_mask: 1 for real tokens, `(B, T)`.
-        segments: `(B, T)` int32.
-        positions: `(B, T)` int32; 0, 1, 2 … by default.
-        count: Only this many first tokens are wanted.
-        return_pooled: Gives a dictionary of `output` and `pooled` `(B, E)`, from the first token.
-        return_hidden_states: Likewise with `hidden_states`: the embeddings and what each layer gave, `(B, T, E)` each.
-        return_attention: Likewise with `attentions`, `(B, H, T, T)` a layer.
+        count: Only this many first tokens are computed by the last layer.
+        return_pooled: Returns a dictionary of `output` and `pooled` `(B, E)`, from the first token.
+        return_hidden_states: Likewise with `hidden_states`: the embeddings and the output of each layer, `(B, T, E)`.
+        return_attention: Likewise with `attentions`, `(B, H, T, T)` for each layer.
+        arrays: Further arrays of `inputs` by the names of their arguments, `(B, T)` int32, for the embeddings.
 
     Returns:
         `(B, T, E)`, or the dictionary.
@@ -51,87 +58,121 @@ class BidirectionalEncoder(Backbone):
         InputError: a pooled vector of an encoder without pooler.
     """
 
+    inputs = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS, POSITION_IDS)
+    pooler_activation: ClassVar[str] = "tanh"
+
     def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.embeddings = TransformerEmbeddings(
-            config.vocab_size,
-            config.max_length,
-            config.hidden_dim,
-            embedding_dim=self.embedding_dim,
-            num_segments=config.num_segments,
-            epsilon=config.epsilon,
-            dropout=config.hidden_dropout,
-            initializer=self.initializer,
-            name="embeddings",
-        )
-        layers = [self.make_layer(f"layer_{index}") for index in range(max(self.schedule) + 1)]
-        self.encoder = Encoder(layers, schedule=self.schedule, name="encoder")
-        self.pooler = None
-        if pooler:
-            self.pooler = Dense(
-                config.hidden_dim, activation="tanh", kernel_initializer=self.initializer, name="pooler"
-            )
+        self.embeddings = self.make_embeddings()
+        schedule = self.schedule
+        layers = [self.make_layer(index) for index in range(max(schedule) + 1)]
+        self.encoder = Encoder(layers, schedule=schedule, name="encoder")
+        self.relative = self.make_relative()
+        self.pooler = self.make_pooler() if pooler else None
 
     @property
     def initializer(self) -> dict[str, Any]:
-        """Of all kernels and tables; serialized, so that each gets random numbers of its own."""
+        """Initializer of all kernels and tables; serialized, so that each has random numbers of its own."""
         normal = keras.initializers.RandomNormal(stddev=self.config.initializer_range)
         return keras.initializers.serialize(normal)
 
     @property
-    def embedding_dim(self) -> int | None:
-        """Size of the embedding vectors, if it is their own."""
-        return None
-
-    @property
     def schedule(self) -> list[int]:
-        """Which layer stands at which place."""
+        """Index of the layer for each step: each layer once, unless steps share layers."""
         return list(range(self.config.num_layers))
 
-    def make_layer(self, name: str) -> EncoderLayer:
-        """One layer."""
+    def make_embeddings(self, **options: Any) -> keras.layers.Layer:
+        """The embeddings, named `embeddings`; `options` are further arguments of `TransformerEmbeddings`."""
         config = self.config
-        attention = MultiHeadAttention(
+        return TransformerEmbeddings(
+            config.vocab_size,
+            **{
+                "max_length": config.max_length,
+                "hidden_dim": config.hidden_dim,
+                "embedding_dim": getattr(config, "embedding_dim", None),
+                "num_segments": config.num_segments,
+                "epsilon": config.epsilon,
+                "dropout": config.hidden_dropout,
+                "initializer": self.initializer,
+                "name": "embeddings",
+                **options,
+            },
+        )
+
+    def make_layer(self, index: int) -> keras.layers.Layer:
+        """The layer of this index, named `layer_0`, `layer_1` and so on."""
+        config = self.config
+        return EncoderLayer(
+            self.make_attention(index),
+            FeedForward(
+                config.hidden_dim,
+                config.intermediate_dim,
+                config.hidden_act,
+                kernel_initializer=self.initializer,
+                name="feed_forward",
+            ),
+            epsilon=config.epsilon,
+            dropout=config.hidden_dropout,
+            name=f"layer_{index}",
+        )
+
+    def make_attention(self, index: int) -> keras.layers.Layer:
+        """The attention of the layer of this index, named `attention`."""
+        config = self.config
+        return MultiHeadAttention(
             config.num_heads,
             config.hidden_dim,
             dropout=config.attention_dropout,
             kernel_initializer=self.initializer,
             name="attention",
         )
-        feed_forward = FeedForward(
-            config.hidden_dim,
-            config.intermediate_dim,
-            config.hidden_act,
+
+    def make_pooler(self) -> keras.layers.Layer:
+        """The layer over the first token's vector `(B, E)`, named `pooler`."""
+        return Dense(
+            self.config.hidden_dim,
+            activation=self.pooler_activation,
             kernel_initializer=self.initializer,
-            name="feed_forward",
+            name="pooler",
         )
-        return EncoderLayer(attention, feed_forward, epsilon=config.epsilon, dropout=config.hidden_dropout, name=name)
+
+    def make_relative(self) -> keras.layers.Layer | None:
+        """A layer named `relative`, called with the embedded text `(B, T, E)`; optional.
+
+        It returns further arguments of each attention's call, such as relative position embeddings.
+        """
+        return None
 
     def build(self, input_shape: Any = None) -> None:
         """Creates every variable."""
         shape = (None, None, self.config.hidden_dim)
         self.embeddings.build((None, None))
-        self.encoder.build(shape)
-        if self.pooler is not None:
-            self.pooler.build(shape)
+        for part in (self.encoder, self.relative, self.pooler):
+            if part is not None:
+                part.build(shape)
 
     def call(
         self,
         ids: Tensor,
         attention_mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
         count: int | None = None,
         training: bool = False,
         return_pooled: bool = False,
         return_hidden_states: bool = False,
         return_attention: bool = False,
+        **arrays: Tensor | None,
     ) -> Any:
         """Reads a text."""
-        x = self.embeddings(ids, segments=segments, positions=positions, training=training)
-        flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
-        visibility = Visibility(key_mask=attention_mask)
-        states = self.encoder(x, visibility=visibility, count=count, training=training, **flags)
+        x = self.embeddings(ids, training=training, **arrays)
+        states = self.encoder(
+            x,
+            visibility=Visibility(key_mask=attention_mask),
+            count=count,
+            attention_inputs=None if self.relative is None else self.relative(x, training=training),
+            training=training,
+            return_hidden_states=return_hidden_states,
+            return_attention=return_attention,
+        )
         if not return_pooled:
             return states
         if self.pooler is None:
@@ -139,6 +180,46 @@ class BidirectionalEncoder(Backbone):
         states = unpacked(states)
         return {**states, "pooled": self.pooler(states["output"][:, 0])}
 
+    def embedding_rows(self, projection: str = "") -> list[Row]:
+        """Rows of the embeddings, by the names that all relatives of BERT have; `projection` is the tensor of that."""
+        tables = [
+            *embedding("tokens", "word_embeddings"),
+            *(embedding("positions", "position_embeddings") if self.embeddings.positions is not None else []),
+            *(embedding("segments", "token_type_embeddings") if self.embeddings.segments is not None else []),
+            *norm("norm", "LayerNorm"),
+        ]
+        rows = nested(tables, "embeddings/", "embeddings.")
+        if self.embeddings.projection is None:
+            return rows
+        return rows + dense("embeddings/projection", projection, bias=self.embeddings.projection.use_bias)
+
+    def layer_rows(self, rows: Iterable[Row], prefix: Callable[[int], str]) -> list[Row]:
+        """The rows of a layer for every layer; `prefix` of its tensors by its index."""
+        rows = list(rows)
+        indices = range(len(self.encoder.layers))
+        return [row for index in indices for row in nested(rows, f"encoder/layer_{index}/", prefix(index))]
+
+    def pooler_rows(self, tensor: str) -> list[Row]:
+        """Rows of the pooler, if there is one."""
+        return [] if self.pooler is None else dense("pooler", tensor)
+
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         return {**super().get_config(), "pooler": self.pooler is not None}
+
+
+def layer_table(attention: Sequence[str], feed_forward: Sequence[str]) -> list[Row]:
+    """Rows of an `EncoderLayer`, from the names of its tensors without `.weight` and `.bias`.
+
+    Args:
+        attention: Of query, key, value, output and norm.
+        feed_forward: Of the first layer, the second layer and the norm.
+    """
+    *projections, attention_norm = attention
+    inner, outer, feed_forward_norm = feed_forward
+    rows = [each for path, name in zip(_PROJECTIONS, projections, strict=True) for each in dense(path, name)]
+    rows += [*dense("feed_forward/intermediate", inner), *dense("feed_forward/output", outer)]
+    return [*rows, *norm("attention_norm", attention_norm), *norm("feed_forward_norm", feed_forward_norm)]
+
+
+_PROJECTIONS = ("attention/query", "attention/key", "attention/value", "attention/output")

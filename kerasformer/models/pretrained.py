@@ -22,6 +22,7 @@ from kerasformer.layers.core import PACKAGE, Composite, merged_lora
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config
 from kerasformer.models.tensor_files import TensorFile, save_tensors
+from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
 from kerasformer.publishing import staging
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
@@ -38,7 +39,6 @@ class PretrainedModel(keras.Model):
         task: Hugging Face's task name.
         architecture: Class name in `transformers`, for `config.json`.
         backbone_type: The layer without head.
-        optional_names: Arrays that it takes too, and no pipeline gives.
         bare: Saved without the prefix of the backbone's tensors, as models without head are.
         head_table: Weight table of the head, Keras paths below `head/`.
         optional_head: A checkpoint may lack the tensors of the head: they are copies of the backbone's.
@@ -52,7 +52,6 @@ class PretrainedModel(keras.Model):
     task: ClassVar[str]
     architecture: ClassVar[str]
     backbone_type: ClassVar[Any]
-    optional_names: ClassVar[tuple[str, ...]] = ("position_ids",)
     bare: ClassVar[bool] = False
     head_table: ClassVar[Sequence[Row]] = ()
     optional_head: ClassVar[bool] = False
@@ -111,9 +110,13 @@ class PretrainedModel(keras.Model):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Arrays that `call` takes."""
-        names: tuple[str, ...] = self.backbone_type.input_names
-        return names
+        """Names of the arrays that `call` takes and bundles have."""
+        return tuple(each.name for each in self.backbone.text_inputs if each.exported)
+
+    @property
+    def optional_names(self) -> tuple[str, ...]:
+        """Names of the arrays that `call` takes too, and bundles do not have."""
+        return tuple(each.name for each in self.backbone.text_inputs if not each.exported)
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
         """The inputs as int32 tensors.
@@ -158,10 +161,8 @@ class PretrainedModel(keras.Model):
         array = array_of(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # for `checked` to name
-        segments, positions = getattr(self.config, "num_segments", None), self.max_length
-        counts = {"token_type_ids": segments, "position_ids": positions, "input_ids": self.config.vocab_size}
-        count = 2 if name.endswith("mask") else counts.get(name.removeprefix("decoder_"))
-        return token_array(name, array, count, floats=True)
+        counts = {each.name: each.count(self.config) for each in self.backbone.text_inputs}
+        return token_array(name, array, counts.get(name.removeprefix("decoder_")), floats=True)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; `x` may be an `Encoding`."""
@@ -354,12 +355,12 @@ class Backbone(Composite):
     Attributes:
         config_type: Its configuration.
         names: How checkpoints spell its tensors.
-        input_names: Arrays that describe a text.
+        inputs: Arrays that describe a text, in the order in which bundles declare them.
     """
 
     config_type: ClassVar[type[Config]]
     names: ClassVar[Names] = Names()
-    input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
+    inputs: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Lets Keras find every backbone by name when it opens a `.keras` file."""
@@ -370,6 +371,11 @@ class Backbone(Composite):
         super().__init__(**kwargs)
         self.config = config
         self.autocast = False  # ids that come as floats would be rounded to half precision
+
+    @property
+    def text_inputs(self) -> tuple[TextInput, ...]:
+        """Those of `inputs` that a model of this configuration takes."""
+        return tuple(each for each in self.inputs if each.count(self.config) != 0)
 
     def rows(self) -> list[Row]:
         """The weight table, Keras paths below the backbone."""

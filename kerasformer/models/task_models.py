@@ -14,6 +14,7 @@ from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
 from kerasformer.layers.core import Composite
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalModel, EncoderModel
+from kerasformer.models.weight_table import Row, dense, norm
 
 
 class FeatureExtraction(EncoderModel):
@@ -93,6 +94,11 @@ class FillMask(EncoderModel):
         return super().save_pretrained(folder, dtype=dtype)
 
 
+def prediction_rows(transform: str, normalization: str, bias: str) -> list[Row]:
+    """Rows of a `MaskedLMHead`: names of the tensors of its dense layer, its norm and its bias."""
+    return [*dense("dense", transform), *norm("norm", normalization), Row(("bias",), bias)]
+
+
 class Pretraining(FillMask):
     """Masked words, and a relation of two texts, as an encoder was trained.
 
@@ -167,6 +173,7 @@ class TextClassification(EncoderModel):
     task = "text-classification"
     has_labels = True
     count = 1
+    head_table = dense("output", "classifier")
 
     def head_shape(self) -> tuple[int | None, ...]:
         """One vector a text."""
@@ -188,6 +195,7 @@ class TokenClassification(EncoderModel):
 
     task = "token-classification"
     has_labels = True
+    head_table = dense("output", "classifier")
 
     def make_head(self) -> keras.layers.Layer:
         """Dropout and one dense layer."""
@@ -203,6 +211,7 @@ class QuestionAnswering(EncoderModel):
     """Scores of every token as first and as last of the answer, `(B, T, 2)`."""
 
     task = "question-answering"
+    head_table = dense("output", "qa_outputs")
 
     def named(self, output: Tensor) -> dict[str, Tensor]:
         """Both scores of a token apart, `(B, T)` each."""

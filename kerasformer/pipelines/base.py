@@ -47,10 +47,11 @@ class Pipeline:
 
     def _run(self, encoded: Encoding, batch_size: int) -> dict[str, np.ndarray]:
         """The model's answers to tokenized texts, some rows at a time."""
-        arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
+        made = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
+        arrays = {name: made[name] for name in self.info.input_names if name in made}
         forward, count = self._forward(), len(encoded.input_ids)
         parts = [
-            forward.run({name: arrays[name][start : start + batch_size] for name in self.info.input_names})
+            forward.run({name: array[start : start + batch_size] for name, array in arrays.items()})
             for start in range(0, count, batch_size)
         ]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
