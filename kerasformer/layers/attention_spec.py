@@ -104,14 +104,19 @@ class Rotary:
         minus sign of the first entry is part of the sine, which saves a negation in each layer.
         """
         batch, length = ops.shape(positions)
-        positions = ops.reshape(ops.cast(positions, "float32"), (batch, 1, length, 1))
-        angle = positions * ops.convert_to_tensor(self.frequencies())
-        cosine, sine = ops.cos(angle), ops.sin(angle)
+        cosine, sine = self.cosines_and_sines(positions)
         if not self.interleaved:
             return ops.concatenate([cosine, cosine], axis=-1), ops.concatenate([-sine, sine], axis=-1)
         shape = (batch, 1, length, self.dim)
         pairs = ops.stack([cosine, cosine], axis=-1), ops.stack([-sine, sine], axis=-1)
         return ops.reshape(pairs[0], shape), ops.reshape(pairs[1], shape)
+
+    def cosines_and_sines(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of integer positions `(B, T)`, float32 `(B, 1, T, R / 2)` each: one for each pair."""
+        batch, length = ops.shape(positions)
+        positions = ops.reshape(ops.cast(positions, "float32"), (batch, 1, length, 1))
+        angle = positions * ops.convert_to_tensor(self.frequencies())
+        return ops.cos(angle), ops.sin(angle)
 
     def tables(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines and sines of the positions 0 to `length - 1`, float32 `(length, R / 2)` each."""

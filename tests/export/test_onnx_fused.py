@@ -13,7 +13,7 @@ from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
-from kerasformer.layers import GrowingCache, Rotary, Visibility, primitives
+from kerasformer.layers import Rotary, Visibility, primitives
 from tests.export.onnx_bundles import expected as keras_answers
 from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
@@ -167,37 +167,25 @@ def written(path, call, inputs, outputs, variables=()) -> onnxruntime.InferenceS
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("rotary", [False, True], ids=["plain", "rotary"])
-def test_grouped_heads_over_a_cache(tmp_path, rotary):
-    layer = layers.MultiHeadAttention(4, 32, num_key_value_heads=2, rotary=Rotary(dim=8) if rotary else None)
+@pytest.mark.parametrize(
+    ("settings", "operators"), [({}, (1, 2)), ({"softcap": 1.0}, (0, 0))], ids=["rotary", "softcap"]
+)
+def test_rotary_in_an_encoder(tmp_path, settings, operators):
+    """Rotated queries and keys for MultiHeadAttention, which knows no soft cap."""
+    layer = layers.MultiHeadAttention(4, 32, rotary=Rotary(dim=4, interleaved=True), **settings)
     layer.build((None, None, 32))
 
-    def call(x, past_key, past_value):
-        length, before = ops.shape(x)[1], ops.shape(past_key)[2]
-        y, cache = layer(
-            x,
-            visibility=Visibility.of_text(length, causal=True, key_length=before + length),
-            cache=GrowingCache(past_key, past_value, causal=True),
-            return_cache=True,
-        ).values()
-        return {"y": y, "key": cache.key, "value": cache.value}
+    def call(x, mask):
+        return {"y": layer(x, visibility=Visibility.of_text(ops.shape(x)[1], mask))}
 
-    x, past = TensorInfo(("b", "t", 32), "float32"), TensorInfo(("b", 2, "s", 8), "float32")
-    now = TensorInfo(("b", 2, "s+t", 8), "float32")
-    inputs = {"x": x, "past_key": past, "past_value": past}
-    session = written(tmp_path / "m.onnx", call, inputs, {"y": x, "key": now, "value": now}, layer.variables)
-    kinds = {node.op_type for node in onnx.load(str(tmp_path / "m.onnx")).graph.node}
-    assert ("GroupQueryAttention" in kinds) != rotary
-    generator = np.random.default_rng(0)
-    feeds = {
-        "x": generator.normal(size=(2, 1, 32)),
-        "past_key": generator.normal(size=(2, 2, 5, 8)),
-        "past_value": generator.normal(size=(2, 2, 5, 8)),
-    }
-    feeds = {name: value.astype("float32") for name, value in feeds.items()}
-    wanted = call(**{name: ops.convert_to_tensor(value) for name, value in feeds.items()})
-    for name, got in zip(("y", "key", "value"), session.run(None, feeds), strict=True):
-        np.testing.assert_allclose(got, ops.convert_to_numpy(wanted[name]), atol=1e-5)
+    x, mask = TensorInfo(("b", "t", 32), "float32"), TensorInfo(("b", "t"), "int64")
+    session = written(tmp_path / "m.onnx", call, {"x": x, "mask": mask}, {"y": x}, layer.variables)
+    kinds = [node.op_type for node in onnx.load(str(tmp_path / "m.onnx")).graph.node]
+    assert (kinds.count("MultiHeadAttention"), kinds.count("RotaryEmbedding")) == operators
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 7, 32)).astype("float32"), "mask": padded(2, 7, "right")[1]}
+    (got,) = session.run(None, feeds | {"mask": feeds["mask"].astype("int64")})
+    wanted = ops.convert_to_numpy(call(**{name: ops.convert_to_tensor(value) for name, value in feeds.items()})["y"])
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
 def test_what_others_read_too_is_not_joined(tmp_path):

@@ -20,7 +20,7 @@ from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrices, Plan
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
 from kerasformer.export.formats.onnx.weights import WeightStore
-from kerasformer.layers.attention_spec import AttentionSpec
+from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import GrowingCache, LayerCache
 from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility
@@ -49,35 +49,73 @@ class FusedLowering(OnnxLowering):
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         """Marks GroupQueryAttention over a causal cache, and MultiHeadAttention otherwise."""
-        bias = visibility.bias("float32", spec.window)
-        grows = isinstance(cache, GrowingCache) and cache.causal
-        # The operators' own conditions.
-        fits = bias is not None and spec.head_dim % 8 == 0 if grows else spec.group_size == 1
-        if spec.rotary is not None or spec.softcap is not None or not fits:
-            return super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
-        settings = {
-            "num_heads": spec.num_heads,
-            "kv_num_heads": spec.num_key_value_heads,
-            "scale": float(spec.scale),
-            "width": query.shape[-1],
-            "same_for_queries": bias is not None and bias.shape[2] == 1,
-            "cached": cache is not None,
-        }
+        marked: tuple[Tensor, Tensor | None, LayerCache | None] | None
         if isinstance(cache, GrowingCache) and cache.causal:
-            inputs = {"query": query, "key": key, "value": value, "bias": bias}
-            past = {"past_key": cache.key, "past_value": cache.value}
-            shapes = [query.shape, cache.key.shape, cache.value.shape]
-            context, keys, values = self._mark_all("cached_attention", inputs | past, shapes, {}, **settings)
-            return context, None, replace(cache, key=keys, value=values)
+            marked = self._cached_attention(query, key, value, spec, visibility, cache)
+        else:
+            marked = self._heads_attention(query, key, value, spec, visibility, cache)
+        return marked or super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
+
+    def _cached_attention(
+        self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: GrowingCache
+    ) -> tuple[Tensor, None, GrowingCache] | None:
+        """Marks GroupQueryAttention, unless it does not take heads of this size.
+
+        The operator knows sliding windows, so that layers with different windows share one bias.
+        """
+        bias = visibility.bias("float32")
+        if bias is None or spec.head_dim % 8:
+            return None
+        inputs = {"query": query, "key": key, "value": value, "bias": bias}
+        inputs |= {"past_key": cache.key, "past_value": cache.value, **_rotation(query, spec.rotary, visibility)}
+        shapes = [query.shape, cache.key.shape, cache.value.shape]
+        settings = {**_settings(spec, bias), "softcap": spec.softcap, "window": spec.window, "cached": True}
+        context, keys, values = self._mark_all("cached_attention", inputs, shapes, {}, **settings)
+        return context, None, replace(cache, key=keys, value=values)
+
+    def _heads_attention(
+        self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: LayerCache | None
+    ) -> tuple[Tensor, Tensor | None, LayerCache | None] | None:
+        """Marks MultiHeadAttention, unless there is something that it does not know."""
+        if spec.group_size > 1 or spec.softcap is not None or (spec.rotary is not None and cache is not None):
+            return None
+        bias = visibility.bias("float32", spec.window)
+        rotation = _rotation(query, spec.rotary, visibility)
+        settings = {**_settings(spec, bias), "cached": cache is not None}
 
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, None]:
-            inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
+            inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias}) | rotation
             return self._mark("heads_attention", inputs, query.shape, {}, **settings), None
 
         if cache is None:
             return *attend(query, key, value, bias), None
         keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (key, value))
         return cache.attend(attend, query, keys, values, bias)
+
+
+def _settings(spec: AttentionSpec, bias: Tensor | None) -> dict[str, Any]:
+    """What both operators are told."""
+    return {
+        "num_heads": spec.num_heads,
+        "kv_num_heads": spec.num_key_value_heads,
+        "head_dim": spec.head_dim,
+        "scale": float(spec.scale),
+        "same_for_queries": bias is not None and bias.shape[2] == 1,
+        "rotary": spec.rotary,
+    }
+
+
+def _rotation(query: Tensor, rotary: Rotary | None, visibility: Visibility) -> dict[str, Tensor]:
+    """Cosines and sines `(B or 1, 1, T, R / 2)` of the angles of all tokens, which layers share.
+
+    They are computed for the tokens of the call rather than looked up in a table of all positions: such tables grow
+    with the longest text, to dozens of megabytes where that has 131,072 tokens.
+    """
+    if rotary is None:
+        return {}
+    positions = visibility.query_positions(query.shape[1])
+    cosine, sine = visibility.rendered(("cosines and sines", rotary), lambda: rotary.cosines_and_sines(positions))
+    return {"cosine": cosine, "sine": sine}
 
 
 def merge(graph: onnx.GraphProto, markers: list[Marker]) -> None:
@@ -231,27 +269,77 @@ class FusedWriter(NodeWriter):
         a buffer in place is longer.
         """
         self._in_place += [inputs["past_key"], inputs["past_value"]]
-        packed = "projections" in inputs
-        projected = [inputs["projections"], "", ""] if packed else [inputs[name] for name in _PROJECTIONS]
-        bias = self._whole_bias(marker, inputs, projected[0])
-        last, total = self._lengths(inputs["bias"], projected[0])
-        given = [*projected, inputs["past_key"], inputs["past_value"], last, total, "", "", "", bias]
-        names = ("num_heads", "kv_num_heads", "scale")
-        settings = {name: marker.settings[name] for name in names}
-        self._fused("GroupQueryAttention", given, [output, present_key, present_value], **settings)
+        given = marker.settings
+        query = inputs.get("projections", inputs.get("query", ""))
+        bias = self._whole_bias(marker, inputs, query)
+        last, total = self._lengths(inputs["bias"], query)
+        packed = "projections" in inputs and given["rotary"] is None
+        projected = [query, "", ""] if packed else self._rotated(marker, inputs, query, output)
+        operands = [*projected, inputs["past_key"], inputs["past_value"], last, total, "", "", "", bias]
+        settings = {name: given[name] for name in ("num_heads", "kv_num_heads", "scale")}
+        if given["window"] is not None:
+            settings["local_window_size"] = given["window"]
+        if given["softcap"] is not None:
+            settings["softcap"] = float(given["softcap"])
+        self._fused("GroupQueryAttention", operands, [output, present_key, present_value], **settings)
 
     def heads_attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """MultiHeadAttention; keys and values come as products, or from a cache as heads."""
-        if "projections" in inputs:
-            projected = [f"{output}/{name}" for name in _PROJECTIONS]
-            sizes = self.integers(*[marker.settings["width"]] * 3)
-            self._fused("Split", [inputs["projections"], sizes], projected, domain="", axis=-1)
-        else:
-            projected = [inputs[name] for name in _PROJECTIONS]
+        query = inputs.get("projections", inputs.get("query", ""))
+        projected = self._rotated(marker, inputs, query, output)
         bias = [self._whole_bias(marker, inputs, projected[0])] if "bias" in inputs else []
         given = [*projected, *(["", "", *bias] if bias else [])]
         settings = {name: marker.settings[name] for name in ("num_heads", "scale")}
         self._fused("MultiHeadAttention", given, [output], **settings)
+
+    def _rotated(self, marker: Marker, inputs: Mapping[str, str], query: str, output: str) -> list[str]:
+        """Queries, keys and values, each its own tensor, queries and keys rotated.
+
+        GroupQueryAttention would rotate by itself, but in the first step it reads one position for all rows, and rows
+        that are padded on the left have different ones.
+        """
+        given = marker.settings
+        projected = [inputs.get(name, f"{output}/{name}") for name in _PROJECTIONS]
+        heads = given["num_heads"], given["kv_num_heads"], given["kv_num_heads"]
+        if "projections" in inputs:
+            sizes = self.integers(*(count * given["head_dim"] for count in heads))
+            self._fused("Split", [inputs["projections"], sizes], projected, domain="", axis=-1)
+        rotary = given["rotary"]
+        if rotary is None:
+            return projected
+        angles = self._angles(inputs, query, rotary.dim // 2)
+        for index in (0, 1):
+            settings = {"interleaved": int(rotary.interleaved), "num_heads": heads[index]}
+            if rotary.dim < given["head_dim"]:
+                settings["rotary_embedding_dim"] = rotary.dim
+            name = f"{output}/rotated_{_PROJECTIONS[index]}"
+            self._fused("RotaryEmbedding", [projected[index], *angles], [name], **settings)
+            projected[index] = name
+        return projected
+
+    def _angles(self, inputs: Mapping[str, str], query: str, width: int) -> list[str]:
+        """What RotaryEmbedding reads: the number of each token, int64 `(B, T)`, and cosines and sines by this number.
+
+        The operator looks up angles by position. Here they are those of the tokens at hand, one after the other.
+        """
+        cosine, sine = inputs["cosine"], inputs["sine"]
+
+        def number() -> str:
+            count = self.node("ReduceProd", [self.node("Shape", [cosine], end=3)], keepdims=0)
+            every = self.node("Range", [self.integer(0), count, self.integer(1)])
+            length = self.node("Shape", [cosine], start=2, end=3)
+            numbers = self.node("Reshape", [every, self.node("Concat", [self.integers(-1), length], axis=0)])
+            rows = self.node("Concat", [self.node("Shape", [query], start=0, end=1), self.integers(1)], axis=0)
+            return self.node("Expand", [numbers, rows])
+
+        def table(values: str) -> str:
+            return self.node("Reshape", [values, self.integers(-1, width)])
+
+        tables = [
+            self._once(f"{cosine}/table", lambda: table(cosine)),
+            self._once(f"{sine}/table", lambda: table(sine)),
+        ]
+        return [self._once(f"{cosine}/numbers", number), *tables]
 
     def _whole_bias(self, marker: Marker, inputs: Mapping[str, str], query: str) -> str:
         """The bias with a row for each query, as the operators want it.

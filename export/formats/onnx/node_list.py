@@ -48,6 +48,10 @@ class NodeList:
         """An int64 vector."""
         return self._constant("constant/" + "_".join(map(str, values)), np.array(values, dtype="int64"))
 
+    def integer(self, value: int) -> str:
+        """An int64 scalar."""
+        return self._constant(f"constant/integer_{value}", np.array(value, dtype="int64"))
+
     def _constant(self, name: str, value: np.ndarray) -> str:
         self.constants[name] = numpy_helper.from_array(value, name)
         return name

@@ -1,0 +1,95 @@
+"""Every kind of attention that `AttentionSpec` describes, in each format, against Keras."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from kerasformer.export.formats.onnx.convert import write_onnx
+from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.quantization.recipes import recipe
+from tests.export.described import ATTENTIONS, GROUPS, DescribedDecoder
+from tests.export.onnx_bundles import padded
+
+TOLERANCE = 1e-5  # of the largest value: the order of sums alone
+CASES = {
+    **{name: (layers, False) for name, layers in ATTENTIONS.items()},
+    "linear biases and groups": ((GROUPS,), True),
+}
+
+
+def write(path: Path, model: DescribedDecoder, profile: str, opset: int | None = None) -> Counter[str]:
+    """Writes an ONNX file; its operators."""
+    (function,) = onnx_functions(model)
+    write_onnx({path: function}, model.variables, recipe("none"), profile=profile, opset=opset)
+    return Counter(node.op_type for node in onnx.load(str(path)).graph.node)
+
+
+def steps(path: Path, ids: np.ndarray, mask: np.ndarray, capacity: int | None) -> np.ndarray:
+    """Logits of a padded batch: a prompt, then token by token, with caches that grow or have this many slots."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    rows, length = ids.shape
+    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
+    past = [value for value in session.get_inputs() if value.name.startswith("past_key_values")]
+    caches = {each.name: np.zeros((rows, each.shape[1], capacity or 0, each.shape[3]), "float32") for each in past}
+    logits = []
+    for start, end in ((0, 7), *((place, place + 1) for place in range(7, length))):
+        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in caches.items()}
+        binding = session.io_binding()
+        given = {
+            "input_ids": ids[:, start:end],
+            "attention_mask": mask[:, :end],
+            "position_ids": positions[:, start:end],
+        }
+        for name in {value.name for value in session.get_inputs()} & set(given):
+            binding.bind_cpu_input(name, np.ascontiguousarray(given[name], "int64"))
+        binding.bind_output("logits")
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+            present = name.replace("past_key_values", "present")
+            if capacity is None:
+                binding.bind_output(present)
+            else:
+                binding.bind_ortvalue_output(present, value)
+        session.run_with_iobinding(binding)
+        first, *rest = (output.numpy() for output in binding.get_outputs())
+        logits.append(first)
+        if capacity is None:
+            caches = dict(zip(caches, rest, strict=True))
+            assert {array.shape[2] for array in caches.values()} == {end}
+    return np.concatenate(logits, axis=1)
+
+
+def assert_equal(got: np.ndarray, want: np.ndarray, mask: np.ndarray) -> None:
+    """Equal for all real tokens."""
+    assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_onnx(tmp_path, name):
+    """In ONNX Runtime's own operators, over growing and shared caches, and in standard ones."""
+    layers, alibi = CASES[name]
+    model = DescribedDecoder(layers, alibi)
+    ids, mask = padded(3, 12, "left")
+    want = model.answers(ids, mask)
+    path = tmp_path / "m.onnx"
+
+    operators = write(path, model, "ort")
+    fused = len(layers) if model.decoder.layers[0].attention.spec.head_dim % 8 == 0 else 0
+    assert operators["GroupQueryAttention"] == fused
+    # Angles are computed once for all layers with the same rotation, and one bias serves all windows.
+    rotations = [layer["rotary"] for layer in layers if "rotary" in layer]
+    assert operators["Cos"] == len(set(rotations))
+    assert operators["RotaryEmbedding"] == (2 * len(rotations) if fused else 0)
+    assert operators["LessOrEqual"] == 1 if fused else True
+    for capacity in (None, 12, 40) if fused else (None,):
+        assert_equal(steps(path, ids, mask, capacity), want, mask)
+
+    for opset in (17, 23):
+        write(path, model, "portable", opset)
+        assert_equal(steps(path, ids, mask, None), want, mask)
