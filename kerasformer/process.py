@@ -32,7 +32,7 @@ def silence_native_logs() -> None:
     if sys.stderr is not None and _descriptor(sys.stderr) == 2:
         sys.stderr.flush()
         encoding, errors = sys.stderr.encoding, sys.stderr.errors
-        sys.stderr = sys.__stderr__ = open(own, "w", buffering=1, encoding=encoding, errors=errors)
+        sys.stderr = sys.__stderr__ = open(own, "w", buffering=1, encoding=encoding, errors=errors)  # type: ignore[misc]
     else:
         os.close(own)
     null = os.open(os.devnull, os.O_WRONLY)

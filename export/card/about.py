@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Manifest, Signature, TensorInfo
+from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS
@@ -111,16 +112,9 @@ def _memory(manifest: Manifest) -> str:
 
 def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
     """Keys and values of one text, of all layers: of the tokens so far, or of an encoded text."""
-    steps = (signature for signature in manifest.signatures.values() if "logits" in signature.outputs)
-    prefixes = ("cross_",) if encoded else ("kv_cache_",)
-    found = (
-        [
-            info
-            for name, info in signature.inputs.items()
-            if (name.startswith("past_key_values.") and (".encoder." in name) == encoded) or name.startswith(prefixes)
-        ]
-        for signature in steps
-    )
+    kinds = CROSS_CACHES if encoded else CACHES
+    steps = manifest.of_role(Role.DECODE, Role.VERIFY).values()
+    found = ([step.inputs[name] for name in step.named(*kinds)] for step in steps)
     return min((caches for caches in found if caches), key=len, default=[])
 
 

@@ -1,13 +1,10 @@
 """Exported bundles: the manifest, the reference answers, and replacing a folder safely."""
 
+from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
-    PROBABILITIES,
-    SENTENCE_EMBEDDING,
     Manifest,
     ModelInfo,
-    Signature,
-    TensorInfo,
     checksums,
     load,
     read,
@@ -23,8 +20,10 @@ __all__ = [
     "MANIFEST",
     "PROBABILITIES",
     "SENTENCE_EMBEDDING",
+    "Kind",
     "Manifest",
     "ModelInfo",
+    "Role",
     "Signature",
     "TensorInfo",
     "check_destination",

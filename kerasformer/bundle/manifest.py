@@ -12,7 +12,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from math import prod
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,38 +20,18 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Role, Signature, described, of_role
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.publishing import MANIFEST, repair
 from kerasformer.sources import inside, read_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 2 describes signatures and tensors in words; version 1 had their names and shapes alone."""
 REFERENCES = "references.npz"
 _CHECKSUM = "manifest_sha256"
 _OPENINGS = 50
 """Times that a bundle is opened anew because another process replaced it meanwhile."""
 _Loaded = TypeVar("_Loaded")
-
-PROBABILITIES = "probabilities"
-"""Name of an output `(B, C)`: a softmax or sigmoid is part of the graph, and nobody applies another one."""
-SENTENCE_EMBEDDING = "sentence_embedding"
-"""Name of an output `(B, E)`: the mean of the tokens' vectors is part of the graph."""
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One input or output; a string in `shape` is a symbolic dimension, such as `"batch_size"`."""
-
-    shape: tuple[int | str, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Signature:
-    """One function of a model file, its tensors by name."""
-
-    file: str
-    inputs: dict[str, TensorInfo]
-    outputs: dict[str, TensorInfo]
 
 
 @dataclass(frozen=True)
@@ -143,27 +123,33 @@ class Manifest:
             )
         return numbers[0], numbers[1]
 
+    def __post_init__(self) -> None:
+        """Describes the signatures that are not described yet: those of version 1."""
+        signatures = {name: described(name, signature) for name, signature in self.signatures.items()}
+        object.__setattr__(self, "signatures", signatures)
+
+    def of_role(self, *roles: Role) -> dict[str, Signature]:
+        """Signatures of these roles, by name."""
+        return dict(of_role(self.signatures, *roles))
+
     @property
     def cache_bytes(self) -> int:
-        """Bytes of a full cache of one text, keys and values of all layers; 0 for a model that has none."""
-        sizes = [
-            sum(4 * prod(self._elements(name, tensor)) for name, tensor in signature.inputs.items() if _is_cache(name))
-            for signature in self.signatures.values()
-            if "logits" in signature.outputs
-        ]
+        """Bytes of a full cache of one text, keys and values of all layers; 0 for a model without a cache."""
+        sizes = []
+        for signature in self.of_role(Role.DECODE, Role.VERIFY).values():
+            full = dict.fromkeys(signature.named(*CACHES), self.capacity)
+            full |= dict.fromkeys(signature.named(*CROSS_CACHES), self.encoder_capacity)
+            sizes.append(sum(4 * self._elements(signature, name, length) for name, length in full.items()))
         # A step over several texts takes the caches of all of them.
         return min((size for size in sizes if size), default=0)
 
-    def _elements(self, name: str, tensor: TensorInfo) -> list[int]:
-        """The shape at a batch of 1 and full length."""
-        full = self.encoder_capacity if ".encoder." in name or name.startswith("cross_") else self.capacity
-        symbols = [1 if axis == 0 else full or 0 for axis in range(len(tensor.shape))]
-        return [dim if isinstance(dim, int) else symbols[axis] for axis, dim in enumerate(tensor.shape)]
-
-
-def _is_cache(name: str) -> bool:
-    """Whether an input holds keys or values of the tokens so far, or of an encoded text."""
-    return name.startswith(("kv_cache", "cross_", "past_key_values"))
+    @staticmethod
+    def _elements(signature: Signature, name: str, length: int | None) -> int:
+        """Numbers of a tensor at a batch of 1 and full length."""
+        symbols = [1 if axis == 0 else length or 0 for axis in range(len(signature.inputs[name].shape))]
+        return prod(
+            dim if isinstance(dim, int) else symbols[axis] for axis, dim in enumerate(signature.inputs[name].shape)
+        )
 
 
 def read(folder: str | Path, *, check: bool = True) -> Manifest:
@@ -238,15 +224,22 @@ def write(folder: Path, manifest: Manifest) -> None:
         BundleError: the manifest names a file that the folder lacks, or holds a value that is not JSON.
     """
     try:
-        content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
+        content = json.loads(json.dumps(asdict(replace(manifest, format_version=FORMAT_VERSION)), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise BundleError(f"a manifest holds plain numbers, texts, lists and dicts: {error}") from error
+    for signature in content["signatures"].values():
+        for name in ("inputs", "outputs"):
+            signature[name] = {key: _without_nulls(info) for key, info in signature[name].items()}
     # Read back now what every later reader will read.
     _check_files(folder, _parse(Manifest, content, ""), check=False)
     text = json.dumps({**content, _CHECKSUM: _digest(content)}, indent=2, ensure_ascii=False) + "\n"
     temporary = folder / f"{MANIFEST}.new"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, folder / MANIFEST)
+
+
+def _without_nulls(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}
 
 
 def checksums(folder: Path) -> dict[str, str]:

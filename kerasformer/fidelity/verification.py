@@ -8,7 +8,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Role
+from kerasformer.bundle.interface import GENERATE
 from kerasformer.decoding import Forward, Step
 from kerasformer.fidelity.comparison import ROWS, Fidelity, compare
 
@@ -60,7 +61,7 @@ def verify(engine: Forward | Step, manifest: Manifest, references: dict[str, np.
 
 def _step_by_step(engine: Forward | Step, manifest: Manifest) -> Iterator[tuple[str, Step]]:
     """Engines that take one kind of step alone, where a bundle has several."""
-    steps = [name for name in manifest.signatures if name == "decode" or name.startswith(("decode_", "verify_"))]
+    steps = list(manifest.of_role(Role.DECODE, Role.VERIFY))
     if len(steps) < 2:
         return
     from kerasformer.runtime.litert import LiteRTStep
@@ -75,7 +76,7 @@ def _written_alone(
     engine: Forward | Step, manifest: Manifest, references: dict[str, np.ndarray]
 ) -> dict[str, Fidelity]:
     """What a graph that generates by itself writes, beside the recorded tokens up to the first end token."""
-    if "generate" not in manifest.signatures:
+    if GENERATE not in manifest.signatures:
         return {}
     from kerasformer.runtime.saved_model import SavedModelStep
 

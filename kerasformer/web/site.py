@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer import bundle
-from kerasformer.bundle import MANIFEST, Manifest
+from kerasformer.bundle import MANIFEST, Manifest, Signature
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files import local_path, read_json
 from kerasformer.publishing import SITE, check_destination, publish, staging
@@ -125,7 +126,7 @@ def _opened(given: str | Path) -> _Named:
             f"a browser cannot hold a file of 2 GiB or more. Received: {', '.join(large)} in {folder}. Export the "
             "model with --quantize int8 or int4"
         )
-    unreadable = [key for key, signature in manifest.signatures.items() if not _readable(signature.outputs)]
+    unreadable = [key for key, signature in manifest.signatures.items() if not _readable(signature)]
     if unreadable:
         raise BundleError(
             f"the page reads {', '.join(sorted(_READ))}. Received: {folder}, made for another runtime, for "
@@ -135,9 +136,10 @@ def _opened(given: str | Path) -> _Named:
     return _Named(folder.resolve(), manifest, name)
 
 
-def _readable(outputs: Iterable[str]) -> bool:
-    """Whether results can be made of a signature, which may also give caches alone."""
-    return any(name in _READ or name.startswith(("kv_cache", "cross_", "present")) for name in outputs)
+def _readable(signature: Signature) -> bool:
+    """Whether the page can use the outputs of a signature: answers, or caches alone."""
+    caches = (*CACHES, *CROSS_CACHES)
+    return any(name in _READ or info.kind in caches for name, info in signature.outputs.items())
 
 
 def name_of(given: str) -> tuple[str, str]:

@@ -357,7 +357,7 @@ def test_a_damaged_file(bundles: Bundles, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(content[: len(content) // 3])
     with pytest.raises(BundleError, match="cannot load"):
         LiteRTForward(tmp_path, bundles.manifests["encoder"])
-    with pytest.raises(BundleError, match="signature decode"):
+    with pytest.raises(BundleError, match="a signature of the role 'decode'"):
         LiteRTStep(tmp_path, bundles.manifests["encoder"])
 
 

@@ -510,7 +510,7 @@ DAMAGE: dict[str, tuple[Any, str, str]] = {
     "missing": (lambda folder: (folder / "model.tflite").unlink(), "BundleError", "model.tflite is missing"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "BundleError", "tokenizer.json is missing"),
     "other capacity": (lambda folder: _edit(folder, capacity=100), "BundleError", "was changed after its export"),
-    "newer": (lambda folder: _edit(folder, format_version=2), "BundleError", "written by a newer kerasformer"),
+    "newer": (lambda folder: _edit(folder, format_version=3), "BundleError", "written by a newer kerasformer"),
     "no version": (lambda folder: _edit(folder, format_version="1"), "BundleError", "must be a positive integer"),
     "no json": (lambda folder: (folder / bundle.MANIFEST).write_text("<!doctype"), "BundleError", "is not a manifest"),
     "no manifest": (lambda folder: (folder / bundle.MANIFEST).unlink(), "BundleError", "kerasformer.json is missing"),

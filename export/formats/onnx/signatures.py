@@ -9,6 +9,20 @@ import numpy as np
 from keras import ops
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.interface import (
+    ATTENTION_MASK,
+    CACHE_LENGTH,
+    DECODER_MODEL,
+    ENCODER_ATTENTION_MASK,
+    ENCODER_MODEL,
+    ENCODER_STATES,
+    INPUT_IDS,
+    LAST_HIDDEN_STATE,
+    LOGITS,
+    MODEL,
+    POSITION_IDS,
+    growing_caches,
+)
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import GrowingCache, Visibility
 
@@ -16,48 +30,40 @@ from kerasformer.layers import GrowingCache, Visibility
 def onnx_functions(model: Any) -> list[Function]:
     """The graphs of an ONNX folder, each a file of that name."""
     if not model.generates:
-        return [forward(model, "model", "batch_size", "sequence_length", "int64")]
+        return [forward(model, MODEL, "batch_size", "sequence_length", "int64")]
     if not model.is_encoder_decoder:
         return [_growing_step(model)]
     return [_encoder(model), _growing_step_with_memory(model)]
 
 
-def _caches(prefix: str, part: str, shapes: Sequence[tuple[Any, ...]]) -> list[Infos]:
-    """Keys and values of each layer; `part` names the kind of cache."""
-    return [
-        {f"{prefix}.{i}{part}.{kind}": TensorInfo(shape, "float32") for kind in ("key", "value")}
-        for i, shape in enumerate(shapes)
-    ]
+def _own_caches(model: Any, length: str, present: bool, cross: bool | None = None) -> list[Infos]:
+    """Caches of each layer's self attention."""
+    shapes = enumerate(model.cache_shapes("batch_size", length))
+    return [dict.fromkeys(growing_caches(i, cross, present), TensorInfo(shape, "float32")) for i, shape in shapes]
 
 
-def _own_caches(model: Any, prefix: str, length: str, part: str = "") -> list[Infos]:
-    """Caches of the decoder's self attention."""
-    return _caches(prefix, part, model.cache_shapes("batch_size", length))
-
-
-def _all_caches(model: Any, prefix: str, length: str, encoder_length: str) -> Infos:
+def _all_caches(model: Any, length: str, encoder_length: str, present: bool) -> Infos:
     """Caches of both attentions; runtimes expect all of one layer before those of the next."""
-    cross = _caches(prefix, ".encoder", model.memory_shapes("batch_size", encoder_length))
-    return _joined(
-        own | other for own, other in zip(_own_caches(model, prefix, length, ".decoder"), cross, strict=True)
-    )
+    shapes = enumerate(model.memory_shapes("batch_size", encoder_length))
+    cross = [dict.fromkeys(growing_caches(i, True, present), TensorInfo(shape, "float32")) for i, shape in shapes]
+    return _joined(own | other for own, other in zip(_own_caches(model, length, present, False), cross, strict=True))
 
 
 def _joined(layers: Iterable[Infos]) -> Infos:
     return {name: info for layer in layers for name, info in layer.items()}
 
 
-def _grown(part: str, caches: Sequence[Any]) -> dict[str, Any]:
+def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
     return {
-        f"present.{i}{part}.{kind}": tensor
+        name: tensor
         for i, cache in enumerate(caches)
-        for kind, tensor in (("key", cache.key), ("value", cache.value))
+        for name, tensor in zip(growing_caches(i, cross, present=True), (cache.key, cache.value), strict=True)
     }
 
 
-def _past(inputs: dict[str, Any], part: str, causal: bool) -> list[GrowingCache]:
-    names = [name.removesuffix(".key") for name in inputs if name.endswith(f"{part}.key")]
-    return [GrowingCache(inputs[f"{name}.key"], inputs[f"{name}.value"], causal=causal) for name in names]
+def _past(model: Any, inputs: dict[str, Any], causal: bool, cross: bool | None = None) -> list[GrowingCache]:
+    names = (growing_caches(i, cross) for i in range(len(model.cache_shapes(1, 1))))
+    return [GrowingCache(inputs[key], inputs[value], causal=causal) for key, value in names]
 
 
 def _growing_step(model: Any) -> Function:
@@ -68,31 +74,31 @@ def _growing_step(model: Any) -> Function:
         visibility = Visibility.of_text(
             ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
         )
-        scores, new = model.decode(tokens, visibility, _past(past, "", causal=True))
-        return {"logits": scores, **_grown("", new)}
+        scores, new = model.decode(tokens, visibility, _past(model, past, causal=True))
+        return {LOGITS: scores, **_grown(new)}
 
     inputs = {
-        "input_ids": TensorInfo(("batch_size", "sequence_length"), "int64"),
-        "attention_mask": TensorInfo(("batch_size", "total_sequence_length"), "int64"),
-        "position_ids": TensorInfo(("batch_size", "sequence_length"), "int64"),
-        **_joined(_own_caches(model, "past_key_values", "past_sequence_length")),
+        INPUT_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
+        ATTENTION_MASK: TensorInfo(("batch_size", "total_sequence_length"), "int64"),
+        POSITION_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
+        **_joined(_own_caches(model, "past_sequence_length", present=False)),
     }
     outputs = {
-        "logits": TensorInfo(("batch_size", "sequence_length", model.config.vocab_size), "float32"),
-        **_joined(_own_caches(model, "present", "total_sequence_length")),
+        LOGITS: TensorInfo(("batch_size", "sequence_length", model.config.vocab_size), "float32"),
+        **_joined(_own_caches(model, "total_sequence_length", present=True)),
     }
-    return Function("model", inputs, outputs, call, incremental=True)
+    return Function(MODEL, inputs, outputs, call, incremental=True)
 
 
 def _encoder(model: Any) -> Function:
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         ids, mask = ops.cast(input_ids, "int32"), ops.cast(attention_mask, "int32")
-        return {"last_hidden_state": model.encode(ids, mask)}
+        return {LAST_HIDDEN_STATE: model.encode(ids, mask)}
 
     shape = ("batch_size", "encoder_sequence_length")
-    inputs = {name: TensorInfo(shape, "int64") for name in ("input_ids", "attention_mask")}
-    outputs = {"last_hidden_state": TensorInfo((*shape, model.config.hidden_dim), "float32")}
-    return Function("encoder_model", inputs, outputs, call)
+    inputs = {name: TensorInfo(shape, "int64") for name in (INPUT_IDS, ATTENTION_MASK)}
+    outputs = {LAST_HIDDEN_STATE: TensorInfo((*shape, model.config.hidden_dim), "float32")}
+    return Function(ENCODER_MODEL, inputs, outputs, call)
 
 
 def _growing_step_with_memory(model: Any) -> Function:
@@ -107,8 +113,8 @@ def _growing_step_with_memory(model: Any) -> Function:
         encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, cache_length: Any, **past: Any
     ) -> dict[str, Any]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
-        caches = _past(past, ".decoder", causal=True)
-        cross = _past(past, ".encoder", causal=False)
+        caches = _past(model, past, causal=True, cross=False)
+        cross = _past(model, past, causal=False, cross=True)
         count, given = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
         before = ops.where(given < 0, ops.shape(caches[0].key)[2], given)
         scores, new, new_cross = model.decode(
@@ -119,21 +125,21 @@ def _growing_step_with_memory(model: Any) -> Function:
             cross,
             memory=encoder_hidden_states[:, ops.shape(cross[0].key)[2] :],
         )
-        return {"logits": scores, **_grown(".decoder", new), **_grown(".encoder", new_cross)}
+        return {LOGITS: scores, **_grown(new, False), **_grown(new_cross, True)}
 
     past_lengths = "past_decoder_sequence_length", "past_encoder_sequence_length"
     present_lengths = "present_decoder_sequence_length", "encoder_sequence_length"
     text = ("batch_size", "encoder_sequence_length")
     inputs = {
-        "encoder_attention_mask": TensorInfo(text, "int64"),
-        "input_ids": TensorInfo(("batch_size", "decoder_sequence_length"), "int64"),
-        "encoder_hidden_states": TensorInfo((*text, model.config.hidden_dim), "float32"),
-        **_all_caches(model, "past_key_values", *past_lengths),
-        "cache_length": TensorInfo((1,), "int64"),
+        ENCODER_ATTENTION_MASK: TensorInfo(text, "int64"),
+        INPUT_IDS: TensorInfo(("batch_size", "decoder_sequence_length"), "int64"),
+        ENCODER_STATES: TensorInfo((*text, model.config.hidden_dim), "float32"),
+        **_all_caches(model, *past_lengths, present=False),
+        CACHE_LENGTH: TensorInfo((1,), "int64"),
     }
     outputs = {
-        "logits": TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
-        **_all_caches(model, "present", *present_lengths),
+        LOGITS: TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
+        **_all_caches(model, *present_lengths, present=True),
     }
-    unknown = {"cache_length": np.array([-1])}
-    return Function("decoder_model_merged", inputs, outputs, call, incremental=True, defaults=unknown)
+    unknown = {CACHE_LENGTH: np.array([-1])}
+    return Function(DECODER_MODEL, inputs, outputs, call, incremental=True, defaults=unknown)

@@ -15,6 +15,20 @@ from typing import Any
 from keras import ops
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.interface import (
+    ATTENTION_MASK,
+    DECODE,
+    ENCODE,
+    ENCODER_MASK,
+    GENERATE,
+    INPUT_IDS,
+    LOGITS,
+    PREFILL,
+    SAMPLE,
+    TEXT,
+    TOKENS,
+    static_caches,
+)
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.saved_model.guards import guarded, guarded_writer
 from kerasformer.export.formats.saved_model.loops import Begun, Loop
@@ -23,7 +37,7 @@ from kerasformer.export.graph.tracing import shared
 from kerasformer.export.options import Job
 from kerasformer.layers import FixedCache, GrowingCache, Visibility
 
-SERVING_DEFAULT, TOKENS, GENERATE = "serving_default", "tokens", "generate"
+SERVING_DEFAULT, ON_TOKENS = "serving_default", "tokens"
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
     "batch_size",
@@ -49,7 +63,7 @@ def saved_model_functions(job: Job) -> list[Function]:
         prefill, decode = shared(_prefill(job, step)), shared(step)
         loop = _loop(job, lambda inputs: _begun(job, prefill, inputs), decode)
         return [*(guarded(job, each) for each in (prefill, decode)), *_writers(job, loop)]
-    tokens = guarded(job, forward(job.model, TOKENS, _BATCH, _LENGTH, "int32"))
+    tokens = guarded(job, forward(job.model, ON_TOKENS, _BATCH, _LENGTH, "int32"))
     if not job.in_graph:
         return [replace(tokens, name=SERVING_DEFAULT)]
     return [tokens, _text_reader(job, tokens)]
@@ -62,30 +76,32 @@ def _text_reader(job: Job, tokens: Function) -> Function:
     def call(text: Any) -> dict[str, Any]:
         return tokens.call(**tf_text.encode(given, text, job.model.max_length))
 
-    return Function(SERVING_DEFAULT, {"text": TensorInfo((_BATCH,), "string")}, tokens.outputs, call)
+    return Function(SERVING_DEFAULT, {TEXT: TensorInfo((_BATCH,), "string")}, tokens.outputs, call)
 
 
-def _caches(job: Job, prefix: str, length: str) -> Infos:
+def _caches(job: Job, length: str, cross: bool = False) -> Infos:
     """Keys and values of all layers, under their names."""
-    shapes = job.model.memory_shapes if prefix == "cross" else job.model.cache_shapes
-    infos = enumerate(TensorInfo(shape, "float32") for shape in shapes(_BATCH, length))
-    return {f"{prefix}_{kind}_{layer}": info for layer, info in infos for kind in "kv"}
+    shapes = (job.model.memory_shapes if cross else job.model.cache_shapes)(_BATCH, length)
+    infos = enumerate(TensorInfo(shape, "float32") for shape in shapes)
+    return {name: info for layer, info in infos for name in static_caches(layer, cross=cross)}
 
 
-def _taken(job: Job, inputs: dict[str, Any], prefix: str) -> list[tuple[Any, Any]]:
+def _taken(job: Job, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, Any]]:
     """Keys and values of each layer."""
-    layers = range(len(job.model.cache_shapes(1, 1)))
-    return [(inputs[f"{prefix}_k_{layer}"], inputs[f"{prefix}_v_{layer}"]) for layer in layers]
+    names = (static_caches(layer, cross=cross) for layer in range(len(job.model.cache_shapes(1, 1))))
+    return [(inputs[key], inputs[value]) for key, value in names]
 
 
-def _given(prefix: str, caches: Sequence[Any]) -> dict[str, Any]:
+def _given(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
     """The tensors of all layers, under their names."""
-    pairs = [(cache.key, cache.value) for cache in caches]
-    return {f"{prefix}_{kind}_{i}": pair[k] for i, pair in enumerate(pairs) for k, kind in enumerate("kv")}
+    given: dict[str, Any] = {}
+    for layer, cache in enumerate(caches):
+        given |= zip(static_caches(layer, cross=cross), (cache.key, cache.value), strict=True)
+    return given
 
 
 def _scores(job: Job) -> Infos:
-    return {"logits": TensorInfo((_BATCH, _LENGTH, job.model.config.vocab_size), "float32")}
+    return {LOGITS: TensorInfo((_BATCH, _LENGTH, job.model.config.vocab_size), "float32")}
 
 
 def _step(job: Job) -> Function:
@@ -95,25 +111,25 @@ def _step(job: Job) -> Function:
         count, total = ops.shape(tokens)[1], ops.shape(attention_mask)[1]
         positions = ops.maximum(ops.cumsum(attention_mask, axis=1) - 1, 0)[:, total - count :]
         visibility = Visibility.of_text(count, attention_mask, causal=True, key_length=total, positions=positions)
-        caches = [GrowingCache(*pair) for pair in _taken(job, past, "kv_cache")]
+        caches = [GrowingCache(*pair) for pair in _taken(job, past)]
         scores, new = job.model.decode(tokens, visibility, caches)
-        return {"logits": scores, **_given("kv_cache", new)}
+        return {LOGITS: scores, **_given(new)}
 
     inputs = {
-        "tokens": TensorInfo((_BATCH, _LENGTH), "int32"),
-        "attention_mask": TensorInfo((_BATCH, _TOTAL), "int32"),
-        **_caches(job, "kv_cache", _PAST),
+        TOKENS: TensorInfo((_BATCH, _LENGTH), "int32"),
+        ATTENTION_MASK: TensorInfo((_BATCH, _TOTAL), "int32"),
+        **_caches(job, _PAST),
     }
-    return Function("decode", inputs, {**_scores(job), **_caches(job, "kv_cache", _TOTAL)}, call, incremental=True)
+    return Function(DECODE, inputs, {**_scores(job), **_caches(job, _TOTAL)}, call, incremental=True)
 
 
 def _prefill(job: Job, step: Function) -> Function:
     """The same where nobody needs the logits, which for a long prompt are more than all else."""
 
     def call(**inputs: Any) -> dict[str, Any]:
-        return {name: tensor for name, tensor in step.call(**inputs).items() if name != "logits"}
+        return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
-    return Function("prefill", step.inputs, _caches(job, "kv_cache", _TOTAL), call)
+    return Function(PREFILL, step.inputs, _caches(job, _TOTAL), call)
 
 
 def _encode(job: Job) -> Function:
@@ -121,54 +137,54 @@ def _encode(job: Job) -> Function:
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         memory = job.model.project_memory(job.model.encode(input_ids, attention_mask))
-        return _given("cross", [FixedCache(*pair) for pair in memory])
+        return _given([FixedCache(*pair) for pair in memory], cross=True)
 
-    inputs = {name: TensorInfo((_BATCH, _ENCODED), "int32") for name in ("input_ids", "attention_mask")}
-    return Function("encode", inputs, _caches(job, "cross", _ENCODED), call)
+    inputs = {name: TensorInfo((_BATCH, _ENCODED), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
+    return Function(ENCODE, inputs, _caches(job, _ENCODED, cross=True), call)
 
 
 def _step_with_memory(job: Job) -> Function:
     """Some tokens of a decoder that attends to encoded texts."""
 
     def call(tokens: Any, encoder_mask: Any, **past: Any) -> dict[str, Any]:
-        caches = [GrowingCache(*pair) for pair in _taken(job, past, "kv_cache")]
-        cross = [FixedCache(*pair) for pair in _taken(job, past, "cross")]
+        caches = [GrowingCache(*pair) for pair in _taken(job, past)]
+        cross = [FixedCache(*pair) for pair in _taken(job, past, cross=True)]
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
         visibility = Visibility.of_text(count, causal=True, key_length=before + count)
         scores, new, _ = job.model.decode(tokens, visibility, caches, encoder_mask, cross)
-        return {"logits": scores, **_given("kv_cache", new)}
+        return {LOGITS: scores, **_given(new)}
 
     inputs = {
-        "tokens": TensorInfo((_BATCH, _LENGTH), "int32"),
-        "encoder_mask": TensorInfo((_BATCH, _ENCODED), "int32"),
-        **_caches(job, "kv_cache", _PAST),
-        **_caches(job, "cross", _ENCODED),
+        TOKENS: TensorInfo((_BATCH, _LENGTH), "int32"),
+        ENCODER_MASK: TensorInfo((_BATCH, _ENCODED), "int32"),
+        **_caches(job, _PAST),
+        **_caches(job, _ENCODED, cross=True),
     }
-    return Function("decode", inputs, {**_scores(job), **_caches(job, "kv_cache", _TOTAL)}, call, incremental=True)
+    return Function(DECODE, inputs, {**_scores(job), **_caches(job, _TOTAL)}, call, incremental=True)
 
 
 def _begun(job: Job, prefill: Function, inputs: dict[str, Any]) -> Begun:
     """A decoder has read all but the last token of the prompts."""
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    ids, mask = inputs[INPUT_IDS], inputs[ATTENTION_MASK]
     caches = prefill.call(tokens=ids[:, :-1], attention_mask=mask[:, :-1], **_empty(job, ids))
 
     def others(count: Any) -> dict[str, Any]:
-        return {"attention_mask": ops.pad(mask, ((0, 0), (0, count)), constant_values=1)}
+        return {ATTENTION_MASK: ops.pad(mask, ((0, 0), (0, count)), constant_values=1)}
 
     return Begun(ids[:, -1:], caches, others)
 
 
 def _begun_with_memory(job: Job, encode: Function, inputs: dict[str, Any]) -> Begun:
     """The texts are encoded; the decoder has read nothing."""
-    memory = {"encoder_mask": inputs["attention_mask"], **encode.call(**inputs)}
-    first = ops.full_like(inputs["input_ids"][:, :1], job.info.start_token_id)
+    memory = {ENCODER_MASK: inputs[ATTENTION_MASK], **encode.call(**inputs)}
+    first = ops.full_like(inputs[INPUT_IDS][:, :1], job.info.start_token_id)
     return Begun(first, _empty(job, first), lambda count: memory)
 
 
 def _empty(job: Job, ids: Any) -> dict[str, Any]:
     """Caches of no token."""
     shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
-    return {f"kv_cache_{kind}_{layer}": ops.zeros(shape) for layer, shape in enumerate(shapes) for kind in "kv"}
+    return {name: ops.zeros(shape) for layer, shape in enumerate(shapes) for name in static_caches(layer)}
 
 
 def _loop(job: Job, begin: Callable[[dict[str, Any]], Begun], step: Function) -> Loop:
@@ -179,7 +195,7 @@ def _loop(job: Job, begin: Callable[[dict[str, Any]], Begun], step: Function) ->
 
 def _writers(job: Job, loop: Loop) -> list[Function]:
     """Whole answers: by the best token each time, or drawn."""
-    texts = {name: TensorInfo((_BATCH, _LENGTH), "int32") for name in ("input_ids", "attention_mask")}
+    texts = {name: TensorInfo((_BATCH, _LENGTH), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
     greedy = {**texts, "max_new_tokens": TensorInfo((), "int32")}
     drawn = {
         **greedy,
@@ -188,5 +204,5 @@ def _writers(job: Job, loop: Loop) -> list[Function]:
         "seed": TensorInfo((), "int32"),
     }
     outputs = {"output_ids": TensorInfo((_BATCH, "new_tokens"), "int32"), "lengths": TensorInfo((_BATCH,), "int32")}
-    written = [Function(GENERATE, greedy, outputs, loop.greedy), Function("sample", drawn, outputs, loop.drawn)]
+    written = [Function(GENERATE, greedy, outputs, loop.greedy), Function(SAMPLE, drawn, outputs, loop.drawn)]
     return [guarded_writer(job, each) for each in written]

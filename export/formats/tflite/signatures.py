@@ -14,6 +14,19 @@ from typing import Any
 from keras import ops
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.interface import (
+    ATTENTION_MASK,
+    ENCODER_MASK,
+    INPUT_IDS,
+    INPUT_POS,
+    LOGITS,
+    TOKENS,
+    encode_name,
+    forward_name,
+    prefill_name,
+    static_caches,
+    step_name,
+)
 from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, Visibility
@@ -21,7 +34,7 @@ from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, V
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
 # A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
-DECODE_WINDOWS = (128, 256)
+DECODE_CACHE_LENGTHS = (128, 256)
 # A step of several rows reads every weight once. Each takes some megabytes of a loaded model's memory, and over a long
 # window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
 DECODE_ROWS = (8,)
@@ -38,18 +51,17 @@ class _Step:
     Attributes:
         rows: Texts at once, of which each has a cache of its own.
         count: Tokens of each; several of one text alone.
-        window: How many first positions are seen; all by default.
+        cache_length: Number of first slots that are seen; all by default.
     """
 
     rows: int = 1
     count: int = 1
-    window: int | None = None
+    cache_length: int | None = None
 
     @property
     def name(self) -> str:
-        """Of the signature."""
-        kind = f"verify_{self.count}" if self.count > 1 else f"decode_rows_{self.rows}" if self.rows > 1 else "decode"
-        return f"{kind}_{self.window}" if self.window else kind
+        """Name of the signature."""
+        return step_name(self.rows, self.count, self.cache_length)
 
 
 def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
@@ -70,7 +82,7 @@ def tflite_functions(
         lengths: Of texts that are read at once.
     """
     if not model.generates:
-        return [forward(model, f"forward_{n}", 1, n, "int32") for n in lengths]
+        return [forward(model, forward_name(n), 1, n, "int32") for n in lengths]
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     if not model.is_encoder_decoder:
@@ -85,55 +97,62 @@ def tflite_functions(
 
 def _steps(capacity: int, longest: int) -> list[_Step]:
     """Every step over caches of which the longest has so many positions; the last one is the plain `decode`."""
-    windows = [n for n in DECODE_WINDOWS if n < longest]
-    together: list[int | None] = [*windows] if len(windows) == len(DECODE_WINDOWS) else [*windows, None]
-    verifies = [_Step(count=n, window=w) for n in VERIFY_LENGTHS if n <= capacity for w in (*windows, None)]
-    several = [_Step(rows=n, window=w) for n in DECODE_ROWS for w in together]
-    return [*verifies, *several, *(_Step(window=w) for w in windows), _Step()]
+    short = [length for length in DECODE_CACHE_LENGTHS if length < longest]
+    together: list[int | None] = [*short] if len(short) == len(DECODE_CACHE_LENGTHS) else [*short, None]
+    verifies = [
+        _Step(count=count, cache_length=length)
+        for count in VERIFY_LENGTHS
+        if count <= capacity
+        for length in (*short, None)
+    ]
+    several = [_Step(rows=rows, cache_length=length) for rows in DECODE_ROWS for length in together]
+    return [*verifies, *several, *(_Step(cache_length=length) for length in short), _Step()]
 
 
-def _by_row(name: str, rows: int) -> list[str]:
-    """Names of a tensor that every row has."""
-    return [name] if rows == 1 else [f"{name}_row_{row}" for row in range(rows)]
+def _names(layer: int, rows: int, cross: bool) -> list[tuple[str, str]]:
+    """Keys and values of a layer, for each row."""
+    return [static_caches(layer, None if rows == 1 else row, cross) for row in range(rows)]
 
 
-def _infos(prefix: str, shapes: Sequence[tuple[Any, ...]], rows: int = 1) -> Infos:
-    """Caches of all layers, under their names."""
+def _infos(shapes: Sequence[tuple[Any, ...]], rows: int, cross: bool) -> Infos:
+    """Caches of all layers: keys of all rows, then values."""
     return {
-        each: TensorInfo(shape, "float32")
-        for i, shape in enumerate(shapes)
-        for kind in "kv"
-        for each in _by_row(f"{prefix}_{kind}_{i}", rows)
+        names[half]: TensorInfo(shape, "float32")
+        for layer, shape in enumerate(shapes)
+        for half in (0, 1)
+        for names in _names(layer, rows, cross)
     }
 
 
 def _own(model: Any, capacity: int, rows: int = 1) -> Infos:
     """Caches of the decoder's self attention."""
-    return _infos("kv_cache", model.cache_shapes(1, capacity), rows)
+    return _infos(model.cache_shapes(1, capacity), rows, cross=False)
 
 
 def _cross(model: Any, encoder_capacity: int, rows: int = 1) -> Infos:
     """Caches of the cross attention."""
-    return _infos("cross", model.memory_shapes(1, encoder_capacity), rows)
+    return _infos(model.memory_shapes(1, encoder_capacity), rows, cross=True)
 
 
-def _taken(model: Any, inputs: dict[str, Any], prefix: str, rows: int, make: Callable[..., LayerCache]) -> list[Any]:
+def _taken(
+    model: Any, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
+) -> list[Any]:
     """The cache of each layer; `make` gets a row's number, keys and values."""
     layers = []
-    for i in range(len(model.cache_shapes(1, 1))):
-        names = zip(_by_row(f"{prefix}_k_{i}", rows), _by_row(f"{prefix}_v_{i}", rows), strict=True)
-        caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in enumerate(names))
+    for layer in range(len(model.cache_shapes(1, 1))):
+        names = enumerate(_names(layer, rows, cross))
+        caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in names)
         layers.append(RowCaches(caches) if rows > 1 else caches[0])
     return layers
 
 
-def _given(prefix: str, caches: Sequence[Any]) -> dict[str, Any]:
+def _given(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
     """The tensors of all layers' caches, under their names."""
     given: dict[str, Any] = {}
-    for i, layer in enumerate(caches):
-        rows: Sequence[Any] = layer.rows if isinstance(layer, RowCaches) else (layer,)
-        given.update(zip(_by_row(f"{prefix}_k_{i}", len(rows)), (cache.key for cache in rows), strict=True))
-        given.update(zip(_by_row(f"{prefix}_v_{i}", len(rows)), (cache.value for cache in rows), strict=True))
+    for layer, cache in enumerate(caches):
+        rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
+        for (key, value), row in zip(_names(layer, len(rows), cross), rows, strict=True):
+            given |= {key: row.key, value: row.value}
     return given
 
 
@@ -142,25 +161,25 @@ def _static_prefill(model: Any, count: int, capacity: int) -> Function:
     step = _static_step(model, _Step(count=count), capacity)
 
     def call(**inputs: Any) -> dict[str, Any]:
-        return {name: tensor for name, tensor in step.call(**inputs).items() if name != "logits"}
+        return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
-    return Function(f"prefill_{count}", step.inputs, _own(model, capacity), call)
+    return Function(prefill_name(count), step.inputs, _own(model, capacity), call)
 
 
 def _static_step(model: Any, step: _Step, capacity: int) -> Function:
     """The next token of each row, which stand at positions of their own, or the next tokens of one."""
-    reach = step.window or capacity
+    reach = step.cache_length or capacity
     places = step.rows * step.count
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> StaticCache:
-            return StaticCache(key, value, input_pos[row], visible_length=step.window)
+            return StaticCache(key, value, input_pos[row], visible_length=step.cache_length)
 
-        caches = _taken(model, inputs, "kv_cache", step.rows, cache)
+        caches = _taken(model, inputs, step.rows, cache)
         slots = ops.reshape(input_pos, (step.rows, step.count))
         visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
         scores, new = model.decode(tokens, visibility, caches)
-        return {**_given("kv_cache", new), "logits": scores}
+        return {**_given(new), LOGITS: scores}
 
     cached = _own(model, capacity, step.rows)
     inputs = {**_tokens(step, places), **cached}
@@ -169,13 +188,13 @@ def _static_step(model: Any, step: _Step, capacity: int) -> Function:
 
 def _tokens(step: _Step, places: int) -> Infos:
     return {
-        "tokens": TensorInfo((step.rows, step.count), "int32"),
-        "input_pos": TensorInfo((places,), "int32"),
+        TOKENS: TensorInfo((step.rows, step.count), "int32"),
+        INPUT_POS: TensorInfo((places,), "int32"),
     }
 
 
 def _scores(model: Any, step: _Step) -> Infos:
-    return {"logits": TensorInfo((step.rows, step.count, model.config.vocab_size), "float32")}
+    return {LOGITS: TensorInfo((step.rows, step.count, model.config.vocab_size), "float32")}
 
 
 def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
@@ -185,10 +204,10 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
         memory = model.project_memory(model.encode(input_ids, attention_mask))
         room = ((0, 0), (0, 0), (0, encoder_capacity - length), (0, 0))
         padded = [FixedCache(*(ops.pad(t, room) if encoder_capacity > length else t for t in pair)) for pair in memory]
-        return _given("cross", padded)
+        return _given(padded, cross=True)
 
-    inputs = {name: TensorInfo((1, length), "int32") for name in ("input_ids", "attention_mask")}
-    return Function(f"encode_{length}", inputs, _cross(model, encoder_capacity), call)
+    inputs = {name: TensorInfo((1, length), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
+    return Function(encode_name(length), inputs, _cross(model, encoder_capacity), call)
 
 
 def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_capacity: int) -> Function:
@@ -197,7 +216,7 @@ def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_cap
     All rows stand at one position, since each text begins with the decoder's start token. Of both caches, only the
     first positions of the window are seen.
     """
-    own, other = (min(step.window or size, size) for size in (capacity, encoder_capacity))
+    own, other = (min(step.cache_length or size, size) for size in (capacity, encoder_capacity))
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> StaticCache:
@@ -206,16 +225,16 @@ def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_cap
         def memory(row: int, key: Any, value: Any) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
-        caches = _taken(model, inputs, "kv_cache", step.rows, cache)
-        cross = _taken(model, inputs, "cross", step.rows, memory)
+        caches = _taken(model, inputs, step.rows, cache)
+        cross = _taken(model, inputs, step.rows, memory, cross=True)
         visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(own, dtype="int32"))
         scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], cross)
-        return {**_given("kv_cache", new), "logits": scores}
+        return {**_given(new), LOGITS: scores}
 
     cached = _own(model, capacity, step.rows)
     inputs = {
         **_tokens(step, step.count),
-        "encoder_mask": TensorInfo((step.rows, encoder_capacity), "int32"),
+        ENCODER_MASK: TensorInfo((step.rows, encoder_capacity), "int32"),
         **cached,
         **_cross(model, encoder_capacity, step.rows),
     }

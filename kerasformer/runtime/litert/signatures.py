@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.errors import BundleError, CapacityError
 from kerasformer.runtime import weight_cache
 from kerasformer.runtime.litert.engine import Engine, open_engine, runtime_version
-
-_STEP = re.compile(r"decode(?:_rows_(\d+))?(?:_(\d+))?")
-_VERIFY = re.compile(r"verify_(\d+)(?:_(\d+))?")
 
 
 def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
@@ -56,7 +52,7 @@ def open_file(
         InputError: a `cache_dir` that cannot be written, or an unknown accelerator.
     """
     # A tokenizer has a file of its own, which LiteRT alone cannot run.
-    models = (s for s in manifest.signatures.values() if all(info.dtype != "string" for info in s.inputs.values()))
+    models = (signature for signature in manifest.signatures.values() if signature.role != Role.TOKENIZE)
     files = sorted({signature.file for signature in models})
     if len(files) != 1:
         raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
@@ -76,18 +72,14 @@ def open_file(
     return weight_cache.load(folder_of_cache, key, make)
 
 
-def by_length(manifest: Manifest, kind: str, argument: str, needed: bool = True) -> dict[int, tuple[str, Signature]]:
-    """Signatures `{kind}_{length}`, ascending by length."""
-    found = {
-        int(signature.inputs[argument].shape[1]): (name, signature)
-        for name, signature in manifest.signatures.items()
-        if name.startswith(f"{kind}_") and argument in signature.inputs
-    }
+def by_length(manifest: Manifest, role: Role, needed: bool = True) -> dict[int, tuple[str, Signature]]:
+    """Signatures of a role, ascending by the tokens that they read."""
+    found = {signature.tokens: (name, signature) for name, signature in manifest.of_role(role).items()}
     if needed and not found:
         raise BundleError(
-            f"The bundle needs signatures {kind}_{{length}} that take {argument}. Received: {list(manifest.signatures)}"
+            f"The bundle needs signatures of the role {role.value!r}. Received: {list(manifest.signatures)}"
         )
-    return dict(sorted(found.items()))
+    return {length: found[length] for length in sorted(length for length in found if length is not None)}
 
 
 def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: str) -> tuple[int, str, Signature]:
@@ -103,32 +95,30 @@ def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: st
 
 
 def decode_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
-    """Signatures `decode`, `decode_{window}`, `decode_rows_{rows}` and `decode_rows_{rows}_{window}`.
+    """Steps of one token.
 
     Returns:
-        By number of rows, then by reach, both ascending: how many of a text's first positions the step sees.
+        Names of signatures by number of rows, then by cache length, both ascending.
     """
-    return _by_reach(manifest, _STEP)
+    steps = manifest.of_role(Role.DECODE).items()
+    return _by_cache_length((signature.rows or 1, signature, name) for name, signature in steps)
 
 
 def verify_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
-    """Signatures `verify_{tokens}` and `verify_{tokens}_{window}`, of which a bundle may have none.
+    """Steps of several tokens of one text, of which a bundle may have none.
 
     Returns:
-        By number of tokens, then by reach, both ascending.
+        Names of signatures by number of tokens, then by cache length, both ascending.
     """
-    return _by_reach(manifest, _VERIFY)
+    steps = manifest.of_role(Role.VERIFY).items()
+    return _by_cache_length((signature.tokens or 1, signature, name) for name, signature in steps)
 
 
-def _by_reach(manifest: Manifest, names: re.Pattern[str]) -> dict[int, dict[int, str]]:
-    """Signatures whose name has a number, and a window unless they see all positions."""
-    steps: dict[int, dict[int, str]] = {}
-    for name, signature in manifest.signatures.items():
-        if found := names.fullmatch(name):
-            whole = max(info.shape[2] for info in signature.inputs.values() if len(info.shape) == 4)
-            size, window = (int(number) if number else None for number in found.groups())
-            steps.setdefault(size or 1, {})[window or int(whole)] = name
-    return {size: dict(sorted(reaches.items())) for size, reaches in sorted(steps.items())}
+def _by_cache_length(steps: Iterable[tuple[int, Signature, str]]) -> dict[int, dict[int, str]]:
+    found: dict[int, dict[int, str]] = {}
+    for size, signature, name in steps:
+        found.setdefault(size, {})[signature.cache_length or 0] = name
+    return {size: dict(sorted(lengths.items())) for size, lengths in sorted(found.items())}
 
 
 def rows_at_once(count: int, sizes: Iterable[int]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Role, Signature
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind
 from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert.engine import Held
@@ -42,7 +43,7 @@ class LiteRTForward:
 
     Args:
         folder: The bundle.
-        manifest: Its manifest; the signatures `forward_{length}` are used.
+        manifest: Its manifest; the signatures of the role `forward` are used.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
         accelerator: `"gpu"` or `"npu"`.
@@ -59,7 +60,7 @@ class LiteRTForward:
         cache_dir: str | Path | bool | None = None,
         accelerator: str | None = None,
     ) -> None:
-        self._signatures = by_length(manifest, "forward", "input_ids")
+        self._signatures = by_length(manifest, Role.FORWARD)
         self._per_token = per_token(self._signatures)
         self._pad, self._counts = manifest.info.pad_token_id or 0, manifest.info.counts
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
@@ -151,9 +152,8 @@ class LiteRTStep:
 
     Args:
         folder: The bundle.
-        manifest: Its manifest; the signatures `prefill_{length}` or `encode_{length}`, and `decode` are used, and
-            `decode_{window}`, `decode_rows_{rows}`, `decode_rows_{rows}_{window}`, `verify_{tokens}` and
-            `verify_{tokens}_{window}` where there are some. Without the last two, a step reads one token.
+        manifest: Its manifest; the signatures of the roles `prefill` or `encode`, `decode` and `verify` are used.
+            Without `verify`, a step reads one token.
         num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
         cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
         accelerator: `"gpu"` or `"npu"`.
@@ -170,33 +170,40 @@ class LiteRTStep:
         cache_dir: str | Path | bool | None = None,
         accelerator: str | None = None,
     ) -> None:
-        decode = manifest.signatures.get("decode")
-        if decode is None or "logits" not in decode.outputs:
+        self._all, self._steps = manifest.signatures, decode_steps(manifest)
+        if 1 not in self._steps:
             raise BundleError(
-                f"A bundle that generates has a signature decode with logits. Received: {list(manifest.signatures)}"
+                "A bundle that generates has a signature of the role 'decode' for one text. "
+                f"Received: {list(manifest.signatures)}"
+            )
+        # The one that sees all slots serves whatever no other one fits.
+        self._decode_name = list(self._steps[1].values())[-1]
+        decode = self._all[self._decode_name]
+        logits = decode.output(Kind.LOGITS)
+        self._cache_names = decode.named(*CACHES)
+        self._cross_names = decode.named(*CROSS_CACHES)
+        if not self._cache_names or logits is None:
+            raise BundleError(
+                f"{self._decode_name} needs logits, and caches as inputs and outputs. Received: {list(decode.inputs)}"
             )
         self.is_encoder_decoder = manifest.info.is_encoder_decoder
-        self._cache_names = [name for name in decode.inputs if name in decode.outputs]
-        self._cross_names = [name for name in decode.inputs if name.startswith("cross_")]
-        if not self._cache_names:
-            raise BundleError(f"decode needs caches, as inputs and outputs. Received: {list(decode.inputs)}")
-        self.capacity = int(decode.inputs[self._cache_names[0]].shape[2])
-        self.vocab_size = int(decode.outputs["logits"].shape[-1])
-        kind, argument = ("encode", "input_ids") if self.is_encoder_decoder else ("prefill", "tokens")
-        self._signatures = by_length(manifest, kind, argument, needed=self.is_encoder_decoder)
-        self._steps = decode_steps(manifest)
+        self.capacity = manifest.capacity or max(int(decode.inputs[name].shape[2]) for name in self._cache_names)
+        self.vocab_size = int(decode.outputs[logits].shape[-1])
+        role = Role.ENCODE if self.is_encoder_decoder else Role.PREFILL
+        self._signatures = by_length(manifest, role, needed=self.is_encoder_decoder)
         self._verifies = verify_steps(manifest)
         self.step_lengths = (1, *self._verifies)
-        self._shapes = {name: signature.inputs for name, signature in manifest.signatures.items()}
-        self._encoder_capacity = int(decode.inputs["encoder_mask"].shape[1]) if self.is_encoder_decoder else 0
+        mask = decode.input(Kind.MEMORY_MASK)
+        self._encoder_capacity = 0 if mask is None else int(decode.inputs[mask].shape[1])
         self._pad = manifest.info.pad_token_id or 0
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._free: list[dict[str, Held]] = []
         self._spare: dict[str, Held] = {}
+        self._row_names: dict[str, list[dict[str, str]]] = {}
         self._lock = RLock()
 
     def limited_to(self, names: Container[str]) -> LiteRTStep:
-        """The same loaded file, of which only these signatures are run, and `decode` where no other step fits."""
+        """The same loaded file, of which only these signatures are run, and the plain step where no other one fits."""
         other = copy.copy(self)
         other._signatures = {size: chosen for size, chosen in self._signatures.items() if chosen[0] in names}
         other._steps, other._verifies = _named(self._steps, names), _named(self._verifies, names)
@@ -300,12 +307,11 @@ class LiteRTStep:
         chosen = [smallest(self._signatures, length, "input") for length in lengths]
         rows = []
         for index, (length, (size, name, _)) in enumerate(zip(lengths, chosen, strict=True)):
-            arrays = {"input_ids": np.full((1, size), self._pad, np.int32)}
-            arrays["input_ids"][0, :length] = ids[index, :length]
-            arrays["attention_mask"] = np.zeros((1, size), np.int32)
-            arrays["attention_mask"][0, :length] = mask[index, :length]
-            cross = {key: self._engine.hold("decode", key) for key in self._cross_names}
-            self._engine.run(name, arrays, cross)
+            text, real = np.full((1, size), self._pad, np.int32), np.zeros((1, size), np.int32)
+            text[0, :length], real[0, :length] = ids[index, :length], mask[index, :length]
+            given = _filled(self._all[name], {Kind.IDS: text, Kind.MASK: real})
+            cross = {key: self._engine.hold(self._decode_name, key) for key in self._cross_names}
+            self._engine.run(name, given, cross)
             encoder_mask = np.zeros((1, self._encoder_capacity), np.int32)
             encoder_mask[0, :length] = mask[index, :length]
             rows.append(self._row(cross, encoder_mask, length))
@@ -320,9 +326,9 @@ class LiteRTStep:
                 continue
             tokens = np.full((1, size), self._pad, np.int32)
             tokens[0, : len(part)] = part
-            positions = np.arange(row.position, row.position + size, dtype=np.int32)
+            slots = np.arange(row.position, row.position + size, dtype=np.int32)
             name = self._signatures[size][0]
-            self._engine.run(name, {"tokens": tokens, "input_pos": positions}, row.caches)
+            self._engine.run(name, _filled(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
             row.position += len(part)
         return row
 
@@ -351,27 +357,28 @@ class LiteRTStep:
             for reach, name in self._steps[size].items():
                 if reaches[:size][-1] <= reach:
                     return size, name
-        return 1, "decode"
+        return 1, self._decode_name
 
     def _decode(self, name: str, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
         """Logits `(N, T, V)` of tokens `(N, T)`, of which either is 1; `name` may be a step with room for more rows."""
-        room, count = (int(size) for size in self._shapes[name]["tokens"].shape)
-        positions = [row.position + place for row in rows for place in range(count)] + [0] * (room - len(rows))
-        # The rows of an encoder-decoder all began with one token, and stand at one position.
-        places = int(self._shapes[name]["input_pos"].shape[0])
-        arrays = {"input_pos": np.array(positions[:places], np.int32)}
-        arrays["tokens"] = np.zeros((room, count), np.int32)
-        arrays["tokens"][: len(rows)] = tokens
+        signature = self._all[name]
+        room, count = signature.rows or 1, signature.tokens or 1
+        slots = [row.position + offset for row in rows for offset in range(count)] + [0] * (room - len(rows))
+        # The rows of an encoder-decoder all began with one token, and write to one slot.
+        written = int(signature.inputs[str(signature.input(Kind.SLOTS))].shape[0])
+        arrays = {Kind.SLOTS: np.array(slots[:written], np.int32), Kind.IDS: np.zeros((room, count), np.int32)}
+        arrays[Kind.IDS][: len(rows)] = tokens
         if self.is_encoder_decoder:
             masks = [row.encoder_mask for row in rows if row.encoder_mask is not None]
-            arrays["encoder_mask"] = np.concatenate([*masks, *masks[:1] * (room - len(masks))])
+            arrays[Kind.MEMORY_MASK] = np.concatenate([*masks, *masks[:1] * (room - len(masks))])
         if room > len(rows) and not self._spare:
             self._spare.update(self._caches())
         unused = [{**self._spare, **rows[0].cross}] * (room - len(rows))
+        names = self._names_of_rows(name)
         held = {}
         for index, caches in enumerate([*({**row.caches, **row.cross} for row in rows), *unused]):
-            held.update({_of_row(key, index, room): tensor for key, tensor in caches.items()})
-        logits = self._engine.run(name, arrays, held)["logits"]
+            held.update({names[index][key]: tensor for key, tensor in caches.items()})
+        logits = self._engine.run(name, _filled(signature, arrays), held)[str(signature.output(Kind.LOGITS))]
         for row in rows:
             row.position += count
         return logits[: len(rows)]
@@ -385,7 +392,21 @@ class LiteRTStep:
         return row
 
     def _caches(self) -> dict[str, Held]:
-        return {name: self._engine.hold("decode", name) for name in self._cache_names}
+        return {name: self._engine.hold(self._decode_name, name) for name in self._cache_names}
+
+    def _names_of_rows(self, name: str) -> list[dict[str, str]]:
+        """For each row of a step, the names of its caches by those of the plain step."""
+        if name not in self._row_names:
+            plain, step = self._all[self._decode_name], self._all[name]
+            held = {
+                (plain.inputs[key].kind, plain.inputs[key].layer): key for key in plain.named(*CACHES, *CROSS_CACHES)
+            }
+            by_row: dict[int, dict[str, str]] = {}
+            for key in step.named(*CACHES, *CROSS_CACHES):
+                info = step.inputs[key]
+                by_row.setdefault(info.row or 0, {})[held[info.kind, info.layer]] = key
+            self._row_names[name] = [by_row[row] for row in sorted(by_row)]
+        return self._row_names[name]
 
     def _copy(self, row: _Row) -> _Row:
         new = self._row(row.cross, row.encoder_mask, row.encoded)
@@ -406,9 +427,9 @@ def _named(steps: dict[int, dict[int, str]], names: Container[str]) -> dict[int,
     return {size: of for size, of in kept.items() if of}
 
 
-def _of_row(name: str, row: int, rows: int) -> str:
-    """Name of a row's cache in a step of so many rows."""
-    return name if rows == 1 else f"{name}_row_{row}"
+def _filled(signature: Signature, arrays: Mapping[Kind, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays by the names that a signature gives to inputs of these kinds."""
+    return {str(signature.input(kind)): array for kind, array in arrays.items()}
 
 
 def _alive(state: LiteRTState) -> list[_Row]:

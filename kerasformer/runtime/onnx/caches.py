@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kerasformer.bundle.interface import LOGITS
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
 _FIRST_ROOM = 64  # positions
@@ -43,11 +44,6 @@ class Caches(Protocol):
         ...
 
 
-def continued(name: str) -> str:
-    """The output that continues an input."""
-    return name.replace("past_key_values", "present", 1)
-
-
 class GrowingCaches:
     """Tensors `(B, H, S, D)`, of which a step makes longer ones. None is ever changed.
 
@@ -73,10 +69,11 @@ class GrowingCaches:
         given = {**inputs, **self._cut(length)}  # to the end, as a binding does not hold the memory of arrays
         for name, value in given.items():
             binding.bind_ortvalue_input(name, value)
+        after = self.session.signature.continued()
         for name in self.past:
-            binding.bind_output(continued(name), "cpu")
+            binding.bind_output(after[name], "cpu")
         if scores is not None:
-            binding.bind_ortvalue_output("logits", tensor(scores))
+            binding.bind_ortvalue_output(LOGITS, tensor(scores))
         self.session.run(binding)
         return GrowingCaches(self.session, dict(zip(self.past, binding.get_outputs(), strict=False)))
 
@@ -126,7 +123,7 @@ class SharedCaches:
         for name, value in inputs.items():
             self.binding.bind_ortvalue_input(name, value)
         if scores is not None:
-            self.binding.bind_ortvalue_output("logits", tensor(scores))
+            self.binding.bind_ortvalue_output(LOGITS, tensor(scores))
         self.version += 1
         self.session.run(self.binding)
         return self
@@ -168,10 +165,11 @@ class SharedCaches:
     def _hold(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.arrays = dict(arrays)
         self.binding = self.session.binding()
+        after = self.session.signature.continued()
         for name, array in self.arrays.items():
             value = tensor(array)
             self.binding.bind_ortvalue_input(name, value)
-            self.binding.bind_ortvalue_output(continued(name), value)
+            self.binding.bind_ortvalue_output(after[name], value)
 
 
 def _shape(session: OnnxSession, name: str, batch: int, length: int) -> tuple[int, int, int, int]:

@@ -14,16 +14,25 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.interface import (
+    ATTENTION_MASK,
+    CACHE_LENGTH,
+    CACHES,
+    CROSS_CACHES,
+    DECODER_MODEL,
+    ENCODER_ATTENTION_MASK,
+    ENCODER_MODEL,
+    ENCODER_STATES,
+    INPUT_IDS,
+    LAST_HIDDEN_STATE,
+    LOGITS,
+    MODEL,
+    POSITION_IDS,
+)
 from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.runtime.onnx.caches import Caches, GrowingCaches, SharedCaches, continued
+from kerasformer.runtime.onnx.caches import Caches, GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
-
-DECODER, ENCODER, DECODER_WITH_MEMORY = "model", "encoder_model", "decoder_model_merged"
-"""Names of the signatures, which are those of the files."""
-
-CACHE_LENGTH = "cache_length"
-"""Input that says how much of a cache is filled, for a decoder that cannot tell by its attention mask."""
 
 
 class OnnxForward:
@@ -49,7 +58,7 @@ class OnnxForward:
         cache_dir: str | Path | bool | None = None,
     ) -> None:
         self._max_length, self._counts = manifest.info.max_length, manifest.info.counts
-        self._session = OnnxSession(folder, manifest, DECODER, num_threads, providers)
+        self._session = OnnxSession(folder, manifest, MODEL, num_threads, providers)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs the model once.
@@ -66,7 +75,7 @@ class OnnxForward:
             InputError: an input that the model does not take, or of another shape.
         """
         feeds = text_arrays(inputs, self._session.signature.inputs, self._counts, "int64")
-        length = feeds["input_ids"].shape[1]
+        length = feeds[INPUT_IDS].shape[1]
         if self._max_length is not None and length > self._max_length:
             raise CapacityError(
                 f"The model reads {self._max_length} tokens at most. Received: {length}. Shorten the text"
@@ -148,22 +157,21 @@ class OnnxStep:
         providers: Sequence[str] | None = None,
         cache_dir: str | Path | bool | None = None,
     ) -> None:
-        self.is_encoder_decoder = ENCODER in manifest.signatures
-        name = DECODER_WITH_MEMORY if self.is_encoder_decoder else DECODER
+        self.is_encoder_decoder = ENCODER_MODEL in manifest.signatures
+        name = DECODER_MODEL if self.is_encoder_decoder else MODEL
         self._decoder = OnnxSession(folder, manifest, name, num_threads, providers)
         self._encoder = None
         if self.is_encoder_decoder:
-            self._encoder = OnnxSession(folder, manifest, ENCODER, num_threads, providers)
+            self._encoder = OnnxSession(folder, manifest, ENCODER_MODEL, num_threads, providers)
         if manifest.capacity is None:
             raise BundleError(
                 f"The manifest of a model that generates must have a capacity. Received: none in {folder}"
             )
         self.capacity = manifest.capacity
         self._encoder_capacity = manifest.encoder_capacity
-        self.vocab_size = int(self._decoder.signature.outputs["logits"].shape[-1])
+        self.vocab_size = int(self._decoder.signature.outputs[LOGITS].shape[-1])
         self.step_lengths = tuple(range(1, self.capacity + 1))
-        past = [name for name in self._decoder.signature.inputs if name.startswith("past_key_values.")]
-        self._own, self._cross = [n for n in past if ".encoder." not in n], [n for n in past if ".encoder." in n]
+        self._own, self._cross = (self._decoder.signature.named(*kinds) for kinds in (CACHES, CROSS_CACHES))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Reads the prompt; see `Step.start`."""
@@ -232,24 +240,28 @@ class OnnxStep:
             raise CapacityError(
                 f"The model reads {self._encoder_capacity} tokens at most. Received: {ids.shape[1]}. Shorten the text"
             )
-        (hidden,) = encoder.call({"input_ids": ids, "attention_mask": mask}, ["last_hidden_state"])
-        tensors = {"encoder_hidden_states": hidden, "encoder_attention_mask": tensor(mask)}
+        (hidden,) = encoder.call({INPUT_IDS: ids, ATTENTION_MASK: mask}, [LAST_HIDDEN_STATE])
+        tensors = {ENCODER_STATES: hidden, ENCODER_ATTENTION_MASK: tensor(mask)}
         empty = GrowingCaches.empty(self._decoder, [*self._own, *self._cross], len(ids)).past
-        feeds = {**tensors, **empty, "input_ids": np.zeros((len(ids), 1), np.int64)}
-        projected = self._decoder.call(feeds, [continued(name) for name in self._cross])
+        feeds = {**tensors, **empty, INPUT_IDS: np.zeros((len(ids), 1), np.int64)}
+        after = self._decoder.signature.continued()
+        projected = self._decoder.call(feeds, [after[name] for name in self._cross])
         return _Memory(tensors | dict(zip(self._cross, projected, strict=True)), np.arange(len(ids)))
 
     def _advance(self, ids: np.ndarray, mask: np.ndarray, state: _State, logits: bool) -> tuple[np.ndarray, _State]:
         """Reads `(B, T)` tokens, of which `mask` says whether they are real; logits cost time if nobody wants them."""
         _check_current(state)
         whole = np.concatenate([state.mask, mask], axis=1)
-        inputs: dict[str, Any] = {"input_ids": tensor(ids)}
+        inputs: dict[str, Any] = {INPUT_IDS: tensor(ids)}
         if state.memory is None:
             # Padding does not count; its own position only has to exist.
             positions = np.maximum(np.cumsum(whole, axis=1) - 1, 0)[:, -ids.shape[1] :]
-            inputs |= {"attention_mask": tensor(whole), "position_ids": tensor(positions)}
+            given = {ATTENTION_MASK: whole, POSITION_IDS: positions}
+            # A model without positions of its own, such as one with linear biases, need not take them.
+            inputs |= {name: tensor(x) for name, x in given.items() if name in self._decoder.signature.inputs}
         else:
             inputs |= state.memory.tensors
+        # Says how much of a cache is filled, for a decoder that cannot tell by its attention mask.
         if CACHE_LENGTH in self._decoder.signature.inputs:
             inputs[CACHE_LENGTH] = tensor(np.array([state.length]))
         scores = np.empty((*ids.shape, self.vocab_size), np.float32) if logits else np.empty(0, np.float32)

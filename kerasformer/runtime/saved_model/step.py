@@ -14,10 +14,20 @@ import numpy as np
 
 from kerasformer.arguments import check, integer
 from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle.interface import (
+    ATTENTION_MASK,
+    CACHES,
+    DECODE,
+    ENCODE,
+    ENCODER_MASK,
+    GENERATE,
+    INPUT_IDS,
+    LOGITS,
+    PREFILL,
+    TOKENS,
+)
 from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError, argument, require
-
-_DECODE, _PREFILL, _ENCODE, _GENERATE = "decode", "prefill", "encode", "generate"
 
 
 class _Loaded:
@@ -90,7 +100,7 @@ class SavedModelForward:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
-        readers = [name for name, signature in manifest.signatures.items() if "input_ids" in signature.inputs]
+        readers = [name for name, signature in manifest.signatures.items() if INPUT_IDS in signature.inputs]
         if not readers:
             raise BundleError(f"No signature takes input_ids. Received: {list(manifest.signatures)} in {folder}")
         self._loaded, self._name = _Loaded(folder, manifest, num_threads), readers[0]
@@ -111,7 +121,7 @@ class SavedModelForward:
         """
         info = self._loaded.manifest.info
         given = text_arrays(inputs, self._loaded.signature(self._name).inputs, info.counts)
-        _check_length(given["input_ids"].shape[1], info.max_length)
+        _check_length(given[INPUT_IDS].shape[1], info.max_length)
         return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, given).items()}
 
 
@@ -145,7 +155,7 @@ class SavedModelStep:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
-        self.is_encoder_decoder = _ENCODE in manifest.signatures
+        self.is_encoder_decoder = ENCODE in manifest.signatures
         self._loaded = _Loaded(folder, manifest, num_threads)
         if manifest.capacity is None:
             raise BundleError(
@@ -153,9 +163,9 @@ class SavedModelStep:
             )
         self.capacity = manifest.capacity
         self.step_lengths = tuple(range(1, self.capacity + 1))
-        decode = self._loaded.signature(_DECODE)
-        self.vocab_size = int(decode.outputs["logits"].shape[-1])
-        self._caches = [name for name in decode.inputs if name.startswith("kv_cache_")]
+        decode = self._loaded.signature(DECODE)
+        self.vocab_size = int(decode.outputs[LOGITS].shape[-1])
+        self._caches = decode.named(*CACHES)
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Reads the prompt; see `Step.start`."""
@@ -163,12 +173,12 @@ class SavedModelStep:
         caches = {name: self._empty(name, len(ids)) for name in self._caches}
         if self.is_encoder_decoder:
             _check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
-            memory = self._loaded.call(_ENCODE, {"input_ids": ids, "attention_mask": mask})
-            return _State(caches, np.ones((len(ids), 0), np.int32), {"encoder_mask": mask, **memory})
+            memory = self._loaded.call(ENCODE, {INPUT_IDS: ids, ATTENTION_MASK: mask})
+            return _State(caches, np.ones((len(ids), 0), np.int32), {ENCODER_MASK: mask, **memory})
         self._check_room(ids.shape[1])
         before = mask[:, :-1]
         if ids.shape[1] > 1:
-            caches = self._loaded.call(_PREFILL, {"tokens": ids[:, :-1], "attention_mask": before, **caches})
+            caches = self._loaded.call(PREFILL, {TOKENS: ids[:, :-1], ATTENTION_MASK: before, **caches})
         return _State(caches, before, {})
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
@@ -178,9 +188,9 @@ class SavedModelStep:
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
         mask = np.concatenate([state.mask, np.ones_like(ids)], axis=1)
         self._check_room(mask.shape[1])
-        others = state.memory or {"attention_mask": mask}
-        results = self._loaded.call(_DECODE, {"tokens": ids, **others, **state.caches})
-        logits = results.pop("logits").numpy()
+        others = state.memory or {ATTENTION_MASK: mask}
+        results = self._loaded.call(DECODE, {TOKENS: ids, **others, **state.caches})
+        logits = results.pop(LOGITS).numpy()
         return logits, _State(results, mask, state.memory, state.steps + ids.shape[1])
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
@@ -218,14 +228,14 @@ class SavedModelStep:
         """
         ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
         most = check("max_new_tokens", max_new_tokens, integer(1, self.capacity))
-        given = {"input_ids": ids, "attention_mask": mask, "max_new_tokens": most}
-        results = self._loaded.call(_GENERATE, given)
+        given = {INPUT_IDS: ids, ATTENTION_MASK: mask, "max_new_tokens": most}
+        results = self._loaded.call(GENERATE, given)
         rows = zip(results["output_ids"].numpy().tolist(), results["lengths"].numpy().tolist(), strict=True)
         return [row[:length] for row, length in rows]
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
         """A cache of no token."""
-        _, heads, _, size = self._loaded.signature(_DECODE).inputs[name].shape
+        _, heads, _, size = self._loaded.signature(DECODE).inputs[name].shape
         return np.zeros((batch, int(heads), 0, int(size)), np.float32)
 
     def _check_room(self, length: int) -> None:

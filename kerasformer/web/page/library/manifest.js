@@ -5,7 +5,7 @@ import { BundleError } from "./errors.js";
 import { canCheck, sha256 } from "./download.js";
 
 export const MANIFEST = "kerasformer.json";
-const FORMAT_VERSION = 1;
+const FORMAT_VERSION = 2;
 const CHECKSUM = "manifest_sha256";
 
 /** @typedef {{ shape: (number | string)[], dtype: string }} TensorInfo */
