@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer import __version__, bundle
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.functions import Function
@@ -52,7 +52,7 @@ class Artifact:
             format=self.job.format,  # type: ignore[arg-type]
             info=self.job.info,
             signatures={
-                function.name: Signature(file, function.inputs, function.outputs)
+                function.name: function.signature(file)
                 for file, functions in self._files.items()
                 for function in functions
             },

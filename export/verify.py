@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import Manifest, ModelInfo
+from kerasformer.bundle import Manifest, ModelInfo, Role
 from kerasformer.errors import ExportMismatchError, InputError
 from kerasformer.evaluation import QUALITY, Example, check, compare_quality, examples, pipeline_of, record_quality
 from kerasformer.export.graph.functions import Function
@@ -60,7 +60,7 @@ def record(
     if model.is_encoder_decoder:
         prefix = next(iter(model.task_prefixes.values()), "")
         asked = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
-        rows, made_up = _rows(model, manifest, asked, "encode_", manifest.encoder_capacity)
+        rows, made_up = _rows(model, manifest, asked, Role.ENCODE, manifest.encoder_capacity)
         start = manifest.info.start_token_id
     else:
         prompts = (texts or examples(PROMPTS))[:_PROMPTS]
@@ -86,7 +86,7 @@ def _record_forward(
     limit = manifest.info.max_length
     limit = limit if texts else min(_TOKENS, limit or _TOKENS)
     reading = texts or (_questions() if model.task == "question-answering" else examples(READING))
-    rows, made_up = _rows(model, manifest, reading, "forward_", limit)
+    rows, made_up = _rows(model, manifest, reading, Role.FORWARD, limit)
     inputs = _padded(rows, tuple(function.inputs) if function else model.input_names)
     asked = _padded([(row[2], row[1], row[2]) for row in rows], ("input_ids",))["input_ids"]
     forward = KerasForward(model, function.call if function else None)
@@ -126,9 +126,9 @@ def _distribution(info: ModelInfo) -> Distribution:
 
 
 def _rows(
-    model: Any, manifest: Manifest, texts: Sequence[Example], kind: str, limit: int | None
+    model: Any, manifest: Manifest, texts: Sequence[Example], role: Role, limit: int | None
 ) -> tuple[list[Row], np.ndarray]:
-    """The texts, and further ones made of them so that every signature of a kind gets one that needs its length.
+    """The texts, and further ones made of them so that every signature of a role gets one that needs its length.
 
     Returns:
         The rows, and `(N,)` 1 for each that is made up.
@@ -138,7 +138,8 @@ def _rows(
         rows = [masked for place, row in enumerate(rows) for masked in _masked(model.tokenizer, row, place)]
     rows = [row for row in rows if any(row[2])] or [(ids, types, [1] * len(ids)) for ids, types, _ in rows]
     count = len(rows)
-    lengths = sorted(int(name.removeprefix(kind)) for name in manifest.signatures if name.startswith(kind))
+    found = (signature.tokens for signature in manifest.of_role(role).values())
+    lengths = sorted(length for length in found if length is not None)
     for shorter, length in zip([0, *lengths], lengths, strict=False):
         if not any(shorter < len(ids) <= length for ids, *_ in rows):
             rows.append(_running(rows[:count], length))
@@ -179,7 +180,7 @@ def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Ro
     size = max(2, min(_BLOCK_TOKENS, capacity, len(ids)))
     starts = range(0, max(len(ids) - size, 0) + 1, size)
     blocks = [ids[start : start + size] for start in islice(starts, _BLOCKS)]
-    prefills = (int(name.removeprefix("prefill_")) for name in manifest.signatures if name.startswith("prefill_"))
+    prefills = (signature.tokens or 0 for signature in manifest.of_role(Role.PREFILL).values())
     # All but the last two tokens of a text are prefilled when its last answer is compared.
     blocks += [ids[: n + 2] for n in prefills if size < n + 2 <= min(capacity, len(ids))]
     blocks = [block for block in blocks if len(block) > 1] or [[*ids, *ids][:2]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from math import prod
 from string import Template
 
-from kerasformer.bundle import Manifest, Signature, TensorInfo
+from kerasformer.bundle import Kind, Manifest, Role, Signature, TensorInfo
+from kerasformer.bundle.interface import DECODE, DECODER_MODEL, LOGITS, MODEL, forward_name
 from kerasformer.export.card.quoting import Quote
 
 
@@ -19,12 +19,9 @@ class Program(Template):
 
 def kind(manifest: Manifest) -> str | None:
     """`"encoder"`, `"decoder"` or `"encoder-decoder"`, by its signatures; `None` if they are of no such model."""
-    names = set(manifest.signatures)
-    if names >= {"encoder_model", "decoder_model_merged"} or ("decode" in names and _numbered("encode", names)):
-        return "encoder-decoder"
-    if "decode" in names or ("model" in names and "position_ids" in manifest.signatures["model"].inputs):
-        return "decoder"
-    return "encoder" if "model" in names or _numbered("forward", names) else None
+    if manifest.of_role(Role.DECODE):
+        return "encoder-decoder" if manifest.of_role(Role.ENCODE) else "decoder"
+    return "encoder" if lengths_of(manifest) or MODEL in manifest.signatures else None
 
 
 def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
@@ -36,7 +33,7 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
             marks or in a comment.
     """
     info, steps = manifest.info, _step(manifest)
-    caches = [tensor for name, tensor in steps.inputs.items() if name.startswith(("kv_cache_k", "past_key_values"))]
+    caches, crosses = ([steps.inputs[name] for name in steps.named(kind)] for kind in (Kind.KEY, Kind.CROSS_KEY))
     heads, size = (caches[0].shape[1], caches[0].shape[3]) if caches else (0, 0)
     lengths = lengths_of(manifest)
     return {
@@ -50,12 +47,12 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
         "longest": str(max(lengths, default=info.max_length or 512)),
         "capacity": str(manifest.capacity),
         "encoder_capacity": str(manifest.encoder_capacity),
-        "layers": str(_layers(steps)),
+        "layers": str(len(caches)),
         "heads": str(heads),
         "size": str(size),
         "cache": str(_count(caches[0]) if caches and manifest.format == "tflite" else 0),
-        "cross": str(_count(steps.inputs["cross_k_0"]) if "cross_k_0" in steps.inputs else 0),
-        "vocabulary": str(steps.outputs["logits"].shape[-1] if "logits" in steps.outputs else info.vocab_size),
+        "cross": str(_count(crosses[0]) if crosses and manifest.format == "tflite" else 0),
+        "vocabulary": str(steps.outputs[LOGITS].shape[-1] if LOGITS in steps.outputs else info.vocab_size),
         "outputs": quoted(steps.outputs, quote),
         "output": quote(next(iter(steps.outputs)))[1:-1],
     }
@@ -68,8 +65,8 @@ def main_file(manifest: Manifest) -> str:
 
 def prefills(manifest: Manifest, pair: str) -> str:
     """Signatures that read a prompt, the longest first and a single token last; `pair` has `{name}` and `{length}`."""
-    found = {int(name.split("_")[1]): name for name in manifest.signatures if re.fullmatch(r"prefill_\d+", name)}
-    rows = [*sorted(found.items(), reverse=True), (1, "decode")]
+    found = {signature.tokens or 0: name for name, signature in manifest.of_role(Role.PREFILL).items()}
+    rows = [*sorted(found.items(), reverse=True), (1, DECODE)]
     return ", ".join(pair.format(name=name, length=length) for length, name in rows)
 
 
@@ -87,8 +84,8 @@ def takes_segments(manifest: Manifest) -> bool:
 
 def lengths_of(manifest: Manifest) -> list[int]:
     """Token lengths for which an encoder was compiled; none for ONNX, which takes any."""
-    found = _numbered("forward", manifest.signatures) or _numbered("encode", manifest.signatures)
-    return sorted(int(name.split("_")[1]) for name in found)
+    found = manifest.of_role(Role.FORWARD) or manifest.of_role(Role.ENCODE)
+    return sorted(signature.tokens for signature in found.values() if signature.tokens is not None)
 
 
 def numbers(given: Iterable[int]) -> str:
@@ -101,19 +98,11 @@ def quoted(names: Iterable[str], quote: Quote) -> str:
     return ", ".join(map(quote, names))
 
 
-def _numbered(prefix: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if re.fullmatch(rf"{prefix}_\d+", name)]
-
-
 def _step(manifest: Manifest) -> Signature:
-    """The signature that answers: a decoder's step, or an encoder on its shortest text."""
-    name = next((name for name in ("decode", "decoder_model_merged", "model") if name in manifest.signatures), None)
-    return manifest.signatures[name or f"forward_{lengths_of(manifest)[0]}"]
-
-
-def _layers(step: Signature) -> int:
-    names = [name for name in step.inputs if name.startswith(("kv_cache", "past_key_values"))]
-    return 1 + max((int(re.findall(r"[._](\d+)", name)[0]) for name in names), default=-1)
+    """The signature that answers: a decoder's plain step, or an encoder on its shortest text."""
+    steps = manifest.of_role(Role.DECODE)
+    name = next((name for name in (DECODE, DECODER_MODEL, MODEL) if name in manifest.signatures), None)
+    return steps[name] if name in steps else manifest.signatures[name or forward_name(lengths_of(manifest)[0])]
 
 
 def _count(info: TensorInfo) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.interface import Signature, TensorInfo, described
 
 Infos = dict[str, TensorInfo]
 
@@ -38,6 +38,10 @@ class Function:
     incremental: bool = False
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     alone: bool = False
+
+    def signature(self, file: str = "") -> Signature:
+        """Its description for the manifest; `file` is relative to the bundle."""
+        return described(self.name, Signature(file, self.inputs, self.outputs))
 
 
 def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer.bundle.interface import CACHES, LOGITS, Kind, growing_caches
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.options import Job
@@ -99,7 +100,7 @@ class Genai(Target):
 
     def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `genai_config.json`."""
-        past = {name for name in manifest.signatures[MODEL].inputs if name.startswith("past_key_values.")}
+        past = manifest.signatures[MODEL].named(*CACHES)
         in_place = OnnxSession(folder, manifest, MODEL).in_place.issuperset(past)
         path = folder / FILE
         path.write_text(json.dumps(genai_config(manifest, in_place), indent=2) + "\n", encoding="utf-8")
@@ -146,9 +147,11 @@ def genai_config(manifest: Manifest, in_place: bool) -> dict[str, Any]:
 
 def _decoder(signature: Signature) -> dict[str, Any]:
     """Where the graph lies, and what it takes and gives."""
-    keys = [name for name in signature.inputs if name.startswith("past_key_values.") and name.endswith(".key")]
+    keys = signature.named(Kind.KEY)
     _, heads, _, head_size = signature.inputs[keys[0]].shape
-    ids = [name for name in signature.inputs if not name.startswith("past_key_values.")]
+    ids = [name for name, info in signature.inputs.items() if info.kind not in CACHES]
+    # A number for `%d` stands for each layer.
+    past, present = (growing_caches("%d", present=after) for after in (False, True))
     return {
         "filename": signature.file,
         "num_hidden_layers": len(keys),
@@ -156,13 +159,13 @@ def _decoder(signature: Signature) -> dict[str, Any]:
         "head_size": head_size,
         "inputs": {
             **{name: name for name in ids},
-            "past_key_names": "past_key_values.%d.key",
-            "past_value_names": "past_key_values.%d.value",
+            "past_key_names": past[0],
+            "past_value_names": past[1],
         },
         "outputs": {
-            "logits": "logits",
-            "present_key_names": "present.%d.key",
-            "present_value_names": "present.%d.value",
+            "logits": LOGITS,
+            "present_key_names": present[0],
+            "present_value_names": present[1],
         },
     }
 

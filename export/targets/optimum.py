@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.options import Job
@@ -101,7 +102,7 @@ def _file(manifest: Manifest) -> str:
     """The argument that names the graph, unless it has the name that is looked for."""
     # Of an encoder-decoder it is the encoder's; the decoder is found by `merged`, and not if it is named.
     files = {name: Path(signature.file).name for name, signature in manifest.signatures.items()}
-    argument, usual = ("encoder_file_name", "encoder_model") if "encoder_model" in files else ("file_name", "model")
+    argument, usual = ("encoder_file_name", ENCODER_MODEL) if ENCODER_MODEL in files else ("file_name", MODEL)
     return "" if files[usual] == f"{usual}.onnx" else f', {argument}="{files[usual]}"'
 
 

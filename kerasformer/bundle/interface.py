@@ -212,11 +212,11 @@ def static_caches(layer: int, row: int | None = None, cross: bool = False) -> tu
     return f"{prefix}_k_{layer}{suffix}", f"{prefix}_v_{layer}{suffix}"
 
 
-def growing_caches(layer: int, cross: bool | None = None, present: bool = False) -> tuple[str, str]:
+def growing_caches(layer: int | str, cross: bool | None = None, present: bool = False) -> tuple[str, str]:
     """Keys and values of a layer in ONNX files.
 
     Args:
-        layer: From 0 on.
+        layer: From 0 on, or a placeholder such as `"%d"`.
         cross: Those of the encoded text or of the decoder, in an encoder-decoder; `None` in a decoder.
         present: The outputs.
     """

@@ -51,7 +51,9 @@ class FeedForward(Composite):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._activate = get_activation(activation)
         # Each name has one meaning: the layer that is activated is `intermediate` without a gate, and `gate` with one.
-        self.intermediate = self.gate = self.up = None
+        self.intermediate: Any = None
+        self.gate: Any = None
+        self.up: Any = None
         if gated:
             self.gate, self.up = self._dense(intermediate_dim, "gate"), self._dense(intermediate_dim, "up")
         else:

@@ -128,7 +128,7 @@ class Encoder(_Stack):
         if count is not None:
             arguments[-1]["count"] = count
         flags = (return_hidden_states, return_attention, False)
-        shared = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
+        shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)
 
 
@@ -199,7 +199,7 @@ class Decoder(_Stack):
         ]
         visibility = visibility_of(visibility, attention_mask, bias, x, None)
         flags = (return_hidden_states, return_attention, return_cache)
-        shared = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
+        shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:

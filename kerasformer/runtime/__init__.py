@@ -9,7 +9,7 @@ from typing import Any
 
 from kerasformer import bundle
 from kerasformer.arguments import STRING, check, instance, integer, optional, sequence
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Role
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError
 
@@ -51,7 +51,7 @@ def open_engine(
     if manifest is None:
         options: dict[str, Any] = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
         return bundle.load(folder, lambda path, read: open_engine(path, read, num_threads, **options))
-    writes = any("logits" in signature.outputs and _has_cache(signature) for signature in manifest.signatures.values())
+    writes = bool(manifest.of_role(Role.DECODE))
     if manifest.format == "tflite":
         _check_absent(manifest, "ONNX", providers=providers)
         from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
@@ -73,10 +73,6 @@ def open_engine(
 def max_threads() -> int:
     """Most threads that a runtime is given: more than a machine has use for, and fewer than runtimes fail with."""
     return max(64, 4 * (os.cpu_count() or 1))
-
-
-def _has_cache(signature: bundle.Signature) -> bool:
-    return any(name.startswith(("kv_cache", "past_key_values")) for name in signature.inputs)
 
 
 def _check_absent(manifest: Manifest, owner: str, **options: object) -> None:

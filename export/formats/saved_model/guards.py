@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kerasformer.bundle.interface import ATTENTION_MASK, ENCODER_MASK, INPUT_IDS, TOKENS, static_caches
 from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import Job
@@ -46,20 +47,20 @@ def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> 
 
 
 def _of_tokens(job: Job, inputs: Tensors) -> list[Any]:
-    ids = inputs["tokens"] if "tokens" in inputs else inputs["input_ids"]
+    ids = inputs[TOKENS] if TOKENS in inputs else inputs[INPUT_IDS]
     length, limit = _length(ids), job.model.max_length
-    if "tokens" in inputs:
-        length, limit = length + _length(inputs["kv_cache_k_0"], axis=2), job.capacity
+    if TOKENS in inputs:
+        length, limit = length + _length(inputs[static_caches(0)[0]], axis=2), job.capacity
     checks = [_known(job, ids), *_room(length, limit)]
-    if "attention_mask" in inputs:
-        checks.append(_masked(inputs["attention_mask"], length))
-    if "encoder_mask" in inputs:
-        checks.append(_masked(inputs["encoder_mask"], _length(inputs["cross_k_0"], axis=2)))
+    if ATTENTION_MASK in inputs:
+        checks.append(_masked(inputs[ATTENTION_MASK], length))
+    if ENCODER_MASK in inputs:
+        checks.append(_masked(inputs[ENCODER_MASK], _length(inputs[static_caches(0, cross=True)[0]], axis=2)))
     return checks
 
 
 def _of_prompts(job: Job, inputs: Tensors) -> list[Any]:
-    ids, mask, count = (inputs[name] for name in ("input_ids", "attention_mask", "max_new_tokens"))
+    ids, mask, count = (inputs[name] for name in (INPUT_IDS, ATTENTION_MASK, "max_new_tokens"))
     checks = [_known(job, ids), _masked(mask, _length(ids))]
     checks.append(_refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count))
     if job.model.is_encoder_decoder:

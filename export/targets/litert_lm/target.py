@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.interface import DECODE, Role
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.signatures import PREFILL_LENGTHS
@@ -17,7 +18,6 @@ from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.tokenization import Tokenizer
 
 _GRAPHS = "model.tflite"
-_PREFILL, _STEP = "prefill_", "decode"
 
 
 class LitertLm(Target):
@@ -52,7 +52,7 @@ class LitertLm(Target):
 
     def functions(self, job: Job, functions: list[Function]) -> list[Function]:
         """The signatures that LiteRT-LM calls."""
-        return [function for function in functions if function.name.startswith(_PREFILL) or function.name == _STEP]
+        return [each for each in functions if each.signature().role == Role.PREFILL or each.name == DECODE]
 
     def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `model.litertlm`."""

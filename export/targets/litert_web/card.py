@@ -9,6 +9,7 @@ import json
 from math import prod
 
 from kerasformer.bundle import Manifest, ModelInfo
+from kerasformer.bundle.interface import DECODE, ENCODER_MASK, Role
 from kerasformer.export.card.quoting import javascript
 
 VERSION = "2.5.3"
@@ -132,17 +133,16 @@ _ENCODED = """\
 
 def section(manifest: Manifest) -> str:
     """The section of a TFLite bundle's card; `""` for a file with other signatures than ours."""
-    main = next(
-        iter([*_named(manifest, "forward_"), *(name for name in manifest.signatures if name == "decode")]), None
-    )
+    main = next(iter([*_by_tokens(manifest, Role.FORWARD), *manifest.of_role(Role.DECODE)]), None)
     if main is None:
         return ""
-    code = _generator(manifest) if main == "decode" else _encoder(manifest)
+    code = _generator(manifest) if manifest.of_role(Role.DECODE) else _encoder(manifest)
     return _SECTION.format(version=VERSION, file=javascript(manifest.signatures[main].file), code=code)
 
 
 def _encoder(manifest: Manifest) -> str:
-    lengths, shortest = _lengths(manifest, "forward_"), _named(manifest, "forward_")[0]
+    found = _by_tokens(manifest, Role.FORWARD)
+    lengths, shortest = list(found.values()), next(iter(found))
     # An input that the model ignores takes zeros.
     inputs = [f"    {name}: {_INPUTS.get(name, _ZEROS)}," for name in manifest.signatures[shortest].inputs]
     return _ENCODER.format(
@@ -154,14 +154,14 @@ def _encoder(manifest: Manifest) -> str:
 
 
 def _generator(manifest: Manifest) -> str:
-    decode = manifest.signatures["decode"]
+    decode = manifest.signatures[DECODE]
     caches = [name for name in decode.inputs if name in decode.outputs]
     shape = list(decode.inputs[caches[0]].shape)
     many, begin, prompt, end = manifest.info.is_encoder_decoder, "", "", ""
-    read = {"decode": 1}
+    read = {DECODE: 1}
     if many:
-        lengths = _lengths(manifest, "encode_")
-        memory = prod(int(size) for size in decode.inputs["encoder_mask"].shape)
+        lengths = list(_by_tokens(manifest, Role.ENCODE).values())
+        memory = prod(int(size) for size in decode.inputs[ENCODER_MASK].shape)
         begin = _ENCODED.format(lengths=json.dumps(lengths), longest=lengths[-1], pad=_pad(manifest), memory=memory)
         prompt = f"  let [position, token] = [0, {manifest.info.start_token_id}];\n"
         end = "  free(encoded);\n"
@@ -192,18 +192,14 @@ def _prefixed(info: ModelInfo) -> str:
 
 def _prefill(manifest: Manifest, capacity: int) -> tuple[str, int]:
     """The longest prefill of which no last piece reaches beyond the cache."""
-    sizes = {name: int(manifest.signatures[name].inputs["tokens"].shape[1]) for name in _named(manifest, "prefill_")}
-    fitting = {name: size for name, size in sizes.items() if capacity % size == 0}
-    return max(fitting.items(), key=lambda each: each[1], default=("decode", 1))
+    fitting = {name: size for name, size in _by_tokens(manifest, Role.PREFILL).items() if capacity % size == 0}
+    return max(fitting.items(), key=lambda each: each[1], default=(DECODE, 1))
 
 
-def _named(manifest: Manifest, prefix: str) -> list[str]:
-    names = [name for name in manifest.signatures if name.startswith(prefix)]
-    return sorted(names, key=lambda name: int(name.removeprefix(prefix)))
-
-
-def _lengths(manifest: Manifest, prefix: str) -> list[int]:
-    return [int(name.removeprefix(prefix)) for name in _named(manifest, prefix)]
+def _by_tokens(manifest: Manifest, role: Role) -> dict[str, int]:
+    """Tokens of the signatures of a role, by name, ascending."""
+    tokens = {name: signature.tokens or 0 for name, signature in manifest.of_role(role).items()}
+    return dict(sorted(tokens.items(), key=lambda each: each[1]))
 
 
 def _pad(manifest: Manifest) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Role
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import Job
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.litert_web import card as litertjs_card
 
-_OTHERS = ("decode_rows_", "verify_")
 _LARGEST = 2**31
 _DTYPES = ("float32", "int32")
 
@@ -34,7 +33,12 @@ class LitertWeb(Target):
         Raises:
             ExportError: one of them takes or gives what LiteRT.js cannot hold.
         """
-        kept = [function for function in functions if not function.name.startswith(_OTHERS)]
+        signatures = [function.signature() for function in functions]
+        kept = [
+            function
+            for function, signature in zip(functions, signatures, strict=True)
+            if signature.role != Role.VERIFY and signature.rows in (1, None)
+        ]
         for function in kept:
             _check(function)
         return kept
