@@ -33,6 +33,8 @@ class Role(StrEnum):
     """Writes whole texts in the graph."""
     TOKENIZE = "tokenize"
     """Reads strings and returns ids."""
+    OTHER = "other"
+    """Named by somebody else."""
 
 
 class Kind(StrEnum):
@@ -158,6 +160,7 @@ SENTENCE_EMBEDDING = "sentence_embedding"
 
 # Names of signatures, and of ONNX files without suffix.
 MODEL, ENCODER_MODEL, DECODER_MODEL = "model", "encoder_model", "decoder_model_merged"
+SERVING_DEFAULT, ON_TOKENS = "serving_default", "tokens"
 ENCODE, PREFILL, DECODE, GENERATE, SAMPLE, TOKENIZE = "encode", "prefill", "decode", "generate", "sample", "tokenize"
 
 _KINDS = {
@@ -173,6 +176,15 @@ _KINDS = {
     CACHE_LENGTH: Kind.CACHE_LENGTH,
     LOGITS: Kind.LOGITS,
     TEXT: Kind.TEXT,
+}
+_ROLES = {
+    ENCODER_MODEL: Role.ENCODE,
+    DECODER_MODEL: Role.DECODE,
+    SERVING_DEFAULT: Role.FORWARD,
+    ON_TOKENS: Role.FORWARD,
+    GENERATE: Role.GENERATE,
+    SAMPLE: Role.GENERATE,
+    TOKENIZE: Role.TOKENIZE,
 }
 _STATIC_CACHE = re.compile(r"(?P<prefix>kv_cache|cross)_(?P<half>[kv])_(?P<layer>\d+)(?:_row_(?P<row>\d+))?")
 _GROWING_CACHE = re.compile(
@@ -269,15 +281,12 @@ def _described(name: str, info: TensorInfo, inputs: Mapping[str, TensorInfo] | N
 
 def _role(name: str, signature: Signature) -> Role:
     """The role of a signature by its name, and where several have one name, by its tensors."""
-    plain = {ENCODER_MODEL: Role.ENCODE, DECODER_MODEL: Role.DECODE, GENERATE: Role.GENERATE, SAMPLE: Role.GENERATE}
-    if name in plain:
-        return plain[name]
-    if name == TOKENIZE:
-        return Role.TOKENIZE
-    if name == MODEL and signature.named(*CACHES):
-        return Role.DECODE
+    if name == MODEL:
+        return Role.DECODE if signature.named(*CACHES) else Role.FORWARD
+    if name in _ROLES:
+        return _ROLES[name]
     found = _SIZED.fullmatch(name)
-    return Role.FORWARD if found is None else Role(found["role"])
+    return Role.OTHER if found is None else Role(found["role"])
 
 
 def _number(info: TensorInfo | None, axis: int) -> int | None:

@@ -23,8 +23,10 @@ from kerasformer.bundle.interface import (
     GENERATE,
     INPUT_IDS,
     LOGITS,
+    ON_TOKENS,
     PREFILL,
     SAMPLE,
+    SERVING_DEFAULT,
     TEXT,
     TOKENS,
     static_caches,
@@ -36,8 +38,6 @@ from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
 from kerasformer.export.options import Job
 from kerasformer.layers import FixedCache, GrowingCache, Visibility
-
-SERVING_DEFAULT, ON_TOKENS = "serving_default", "tokens"
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
     "batch_size",
