@@ -21,7 +21,9 @@ def kind(manifest: Manifest) -> str | None:
     """`"encoder"`, `"decoder"` or `"encoder-decoder"`, by its signatures; `None` if they are of no such model."""
     if manifest.of_role(Role.DECODE):
         return "encoder-decoder" if manifest.of_role(Role.ENCODE) else "decoder"
-    return "encoder" if lengths_of(manifest) or MODEL in manifest.signatures else None
+    # The programs call encoders by the names of our own exports.
+    named = [forward_name(length) for length in lengths_of(manifest)]
+    return "encoder" if MODEL in manifest.signatures or (named and named[0] in manifest.signatures) else None
 
 
 def values(manifest: Manifest, quote: Quote) -> dict[str, str]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerasformer.bundle.interface import SERVING_DEFAULT
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.base import Format, Progress
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
-from kerasformer.export.formats.saved_model.signatures import SERVING_DEFAULT, saved_model_functions
+from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import Job, Wish
 from kerasformer.export.quantization.calibration import Calibration
