@@ -16,6 +16,7 @@ from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional, sequen
 from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.evaluation import Example, examples
+from kerasformer.export.attention_support import check_attention
 from kerasformer.export.builder import Artifact
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.model_card import write_card
@@ -140,6 +141,8 @@ def export(
             given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
             return export_in_child(model, destination, wish, target, recipe, overwrite, given, tell)
         job = settle(model, wish, kind.profiles, kind.static, runtime.lengths)
+        check_attention(job, argument("format", kind.name), kind.attention)
+        check_attention(job, argument("target", runtime.name), runtime.attention)
         runtime.check(job, name)
         quality: dict[str, np.ndarray] = {}
         if given_texts and any(example.label is not None for example in given_texts):

@@ -8,6 +8,7 @@ from typing import Any
 
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import ExportError, InputError, argument, require
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import Job, Wish
 from kerasformer.export.quantization.calibration import Calibration
@@ -27,6 +28,7 @@ class Format:
         places: The model files, or folders of nothing else, relative to the bundle.
         profiles: Sets of operators to choose from, the default first.
         static: A text is read in one of several fixed lengths.
+        attention: What it computes of an attention.
         in_graph: It can have a tokenizer in operators of TF Text.
     """
 
@@ -36,6 +38,7 @@ class Format:
     places: tuple[str, ...]
     profiles: tuple[str, ...] = ()
     static: bool = False
+    attention: AttentionSupport = AttentionSupport()
     in_graph: bool = False
 
     def check(self, wish: Wish, quantize: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError, argument
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import Job, Wish
@@ -23,6 +24,7 @@ class Target:
         name: As `export(target=…)` takes it.
         summary: A line for `kerasformer export --list-targets`.
         needs: Settings of a `Wish` that this runtime dictates, such as `{"format": "tflite"}`.
+        attention: What it computes of an attention, beyond what its format does.
         tokenizes: An app gives it texts and sees no ids.
         lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
     """
@@ -30,6 +32,7 @@ class Target:
     name: str = ""
     summary: str = "this package, LiteRT, ONNX Runtime"
     needs: dict[str, Any] = {}
+    attention: AttentionSupport = AttentionSupport()
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
 

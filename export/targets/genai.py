@@ -19,6 +19,7 @@ from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import CACHES, LOGITS, Kind, growing_caches
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.options import Job
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
@@ -62,6 +63,7 @@ class Genai(Target):
     name = "genai"
     summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
     needs = {"format": "onnx"}
+    attention = AttentionSupport(caches_may_differ=False)  # empty caches all get one shape
 
     def check(self, job: Job, quantize: str) -> None:
         """See `Target.check`."""

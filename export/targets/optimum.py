@@ -14,6 +14,7 @@ from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.options import Job
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
@@ -46,6 +47,7 @@ class Optimum(Target):
     name = "optimum"
     summary = "optimum: ONNX Runtime behind the classes and pipelines of transformers 4"
     needs = {"format": "onnx"}
+    attention = AttentionSupport(caches_may_differ=False)  # empty caches all get one shape
 
     def check(self, job: Job, quantize: str) -> None:
         """See `Target.check`."""

@@ -165,6 +165,8 @@ class AttentionSpec:
     def features(self) -> dict[str, Any]:
         """What goes beyond scaled dot products of separate heads, by attribute: what a runtime may not support."""
         found = {name: getattr(self, name) for name in ("softcap", "rotary", "window") if getattr(self, name)}
+        if self.rotary is not None and self.rotary.scaling is not None:
+            found["rotary_scaling"] = self.rotary.scaling.kind
         if self.query_key_norm:
             found["query_key_norm"] = True
         if self.group_size > 1:

@@ -18,6 +18,7 @@ from kerasformer.decoding.arrays import array_of, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError
 from kerasformer.files import local_path
+from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, merged_lora
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config
@@ -179,6 +180,11 @@ class PretrainedModel(keras.Model):
     def named(self, output: Any) -> dict[str, Tensor]:
         """What `call` gave, under Hugging Face's names: what bundles give, and so what pipelines read."""
         return {self.output_name: output}
+
+    def attention_specs(self) -> dict[str, AttentionSpec]:
+        """What each attention computes, by the path of its layer."""
+        parts = ((layer.path, getattr(layer, "spec", None)) for layer in self._flatten_layers())
+        return {path: spec for path, spec in parts if isinstance(spec, AttentionSpec)}
 
     def info(self, task: str | None = None) -> ModelInfo:
         """All that a pipeline or a bundle needs to know of this model."""

@@ -19,6 +19,7 @@ from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import RMSNormalization
 from kerasformer.layers.positions import alibi_bias
 from kerasformer.layers.stacks import Decoder
+from kerasformer.models.pretrained import PretrainedModel
 
 GROUPS = {"num_key_value_heads": 2}
 LLAMA = {"rotary": Rotary(dim=16), **GROUPS}
@@ -52,6 +53,7 @@ class DescribedDecoder(keras.Model):
 
     generates = True
     is_encoder_decoder = False
+    attention_specs = PretrainedModel.attention_specs
 
     def __init__(
         self,
@@ -94,10 +96,6 @@ class DescribedDecoder(keras.Model):
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
         """As a model of the zoo."""
         return self.decoder.cache_shapes(batch, length)
-
-    def attention_specs(self) -> dict[str, Any]:
-        """As a model of the zoo."""
-        return {f"layer {i}": layer.attention.spec for i, layer in enumerate(self.decoder.layers)}
 
     def decode(self, tokens: Any, visibility: Visibility, caches: Sequence[LayerCache]) -> Any:
         """As a model of the zoo."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Signature
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.base import Format, Progress
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.tflite.layout import TfliteLayout
@@ -26,6 +27,7 @@ class TfliteFormat(Format):
     packages = ("keras", "tensorflow", "ai-edge-litert")
     places = ("model.tflite",)
     static = True
+    attention = AttentionSupport(reads_whole_prompts=False)
     in_graph = True
 
     def functions(self, job: Job) -> list[Function]:
