@@ -9,12 +9,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.formats.tflite.convert import write_tflite
+from kerasformer.export.formats.tflite.signatures import tflite_functions
+from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
-from tests.export.described import ATTENTIONS, GROUPS, DescribedDecoder
+from tests.export.described import ATTENTIONS, GROUPS, LLAMA, DescribedDecoder
 from tests.export.onnx_bundles import padded
+from tests.export.tflite_bundles import operators
 
 TOLERANCE = 1e-5  # of the largest value: the order of sums alone
 CASES = {
@@ -93,3 +98,54 @@ def test_onnx(tmp_path, name):
     for opset in (17, 23):
         write(path, model, "portable", opset)
         assert_equal(steps(path, ids, mask, None), want, mask)
+
+
+def run_tflite(path: Path, capacity: int, ids: np.ndarray) -> np.ndarray:
+    """Logits of a text `(1, T)` after its first eight tokens, which one signature reads, token by token."""
+    interpreter = Interpreter(str(path))
+    fill, decode = (interpreter.get_signature_runner(name) for name in ("prefill_8", "decode"))
+    shapes = {name: detail["shape"] for name, detail in decode.get_input_details().items() if "cache" in name}
+    state = {name: np.zeros(shape, "float32") for name, shape in shapes.items()}
+    assert {shape[2] for shape in shapes.values()} == {capacity}
+    state = fill(tokens=ids[:, :8], input_pos=np.arange(8, dtype="int32"), **state)
+    logits = []
+    for place in range(8, ids.shape[1]):
+        state = decode(tokens=ids[:, place : place + 1], input_pos=np.array([place], "int32"), **state)
+        logits.append(state.pop("logits"))
+    return np.concatenate(logits, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "quantize", "tolerance"),
+    [*((name, "none", TOLERANCE) for name in CASES), ("partial and interleaved", "int8", 0.05)],
+)
+def test_tflite(tmp_path, monkeypatch, name, quantize, tolerance):
+    """In LiteRT, over a cache that is written in place."""
+    monkeypatch.setattr(recipes, "MIN_QUANTIZED", 0)
+    layers, alibi = CASES[name]
+    model, path = DescribedDecoder(layers, alibi), tmp_path / "model.tflite"
+    functions = [f for f in tflite_functions(model, 16, None, ()) if f.name in ("prefill_8", "decode")]
+    write_tflite(functions, model.variables, recipe(quantize), path)
+    ids = padded(1, 14, "left")[0]
+    want = model.answers(ids, np.ones_like(ids))[:, 8:]
+    assert np.abs(run_tflite(path, 16, ids) - want).max() < tolerance * np.abs(want).max()
+
+
+def test_operators_of_a_rotated_and_grouped_layer(tmp_path):
+    """What a third layer adds to two: a rotation takes four operators, and no key or value is copied for its group."""
+    added = {}
+    for name in ("prefill_8", "decode"):
+        counts = []
+        for layers in (2, 3):
+            model, path = DescribedDecoder([{**LLAMA, "window": 3}] * layers), tmp_path / "model.tflite"
+            functions = [f for f in tflite_functions(model, 16, None, ()) if f.name == name]
+            write_tflite(functions, model.variables, recipe("none"), path)
+            counts.append(operators(path)[name])
+        added[name] = dict(counts[1] - counts[0])
+    norm = {"SQUARE": 2, "MEAN": 2, "ADD": 2, "RSQRT": 2, "MUL": 4}
+    rotation = {"FULLY_CONNECTED": 2, "MUL": 4, "ADD": 2}
+    attention = {"DYNAMIC_UPDATE_SLICE": 2, "BATCH_MATMUL": 2, "SOFTMAX": 1, "MUL": 1, "ADD": 2}
+    products = {"FULLY_CONNECTED": 7, "LOGISTIC": 1, "MUL": 2, "ADD": 1}
+    whole = Counter(norm) + Counter(rotation) + Counter(attention) + Counter(products)
+    assert {kind: n for kind, n in added["decode"].items() if kind != "RESHAPE"} == whole
+    assert set(added["prefill_8"]) - {"RESHAPE", "TRANSPOSE"} <= set(whole)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor
 
@@ -29,6 +31,7 @@ class TfliteLowering(Primitives):
         self.recipe = recipe
         self.kernels = kernels
         self.tables = tables
+        self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """A product of matrices with the weight output-first: FULLY_CONNECTED."""
@@ -72,6 +75,32 @@ class TfliteLowering(Primitives):
             scores = scores + bias
         weights = keras.ops.softmax(scores, axis=-1)
         return keras.ops.matmul(weights, value), weights
+
+    def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
+        """Swaps the entries of each pair by a product with a constant matrix, which is exact: four operators.
+
+        Slices and their concatenation would be six, and nine where only a part of a head is rotated.
+        """
+        size = x.shape[-1]
+        key = id(cosine), size
+        if key not in self._angles:
+            rest = ((0, 0), (0, 0), (0, 0), (0, size - rotary.dim))
+            whole = cosine, sine
+            if rotary.dim < size:  # what is not rotated is multiplied by 1
+                whole = keras.ops.pad(cosine, rest, constant_values=1.0), keras.ops.pad(sine, rest)
+            self._angles[key] = cosine, *whole
+        _, cosine, sine = self._angles[key]
+        swapped = tensorflow().matmul(x, _swaps(rotary, size))
+        return x * cosine + swapped * sine
+
+
+def _swaps(rotary: Rotary, size: int) -> np.ndarray:
+    """The matrix `(D, D)` whose product with a head exchanges the entries of each pair; 0 for those without."""
+    pairs = np.arange(rotary.dim).reshape((-1, 2) if rotary.interleaved else (2, -1))
+    partners = (pairs[:, ::-1] if rotary.interleaved else pairs[::-1]).reshape(-1)
+    matrix = np.zeros((size, size), "float32")
+    matrix[partners, np.arange(rotary.dim)] = 1.0
+    return matrix
 
 
 def _product_in_halves(rows: Tensor, weight: Tensor) -> Tensor:
