@@ -34,9 +34,9 @@ from kerasformer.export.quantization.recipes import Recipe, recipe_in_words
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
 from kerasformer.export.quantization.search import Budget
+from kerasformer.export.references import keras_quality, record
 from kerasformer.export.targets import TARGETS, find_target
-from kerasformer.export.verify import keras_quality, record
-from kerasformer.fidelity.comparison import Fidelity
+from kerasformer.fidelity.figures import Fidelity
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.zoo import PretrainedModel, load

@@ -18,7 +18,7 @@ from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import verify
-from kerasformer.fidelity.comparison import Fidelity
+from kerasformer.fidelity.figures import Fidelity
 from kerasformer.runtime import open_engine
 
 

@@ -13,7 +13,7 @@ from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS
 from kerasformer.export.quantization.auto import in_words as in_words_of_auto
 from kerasformer.export.quantization.recipes import WHEN
-from kerasformer.fidelity.comparison import in_words
+from kerasformer.fidelity.figures import in_words
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {

@@ -21,7 +21,7 @@ from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Stora
 from kerasformer.export.quantization.sample_inputs import as_read, shortest
 from kerasformer.export.quantization.search import Budget, Progress, Search, Tried, Workshop
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
-from kerasformer.fidelity.comparison import Fidelity
+from kerasformer.fidelity.figures import Fidelity
 
 NAME = "auto"
 

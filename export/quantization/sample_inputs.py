@@ -18,7 +18,7 @@ from kerasformer import decoding
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
-from kerasformer.fidelity.comparison import stacked
+from kerasformer.fidelity.answers import stacked
 from kerasformer.files import local_path
 from kerasformer.models.keras_engine import KerasStep
 

@@ -10,7 +10,7 @@ from kerasformer.arguments import check, number, optional
 from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.sensitivity import cost
-from kerasformer.fidelity.comparison import Fidelity
+from kerasformer.fidelity.figures import Fidelity
 
 MIN_AGREEMENT = 0.98
 

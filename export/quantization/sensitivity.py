@@ -18,7 +18,8 @@ from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import Group, Matrix
 from kerasformer.export.quantization.recipes import Activations, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, asked
-from kerasformer.fidelity.comparison import Fidelity, compare
+from kerasformer.fidelity.comparison import compare
+from kerasformer.fidelity.figures import Fidelity
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled

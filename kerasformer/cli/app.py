@@ -210,7 +210,7 @@ def _read_data(data: Path, text_column: str | None, label_column: str | None) ->
 def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_json: bool) -> None:
     """Figures on texts of the user's own, of a bundle or a checkpoint."""
     from kerasformer.evaluation import evaluate
-    from kerasformer.fidelity.comparison import quality_in_words
+    from kerasformer.fidelity.figures import quality_in_words
 
     pipe = open_pipeline(None, source, threads)
     with Stages(quiet=as_json) as stages:
@@ -227,7 +227,7 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
     from dataclasses import replace
 
     from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
-    from kerasformer.fidelity.comparison import in_words
+    from kerasformer.fidelity.figures import in_words
     from kerasformer.fidelity.verification import verify as compared
 
     found = compared(engine, manifest, references)

@@ -10,7 +10,7 @@ import numpy as np
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.examples import Example
-from kerasformer.fidelity.comparison import losses
+from kerasformer.fidelity.perplexity import losses
 from kerasformer.pipelines import Pipeline
 from kerasformer.tasks import of_prefix
 

@@ -11,7 +11,8 @@ import numpy as np
 from kerasformer.bundle import Manifest, Role
 from kerasformer.bundle.interface import GENERATE
 from kerasformer.decoding import Forward, Step
-from kerasformer.fidelity.comparison import ROWS, Fidelity, compare
+from kerasformer.fidelity.comparison import ROWS, compare
+from kerasformer.fidelity.figures import Fidelity
 
 _CACHES = 512 * 1024**2
 """Bytes that the caches of the texts that are generated at once may take."""

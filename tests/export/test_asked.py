@@ -8,9 +8,10 @@ import pytest
 from kerasformer.bundle import Manifest
 from kerasformer.evaluation import examples
 from kerasformer.export import reference_texts as texts
-from kerasformer.export import verify
 from kerasformer.export.quantization.sample_inputs import as_read
-from kerasformer.fidelity.comparison import compare, record_forward, record_step
+from kerasformer.export.references import record
+from kerasformer.fidelity.comparison import compare
+from kerasformer.fidelity.recording import record_forward, record_step
 from kerasformer.models.keras_engine import KerasForward
 from tests.decoding.engines import Toy
 from tests.export.text_models import ROWS
@@ -24,7 +25,7 @@ def models():
 
 def recorded(model, *lengths: int, given=None):
     signatures = {f"forward_{length}": None for length in lengths}
-    return verify.record(model, Manifest("tflite", model.info(), signatures), given)
+    return record(model, Manifest("tflite", model.info(), signatures), given)
 
 
 class Changed:
@@ -156,7 +157,7 @@ def test_what_follows_the_end_of_a_text_is_not_counted():
 
 def test_a_generating_model_read_as_a_whole_has_the_same_answers(models):
     model = models("gpt2-text-generation")
-    references = verify.record(model, Manifest("onnx", model.info(), {}, capacity=64), None)
+    references = record(model, Manifest("onnx", model.info(), {}, capacity=64), None)
     whole = as_read(model, references, 8)
     assert len(whole["output.logits.values"]) == len(references["tokens"])
     assert compare(_Reads(model, whole), whole).agreement == 1

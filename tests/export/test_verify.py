@@ -19,6 +19,7 @@ from kerasformer.cli import app
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError
 from kerasformer.evaluation import examples
 from kerasformer.export import reference_texts as texts
+from kerasformer.export import references as reference_answers
 from kerasformer.export import verify
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.fidelity import verification
@@ -74,7 +75,7 @@ def test_a_generating_model_writes_for_20_prompts(name, format, exported):
     references, figures = bundle.read_references(folder), bundle.read(folder).fidelity
     count = len(references["tokens"])
     assert count == 20 or (name == SUMMARIZER and count == 21)  # and a text for a length that none of them has
-    assert references["tokens"].shape == (count, min(verify.GENERATED, CAPACITY // 2))
+    assert references["tokens"].shape == (count, min(reference_answers.GENERATED, CAPACITY // 2))
     assert references["output.logits.values"].shape == (*references["tokens"].shape, 64)
     assert figures["generated"] == 1.0
     assert figures["perplexity"] == pytest.approx(figures["keras_perplexity"], rel=1e-4)
@@ -108,10 +109,10 @@ def test_every_prefill_is_run(exported, monkeypatch):
 
 def test_questions_are_asked_about_texts(models):
     model = models("bert-question-answering")
-    rows = list(verify._encoded(model, examples(texts.READING)))
+    rows = list(reference_answers._encoded(model, examples(texts.READING)))
     assert all(set(types) == {0, 1} for _, types, _ in rows)
     own = examples([{"question": "What is expected?", "context": "Rain."}])
-    ((ids, _, asked),) = verify._encoded(model, own)
+    ((ids, _, asked),) = reference_answers._encoded(model, own)
     encoded = model.tokenizer("What is expected?", "Rain.")
     assert ids == encoded.input_ids[0].tolist()
     assert [token for token, here in zip(encoded.tokens(), asked, strict=True) if here] == model.tokenizer.tokenize(
@@ -121,7 +122,7 @@ def test_questions_are_asked_about_texts(models):
 
 def test_blocks_of_a_text_that_is_short(models):
     manifest = bundle.Manifest("onnx", models(WRITER).info(), {}, capacity=CAPACITY)
-    (block,) = verify._blocks(models(WRITER), manifest, examples(["Rain is"]))
+    (block,) = reference_answers._blocks(models(WRITER), manifest, examples(["Rain is"]))
     assert block[0] == models(WRITER).tokenizer.encode("Rain is")
 
 

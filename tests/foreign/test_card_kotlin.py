@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.code_blocks import blocks
-from tests.export.test_card import MODELS, written
+from tests.export.card.test_card import MODELS, written
 from tests.foreign.environments import HERE, HOME, need
 
 # litert/kotlin/src/main/kotlin of google-ai-edge/LiteRT, 2.1 and later.

@@ -1,5 +1,6 @@
 """Bundles on LiteRT: `LiteRTForward` for encoders, `LiteRTStep` for models that generate. No Keras, no TensorFlow."""
 
-from kerasformer.runtime.litert.step import LiteRTForward, LiteRTStep
+from kerasformer.runtime.litert.forward import LiteRTForward
+from kerasformer.runtime.litert.step import LiteRTStep
 
 __all__ = ["LiteRTForward", "LiteRTStep"]

@@ -1,5 +1,6 @@
 """Bundles on TensorFlow: `SavedModelForward` for encoders, `SavedModelStep` for models that generate. No Keras."""
 
-from kerasformer.runtime.saved_model.step import SavedModelForward, SavedModelStep
+from kerasformer.runtime.saved_model.forward import SavedModelForward
+from kerasformer.runtime.saved_model.step import SavedModelStep
 
 __all__ = ["SavedModelForward", "SavedModelStep"]

@@ -1,11 +1,10 @@
-"""Bundles on TensorFlow: `SavedModelForward` for encoders, `SavedModelStep` for models that generate. No Keras.
+"""`SavedModelStep`: generation on TensorFlow.
 
 Batch and lengths are free. Caches are tensors that no step changes, so that every state can be used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import check, integer
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
     CACHES,
@@ -26,103 +25,9 @@ from kerasformer.bundle.interface import (
     PREFILL,
     TOKENS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_numbers, text_arrays, token_array
-from kerasformer.errors import BundleError, CapacityError, InputError, argument, require
-
-
-class _Loaded:
-    """A SavedModel and its signatures.
-
-    Args:
-        folder: The bundle.
-        manifest: Its manifest.
-        num_threads: CPU threads of TensorFlow, all cores by default.
-    Raises:
-        BundleError: TensorFlow cannot load it.
-        InputError: TensorFlow has started with other threads.
-    """
-
-    def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None) -> None:
-        tf = require("tensorflow", "tensorflow")
-        if num_threads is not None:
-            _limit(tf, num_threads)
-        if any("text" in signature.inputs for signature in manifest.signatures.values()):
-            require("tensorflow_text", "tftext")  # registers the operators
-        self.manifest = manifest
-        try:
-            self._model = tf.saved_model.load(str(folder))
-        except Exception as error:  # TensorFlow's errors have no common base
-            raise BundleError(f"TensorFlow cannot load {folder}: {error}. Export it again") from error
-        if missing := sorted(set(manifest.signatures) - set(self._model.signatures)):
-            raise BundleError(f"The SavedModel lacks the signatures {missing}. Received: {folder}. Export it again")
-
-    def signature(self, name: str) -> Signature:
-        """What the manifest says of a signature."""
-        if name not in self.manifest.signatures:
-            raise BundleError(
-                f"A SavedModel of this kind has the signature {name!r}. Received: {list(self.manifest.signatures)}. "
-                "Export it again"
-            )
-        return self.manifest.signatures[name]
-
-    def call(self, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs a signature; arrays or tensors in, tensors out."""
-        tf, infos = require("tensorflow", "tensorflow"), self.signature(name).inputs
-        given = {key: tf.convert_to_tensor(inputs[key], info.dtype) for key, info in infos.items()}
-        return dict(self._model.signatures[name](**given))
-
-
-def _limit(tf: Any, threads: int) -> None:
-    """CPU threads of TensorFlow, which are those of the process."""
-    settings = tf.config.threading
-    if settings.get_intra_op_parallelism_threads() == threads:
-        return
-    try:
-        settings.set_intra_op_parallelism_threads(threads)
-        settings.set_inter_op_parallelism_threads(threads)
-    except RuntimeError as error:
-        raise InputError(
-            "num_threads must be set before TensorFlow does anything in a process. "
-            f"Received: {argument('num_threads', threads)} afterwards. Leave it out, or open this bundle first"
-        ) from error
-
-
-class SavedModelForward:
-    """An encoder's bundle; offers `kerasformer.decoding.protocols.Forward`. It may be used by several threads.
-
-    Args:
-        folder: The bundle.
-        manifest: Its manifest; the signature that takes `input_ids` is used.
-        num_threads: CPU threads of TensorFlow; it must not have started with others.
-    Raises:
-        BundleError: no such signature, or a folder that TensorFlow cannot load.
-        InputError: TensorFlow has started with other threads.
-    """
-
-    def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
-        readers = [name for name, signature in manifest.signatures.items() if INPUT_IDS in signature.inputs]
-        if not readers:
-            raise BundleError(f"No signature takes input_ids. Received: {list(manifest.signatures)} in {folder}")
-        self._loaded, self._name = _Loaded(folder, manifest, num_threads), readers[0]
-
-    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs the model once.
-
-        Args:
-            inputs: `(B, T)` integers: `input_ids`, and what else the model takes. A missing `attention_mask` is all
-                ones, missing `token_type_ids` are zeros.
-
-        Returns:
-            float32 arrays.
-
-        Raises:
-            CapacityError: the texts are longer than the model reads.
-            InputError: an input that the model does not take, or of another shape.
-        """
-        info = self._loaded.manifest.info
-        given = text_arrays(inputs, self._loaded.signature(self._name).inputs, info.counts)
-        _check_length(given[INPUT_IDS].shape[1], info.max_length)
-        return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, given).items()}
+from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.errors import BundleError, CapacityError, InputError, require
+from kerasformer.runtime.saved_model.loading import LoadedModel, check_length
 
 
 @dataclass(frozen=True)
@@ -156,7 +61,7 @@ class SavedModelStep:
 
     def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
         self.is_encoder_decoder = ENCODE in manifest.signatures
-        self._loaded = _Loaded(folder, manifest, num_threads)
+        self._loaded = LoadedModel(folder, manifest, num_threads)
         if manifest.capacity is None:
             raise BundleError(
                 f"The manifest of a model that generates must have a capacity. Received: none in {folder}"
@@ -172,7 +77,7 @@ class SavedModelStep:
         ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
         caches = {name: self._empty(name, len(ids)) for name in self._caches}
         if self.is_encoder_decoder:
-            _check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
+            check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
             memory = self._loaded.call(ENCODE, {INPUT_IDS: ids, ATTENTION_MASK: mask})
             return _State(caches, np.ones((len(ids), 0), np.int32), {ENCODER_MASK: mask, **memory})
         self._check_room(ids.shape[1])
@@ -249,8 +154,3 @@ class SavedModelStep:
 def _take(tensor: Any, rows: np.ndarray) -> Any:
     """Rows of an array or a tensor."""
     return tensor[rows] if isinstance(tensor, np.ndarray) else require("tensorflow", "tensorflow").gather(tensor, rows)
-
-
-def _check_length(length: int, limit: int | None) -> None:
-    if limit is not None and length > limit:
-        raise CapacityError(f"The model reads {limit} tokens at most. Received: {length}. Shorten the text")

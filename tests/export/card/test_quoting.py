@@ -18,7 +18,7 @@ from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.export.card import quoting
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.targets import TARGETS
-from tests.export.test_card import caches, decoder, floats, ints, written
+from tests.export.card.test_card import caches, decoder, floats, ints, written
 
 HOSTILE = [
     'x"); import os; os.abort(); ("',

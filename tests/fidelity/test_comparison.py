@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import BundleError, InputError
-from kerasformer.fidelity.comparison import compare, record_forward, record_reading, record_step
+from kerasformer.fidelity.comparison import compare
+from kerasformer.fidelity.recording import record_forward, record_reading, record_step
 from tests.decoding.engines import Toy
 
 

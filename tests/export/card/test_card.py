@@ -13,7 +13,7 @@ from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
-from kerasformer.fidelity.comparison import Fidelity
+from kerasformer.fidelity.figures import Fidelity
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
 

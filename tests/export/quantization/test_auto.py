@@ -19,7 +19,7 @@ from kerasformer.export.quantization.auto import COLUMNS, Choice, _hull, in_word
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
 from kerasformer.export.quantization.search import Budget, Search, Tried
-from kerasformer.fidelity.comparison import Fidelity
+from kerasformer.fidelity.figures import Fidelity
 from tests.export.text_models import ROWS
 
 # A group's storages: bytes, divergence.

@@ -20,7 +20,7 @@ from kerasformer.export.quantization.model_matrices import groups, matrices, mix
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import as_read, shortest
 from kerasformer.export.quantization.sensitivity import Simulation, cost, sensitivities
-from kerasformer.export.verify import record
+from kerasformer.export.references import record
 from tests.export.text_models import ROWS
 
 MODELS = (

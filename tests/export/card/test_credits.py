@@ -13,7 +13,7 @@ from kerasformer.export import child_process as child
 from kerasformer.export import export
 from kerasformer.export.card.credits import CARD, Credits
 from kerasformer.export.targets import Target
-from tests.export.test_card import decoder, written
+from tests.export.card.test_card import decoder, written
 
 README = """---
 license: cc-by-4.0
