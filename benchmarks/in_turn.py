@@ -18,9 +18,9 @@ from typing import NamedTuple
 from benchmarks.inventory import MANIFEST, Finding
 from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import described
-from kerasformer.bench.process import Worker
 from kerasformer.bench.question import Question
 from kerasformer.bench.rounds import PAUSE
+from kerasformer.bench.worker_process import Worker
 
 READS, WRITES = (Question(32), Question(12)), (Question(16, 24),)
 """What models that answer at once are asked, and those that generate."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bench.question import Question
-from kerasformer.bench.rounds import Work
+from kerasformer.bench.rounds import Workload
 
 VOCABULARY = 30000
 """Ids of the questions are below this; it fits into every shape."""
@@ -35,9 +35,9 @@ class Shape:
         return bool(self.questions[0].write)
 
     @property
-    def works(self) -> list[Work]:
+    def works(self) -> list[Workload]:
         """Each question as a work of its own."""
-        return [Work(f"{self.title}, {described(question)}", (question,)) for question in self.questions]
+        return [Workload(f"{self.title}, {described(question)}", (question,)) for question in self.questions]
 
 
 def described(question: Question) -> str:

@@ -102,9 +102,9 @@ def answer(step: Step, ids: np.ndarray, config: GenerationConfig, controls: Cont
     output = generate(watched, ids, None, config, controls)
     seconds = time.perf_counter() - begin
     result = best or Answer(output.sequences[0].tolist())
-    if output.tally is not None:
-        result.steps, result.guessed = output.tally.steps, output.tally.guessed
-        result.accepted = output.tally.accepted
+    if output.speculation is not None:
+        result.steps, result.guessed = output.speculation.steps, output.speculation.guessed
+        result.accepted = output.speculation.accepted
     result.seconds = min(result.seconds, seconds)
     result.writing = min(result.writing, seconds - watched.reading)
     result.stepping = min(result.stepping, watched.stepping)

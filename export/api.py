@@ -17,7 +17,7 @@ from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.evaluation import Example, examples
 from kerasformer.export.attention_support import check_attention
-from kerasformer.export.builder import Artifact
+from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.child_process import export_in_child
@@ -25,12 +25,12 @@ from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
-from kerasformer.export.options import IN_GRAPH, Wish, settle
-from kerasformer.export.progress import Progress, told
+from kerasformer.export.options import IN_GRAPH, ExportOptions, resolve_options
+from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
 from kerasformer.export.quantization.calibration import calibrate
-from kerasformer.export.quantization.recipes import Recipe, recipe_in_words
+from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
 from kerasformer.export.quantization.search import Budget
@@ -39,6 +39,7 @@ from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
+from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel, load
 
 logger = logging.getLogger("kerasformer")
@@ -68,7 +69,7 @@ def export(
     max_latency: float | None = None,
     min_agreement: float | None = None,
     tokenizer: str | None = None,
-    progress: Progress | bool | None = None,
+    progress: StageProgress | bool | None = None,
 ) -> Path:
     """Writes a verified bundle: a folder that runs without Keras.
 
@@ -119,28 +120,28 @@ def export(
     overwrite = check("overwrite", overwrite, BOOLEAN)
     format, target = check("format", format, optional(STRING)), check("target", target, optional(STRING))
     runtime = find_target(format if target is None and format in TARGETS else target)
-    wish = runtime.settle(Wish(format, task, capacity, lengths, profile, opset, tokenizer))
-    wish = replace(wish, format=wish.format or FORMATS[0])
-    kind = find_format(str(wish.format))
+    options = runtime.with_needs(ExportOptions(format, task, capacity, lengths, profile, opset, tokenizer))
+    options = replace(options, format=options.format or FORMATS[0])
+    kind = find_format(str(options.format))
     recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
     name = AUTO if isinstance(recipe, Budget) else recipe.name
-    kind.check(wish, name)
+    kind.check(options, name)
     _check_model(model)
     if tokenizer is not None:
-        model = _with_tokenizer(model, wish, kind)
+        model = _with_tokenizer(model, options, kind)
     if texts is None and labels is not None:
         raise InputError(f"labels are for texts. Received: labels without {argument('texts', ...)}")
     labels = check("labels", labels, optional(sequence(Kind("anything", lambda label: label))))
     given_texts = None if texts is None else examples(texts, labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
-    with told(progress) as tell:
+    with progress_reporter(progress) as tell:
         if is_keras_hub(model):
             model = load(model, task)
         if keras.backend.backend() != "tensorflow":
             given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
-            return export_in_child(model, destination, wish, target, recipe, overwrite, given, tell)
-        job = settle(model, wish, kind.profiles, kind.static, runtime.lengths)
+            return export_in_child(model, destination, options, target, recipe, overwrite, given, tell)
+        job = resolve_options(model, options, kind.profiles, kind.static, runtime.lengths)
         check_attention(job, argument("format", kind.name), kind.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)
         runtime.check(job, name)
@@ -149,16 +150,16 @@ def export(
             tell("measure Keras", 0, 0)
             quality = keras_quality(job.model, job.info, given_texts)
         with bundle.staging(destination) as folder, merged_lora(job.model):
-            artifact = Artifact(job, runtime, name, folder, tell)
+            artifact = BundleBuilder(job, runtime, name, folder, tell)
             texts_of_ranges = calibration_texts, calibration is not None
             manifest = _write_all(artifact, recipe, given_texts, quality, texts_of_ranges)
             written = bundle.publish(folder, destination, overwrite)
-    logger.info("%s: %s", written, recipe_in_words(manifest.recipe, quantize == "none"))
+    logger.info("%s: %s", written, recipe_line(manifest.recipe, quantize == "none"))
     return written
 
 
 def _write_all(
-    artifact: Artifact,
+    artifact: BundleBuilder,
     recipe: Recipe | Budget,
     texts: Sequence[Example] | None,
     quality: dict[str, np.ndarray],
@@ -195,7 +196,7 @@ def _write_all(
 
 
 def _write(
-    artifact: Artifact, recipe: Recipe, calibration_texts: list[str] | None, given: bool
+    artifact: BundleBuilder, recipe: Recipe, calibration_texts: list[str] | None, given: bool
 ) -> tuple[dict[str, Any], Fidelity]:
     """Writes the files of a recipe; what the manifest says of it, and how faithful they are."""
     ranges, notes = None, {}
@@ -208,7 +209,7 @@ def _write(
     return {**recipe.to_dict(), **notes}, artifact.verify(recipe)
 
 
-def _write_chosen(artifact: Artifact, budget: Budget) -> tuple[dict[str, Any], Fidelity]:
+def _write_chosen(artifact: BundleBuilder, budget: Budget) -> tuple[dict[str, Any], Fidelity]:
     """Likewise for the recipe that fits a budget."""
     job = artifact.job
     choice = choose(
@@ -249,14 +250,14 @@ def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] |
     return None
 
 
-def _with_tokenizer(model: Any, wish: Wish, kind: Format) -> PretrainedModel:
+def _with_tokenizer(model: Any, options: ExportOptions, kind: Format) -> PretrainedModel:
     """The model, if its tokenizer can be part of what is exported."""
-    if wish.tokenizer != IN_GRAPH or not kind.in_graph:
+    if options.tokenizer != IN_GRAPH or not kind.in_graph:
         raise ExportError(
             f"{argument('tokenizer', IN_GRAPH)}, for {argument('format', 'tflite')} or 'saved-model', was expected. "
-            f"Received: {argument('tokenizer', wish.tokenizer)}, {argument('format', wish.format)}"
+            f"Received: {argument('tokenizer', options.tokenizer)}, {argument('format', options.format)}"
         )
-    chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, wish.task)
+    chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, options.task)
     check_in_graph(chosen)
     return chosen
 

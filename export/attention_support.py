@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kerasformer.errors import ExportError
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.layers.attention_spec import AttentionSpec
 
 FEATURES = frozenset({"num_key_value_heads", "query_key_norm", "rotary", "rotary_scaling", "softcap", "window"})
@@ -29,7 +29,7 @@ class AttentionSupport:
     caches_may_differ: bool = True
 
 
-def check_attention(job: Job, name: str, support: AttentionSupport) -> None:
+def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> None:
     """Refuses a model with an attention that would be computed otherwise than in Keras.
 
     Args:

@@ -12,17 +12,18 @@ from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.latency import latency
-from kerasformer.export.options import Job
-from kerasformer.export.progress import IN_BYTES, Progress
+from kerasformer.export.options import ExportJob
+from kerasformer.export.progress_report import IN_BYTES
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import verify
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.progress import StageProgress
 from kerasformer.runtime import open_engine
 
 
-class Artifact:
+class BundleBuilder:
     """Model files in a folder, and what a manifest says of them.
 
     Args:
@@ -33,7 +34,7 @@ class Artifact:
         tell: Is told each stage.
     """
 
-    def __init__(self, job: Job, target: Target, name: str, folder: Path, tell: Progress) -> None:
+    def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, tell: StageProgress) -> None:
         self.job, self.target, self.folder, self.tell = job, target, folder, tell
         self.format = find_format(job.format)
         self._converted: dict[Any, Any] = {}

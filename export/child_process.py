@@ -17,31 +17,32 @@ from kerasformer import errors
 from kerasformer.errors import ExportError, require
 from kerasformer.evaluation import Example
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.options import Wish
-from kerasformer.export.progress import Progress, read_line
+from kerasformer.export.options import ExportOptions
+from kerasformer.export.progress_report import read_line
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.search import Budget
 from kerasformer.files import local_path
+from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel
 
 
 def export_in_child(
     model: Any,
     destination: str | Path,
-    wish: Wish,
+    options: ExportOptions,
     target: str | None,
     recipe: Recipe | Budget,
     overwrite: bool,
     given: Mapping[str, Sequence[Any] | None],
-    tell: Progress,
+    tell: StageProgress,
 ) -> Path:
     """Does what `export` does, by the command line; the model goes there as a checkpoint.
 
     Args:
         model: As for `export`.
         destination: Likewise.
-        wish: What the caller said.
+        options: What the caller said.
         target: Name of the runtime.
         recipe: A named one, or the limits of one that is to be found.
         overwrite: As for `export`.
@@ -56,15 +57,15 @@ def export_in_child(
         raise ExportError(
             f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
         )
-    options: dict[str, Any] = {**asdict(wish), "target": target}
+    command_options: dict[str, Any] = {**asdict(options), "target": target}
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
-        options |= _of_recipe(recipe)
+        command_options |= _of_recipe(recipe)
         try:
             if isinstance(model, PretrainedModel):
                 source = _checkpoint(model, folder)
-                options["task"] = wish.task or model.task
-            options |= {key: _written(texts, folder / key) for key, texts in given.items() if texts is not None}
+                command_options["task"] = options.task or model.task
+            command_options |= {key: _written(texts, folder / key) for key, texts in given.items() if texts is not None}
         except OSError as error:
             raise ExportError(
                 f"The model goes to a TensorFlow process through {folder.parent}, which cannot be written: {error}. "
@@ -72,7 +73,7 @@ def export_in_child(
             ) from error
         # --debug, for then the last line of stderr names the error's type.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
-        command += [*_arguments(options), *(["--overwrite"] if overwrite else [])]
+        command += [*_arguments(command_options), *(["--overwrite"] if overwrite else [])]
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
         status, log = _run([*command, "--progress-lines"], environment, tell)
     if status:
@@ -88,7 +89,7 @@ def _checkpoint(model: PretrainedModel, folder: Path) -> Path:
     return checkpoint
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], tell: Progress) -> tuple[int, str]:
+def _run(command: Sequence[str], environment: Mapping[str, str], tell: StageProgress) -> tuple[int, str]:
     """Runs a process that tells its stages line by line: its status, and what it wrote to the standard error."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -117,9 +118,9 @@ def _written(texts: Sequence[Any], path: Path) -> Path:
     return path
 
 
-def _arguments(options: Mapping[str, Any]) -> Iterable[str]:
+def _arguments(command_options: Mapping[str, Any]) -> Iterable[str]:
     """Of the command line; an option with several values is repeated."""
-    for name, value in options.items():
+    for name, value in command_options.items():
         for each in value if isinstance(value, list | tuple) else [value]:
             if each is not None:
                 yield from (f"--{name.replace('_', '-')}", str(each))

@@ -12,12 +12,12 @@ from typing import Any
 
 from tokenizers import models, normalizers
 
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.files import read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
 
 
-def write_tokenizer(job: Job, folder: Path) -> None:
+def write_tokenizer(job: ExportJob, folder: Path) -> None:
     """Writes the tokenizer's files, and texts with their ids, if the model has a tokenizer."""
     tokenizer = job.model.tokenizer
     if tokenizer is None:
@@ -34,7 +34,7 @@ def write_tokenizer(job: Job, folder: Path) -> None:
     hard_texts.write(tokenizer, folder)
 
 
-def write_config(job: Job, folder: Path, found_by: Mapping[str, Any]) -> None:
+def write_config(job: ExportJob, folder: Path, found_by: Mapping[str, Any]) -> None:
     """Writes `config.json`, and `generation_config.json` for a model that generates.
 
     Args:
@@ -90,7 +90,7 @@ def _begins(tokenizer: Tokenizer) -> bool:
     return bool(first) and first[0] == tokenizer.bos_token_id
 
 
-def _prefix(job: Job) -> str:
+def _prefix(job: ExportJob) -> str:
     """What is put before a text, if the checkpoint names it for a kind of the task alone: `translation_en_to_de`."""
     prefixes = job.model.task_prefixes
     fitting = [prefix for task, prefix in prefixes.items() if task.startswith(job.info.task)]

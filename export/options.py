@@ -20,7 +20,7 @@ IN_GRAPH = "in-graph"
 
 
 @dataclass(frozen=True)
-class Wish:
+class ExportOptions:
     """The caller's words, `None` where nothing was said; `kerasformer.export.export` explains them.
 
     Attributes:
@@ -61,8 +61,8 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Job:
-    """A checked wish for an export, but for its recipe.
+class ExportJob:
+    """A checked options for an export, but for its recipe.
 
     Attributes:
         model: With its tokenizer, if it has one.
@@ -87,46 +87,48 @@ class Job:
     in_graph: bool = False
 
 
-def settle(
+def resolve_options(
     model: PretrainedModel | str | Path,
-    wish: Wish,
+    options: ExportOptions,
     profiles: Sequence[str],
     static: bool,
     lengths: Sequence[int] = ENCODER_LENGTHS,
-) -> Job:
-    """The wish, settled for a model.
+) -> ExportJob:
+    """The options, settled for a model.
 
     Args:
         model: The model, or what `zoo.load` takes.
-        wish: With its format.
+        options: With its format.
         profiles: Of the format, the default first.
         static: The format reads an encoder's texts in fixed lengths.
-        lengths: Of texts, where the wish has none and as far as the model reads.
+        lengths: Of texts, where the options has none and as far as the model reads.
 
     Raises:
         InputError: a task that the model is not for, or a capacity or lengths that it does not have.
     """
     if not isinstance(model, PretrainedModel):
-        model = load(model, wish.task)
-    if wish.task is not None and of_model(wish.task) != model.task:
-        raise InputError(f"This model is for {model.task}. Received: {argument('task', wish.task)}")
-    capacity = _capacity(model, wish.capacity)
-    lengths = lengths_up_to(model.max_length, lengths) if wish.lengths is None else tuple(sorted(set(wish.lengths)))
+        model = load(model, options.task)
+    if options.task is not None and of_model(options.task) != model.task:
+        raise InputError(f"This model is for {model.task}. Received: {argument('task', options.task)}")
+    capacity = _capacity(model, options.capacity)
+    lengths = (
+        lengths_up_to(model.max_length, lengths) if options.lengths is None else tuple(sorted(set(options.lengths)))
+    )
     if model.max_length is not None and max(lengths) > model.max_length:
         raise InputError(f"lengths must lie between 1 and {model.max_length}. Received: {list(lengths)}")
-    info = model.info(None if wish.task is None else of_prefix(wish.task))
+    info = model.info(None if options.task is None else of_prefix(options.task))
     if model.is_encoder_decoder or (static and not model.generates):
         info = replace(info, max_length=max(lengths))
-    return Job(
+    return ExportJob(
         model,
         info,
-        str(wish.format),
+        str(options.format),
         capacity,
         max(lengths) if model.is_encoder_decoder else None,
         lengths,
-        wish.profile or next(iter(profiles), None),
-        wish.opset,
-        wish.tokenizer == IN_GRAPH,
+        options.profile or next(iter(profiles), None),
+        options.opset,
+        options.tokenizer == IN_GRAPH,
     )
 
 

@@ -29,7 +29,7 @@ _BLOCKS, _BLOCK_TOKENS = 8, 32
 _MASK_EVERY, _MASKINGS = 7, 2
 """Of the tokens of a text one in seven is masked, and each text is read twice with other ones masked."""
 
-Row = tuple[list[int], list[int], list[int]]
+TextRow = tuple[list[int], list[int], list[int]]
 """Ids and token types of a text, and 1 for each token whose answer a user asks for."""
 
 
@@ -122,7 +122,7 @@ def _distribution(info: ModelInfo) -> Distribution:
 
 def _rows(
     model: Any, manifest: Manifest, texts: Sequence[Example], role: Role, limit: int | None
-) -> tuple[list[Row], np.ndarray]:
+) -> tuple[list[TextRow], np.ndarray]:
     """The texts, and further ones made of them so that every signature of a role gets one that needs its length.
 
     Returns:
@@ -141,13 +141,13 @@ def _rows(
     return rows, (np.arange(len(rows)) >= count).astype("uint8")
 
 
-def _running(rows: Sequence[Row], length: int) -> Row:
+def _running(rows: Sequence[TextRow], length: int) -> TextRow:
     """So many tokens of the texts one after another, from the first again when they end."""
     ids, types, asked = (list(islice(cycle(chain.from_iterable(row[i] for row in rows)), length)) for i in range(3))
     return ids, types, asked if any(asked) else [1] * length
 
 
-def _masked(tokenizer: Tokenizer, row: Row, place: int) -> Iterator[Row]:
+def _masked(tokenizer: Tokenizer, row: TextRow, place: int) -> Iterator[TextRow]:
     """A text with some of its tokens masked, other ones each time; as it is if some are masked already.
 
     Args:
@@ -168,7 +168,7 @@ def _masked(tokenizer: Tokenizer, row: Row, place: int) -> Iterator[Row]:
         yield [mask if here else token for token, here in zip(ids, asked, strict=True)], types, asked
 
 
-def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Row]:
+def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[TextRow]:
     """Pieces of the texts as one running text, and for each prefill a text that needs its length."""
     ids = list(chain.from_iterable(row[0] for row in _encoded(model, texts)))
     capacity = manifest.capacity or 0
@@ -182,7 +182,7 @@ def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Ro
     return [(block, [0] * len(block), [1] * len(block)) for block in blocks]
 
 
-def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[Row]:
+def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[TextRow]:
     """Tokens of texts; random ones for a model without tokenizer."""
     if model.tokenizer is None:
         random = np.random.default_rng(0)
@@ -209,11 +209,11 @@ def _asked(task: str, encoded: Encoding) -> list[int]:
     return counts.astype(int).tolist()
 
 
-def _cut(row: Row, limit: int | None) -> Row:
+def _cut(row: TextRow, limit: int | None) -> TextRow:
     return row[0][:limit], row[1][:limit], row[2][:limit]
 
 
-def _padded(rows: Sequence[Row], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
+def _padded(rows: Sequence[TextRow], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
     """`(N, T)` int32 arrays."""
     width = max(len(row[0]) for row in rows)
     made = ("input_ids", "token_type_ids", "attention_mask")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kerasformer import bundle
 from kerasformer.errors import require
+from kerasformer.progress import StageProgress
 from kerasformer.sample_texts import examples
 
 KERAS = "Keras f32"
 FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Work:
+class DemoWork:
     """A preset with texts for it."""
 
     preset: str
@@ -32,14 +31,16 @@ def _texts(task: str) -> tuple[str, ...]:
 
 
 WORKS = (
-    Work("sentiment-bert", "text-classification", _texts("text-classification")),
-    Work("story-gpt2", "text-generation", _texts("text-generation")[:2], {"max_new_tokens": 40, "do_sample": False}),
-    Work("summarizer-t5", "summarization", _texts("summarization")[:2], {"max_new_tokens": 24, "num_beams": 1}),
+    DemoWork("sentiment-bert", "text-classification", _texts("text-classification")),
+    DemoWork(
+        "story-gpt2", "text-generation", _texts("text-generation")[:2], {"max_new_tokens": 40, "do_sample": False}
+    ),
+    DemoWork("summarizer-t5", "summarization", _texts("summarization")[:2], {"max_new_tokens": 24, "num_beams": 1}),
 )
 
 
 @dataclass(frozen=True)
-class Row:
+class DemoRow:
     """One preset on one engine.
 
     Attributes:
@@ -62,7 +63,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Example:
+class DemoExample:
     """What the engines say to one text."""
 
     preset: str
@@ -71,15 +72,15 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Report:
+class DemoReport:
     """All of the demo; `folder` holds the bundles."""
 
     folder: Path
-    rows: list[Row]
-    examples: list[Example]
+    rows: list[DemoRow]
+    examples: list[DemoExample]
 
 
-def run(folder: Path, progress: Progress) -> Report:
+def run(folder: Path, progress: StageProgress) -> DemoReport:
     """Exports the presets and runs their texts on each engine.
 
     Args:
@@ -91,16 +92,16 @@ def run(folder: Path, progress: Progress) -> Report:
     """
     for module in ("keras", "ai_edge_litert", "onnxruntime"):
         require(module, "all")
-    rows: list[Row] = []
-    examples: list[Example] = []
+    rows: list[DemoRow] = []
+    examples: list[DemoExample] = []
     for work in WORKS:
         done = _work(work, folder, progress)
         rows += done.rows
         examples += done.examples
-    return Report(folder.resolve(), rows, examples)
+    return DemoReport(folder.resolve(), rows, examples)
 
 
-def _work(work: Work, folder: Path, progress: Progress) -> Report:
+def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
     from kerasformer.export import export
     from kerasformer.pipelines import pipeline
     from kerasformer.zoo import load
@@ -125,15 +126,15 @@ def _work(work: Work, folder: Path, progress: Progress) -> Report:
         answers[engine], seconds = _timed(pipe, work)
         same_words = None if engine == KERAS else _same_words(answers[KERAS], answers[engine])
         speed = _speed(pipe, work, answers[engine], seconds)
-        rows.append(Row(work.preset, engine, megabytes, speed, agreement, same_words, seconds))
+        rows.append(DemoRow(work.preset, engine, megabytes, speed, agreement, same_words, seconds))
     examples = [
-        Example(work.preset, text, {engine: given[index][0] for engine, given in answers.items()})
+        DemoExample(work.preset, text, {engine: given[index][0] for engine, given in answers.items()})
         for index, text in enumerate(work.texts[:2])
     ]
-    return Report(folder, rows, examples)
+    return DemoReport(folder, rows, examples)
 
 
-def _timed(pipe: Any, work: Work) -> tuple[list[tuple[str, list[str]]], float]:
+def _timed(pipe: Any, work: DemoWork) -> tuple[list[tuple[str, list[str]]], float]:
     """Each text's answer, as it reads and as the units that are compared; and the median time of three runs."""
     answers = [_answer(pipe(text, **work.settings)) for text in work.texts]  # compiles and warms up
     times = []
@@ -161,7 +162,7 @@ def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str,
     return same / total
 
 
-def _speed(pipe: Any, work: Work, answers: list[tuple[str, list[str]]], seconds: float) -> str:
+def _speed(pipe: Any, work: DemoWork, answers: list[tuple[str, list[str]]], seconds: float) -> str:
     if work.task == "text-classification":
         return f"{seconds / len(work.texts) * 1e3:.1f} ms/text"
     tokens = sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text, _ in answers)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import EllipsisType, ModuleType
 from typing import Any
 
-Spelling = Callable[[str, str | None], str]
+ArgumentStyle = Callable[[str, str | None], str]
 """From the name of an argument and the Python of its value (`None`: the name alone; `"…"`: any value) to text."""
 
 # Of Unicode's private use: no text, path or name that a message quotes has these by chance.
@@ -46,11 +46,11 @@ class KerasformerError(Exception):
 
     def __init__(self, message: str = "") -> None:
         self._message = str(message)
-        super().__init__(self.spelled(in_python))
+        super().__init__(self.message_in(in_python))
 
-    def spelled(self, spelling: Spelling) -> str:
+    def message_in(self, style: ArgumentStyle) -> str:
         """The message, its arguments written in another way than Python's."""
-        return _MARKED.sub(lambda found: spelling(found[1], found[2]), self._message)
+        return _MARKED.sub(lambda found: style(found[1], found[2]), self._message)
 
 
 class InputError(KerasformerError, ValueError):

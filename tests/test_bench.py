@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.bench import Report, bench
-from kerasformer.bench.figures import WorkFigures, percentiles, ratio, work_figures
+from kerasformer.bench import BenchReport, bench
 from kerasformer.bench.machine import machine
 from kerasformer.bench.picture import Bar, Panel, check_picture, draw
-from kerasformer.bench.process import Worker
 from kerasformer.bench.process_memory import peak_mb
 from kerasformer.bench.question import Facts, Question, Tokens
 from kerasformer.bench.report import short_names, tables
-from kerasformer.bench.rounds import Answers, Work, first_answers, measure
+from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
+from kerasformer.bench.speed_figures import WorkFigures, percentiles, ratio, work_figures
 from kerasformer.bench.worker import Sample, serve, timed
+from kerasformer.bench.worker_process import Worker
 from kerasformer.errors import CapacityError, InputError, KerasformerError, MissingExtraError, SourceError
 from tests.test_cli import main, word_tokenizer
 
@@ -95,7 +95,7 @@ def test_subjects_answer_in_turn_and_the_first_answer_is_apart():
             order.append(f"{self.name}{question.read}")
             return Sample(1.0, Tokens(question.read, 0))
 
-    works = [Work("short", (Question(4),)), Work("texts", (Question(8), Question(9)))]
+    works = [Workload("short", (Question(4),)), Workload("texts", (Question(8), Question(9)))]
     subjects = {"a": Named("a"), "b": Named("b")}
     answers = {name: first_answers(subject, works) for name, subject in subjects.items()}
     assert order == ["a4", "a8", "a9", "b4", "b8", "b9"]
@@ -174,7 +174,7 @@ def writer(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def report(bundles) -> Report:
+def report(bundles) -> BenchReport:
     return bench(bundles, rounds=2, compare=True, threads=1)
 
 

@@ -33,7 +33,7 @@ def test_an_argument_is_spelled_for_who_reads_it(given, python, shell):
     error = pickle.loads(pickle.dumps(InputError(f"Take {argument(*given)}, or [another].")))
     assert str(error) == f"Take {python}, or [another]."
     assert error.args == (str(error),)
-    assert error.spelled(partial(in_shell, OPTIONS)) == f"Take {shell}, or [another]."
+    assert error.message_in(partial(in_shell, OPTIONS)) == f"Take {shell}, or [another]."
 
 
 @pytest.mark.parametrize("kind", [CapacityError, MissingExtraError])
@@ -45,5 +45,5 @@ def test_errors_of_two_bases_keep_their_message(kind):
 def test_a_checked_argument_is_one_too():
     with pytest.raises(InputError, match=r"^num_threads must be an integer.* Received: num_threads=0$") as raised:
         check("num_threads", 0, integer(1))
-    said = raised.value.spelled(partial(in_shell, OPTIONS))
+    said = raised.value.message_in(partial(in_shell, OPTIONS))
     assert said == "--threads must be an integer of at least 1. Received: --threads 0"

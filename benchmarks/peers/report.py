@@ -9,10 +9,10 @@ from typing import Any
 
 from benchmarks.peers.catalogue import LIBRARIES, OURS, title_of
 from benchmarks.shapes import SHAPES
-from kerasformer.bench.figures import SubjectFigures, WorkFigures
 from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.picture import Bar, Panel, draw
 from kerasformer.bench.report import markdown
+from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures
 from kerasformer.errors import MissingExtraError
 
 

@@ -15,10 +15,10 @@ from benchmarks.peers import environments
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
 from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import SHAPES, write_checkpoint
-from kerasformer.bench.figures import SubjectFigures, subject_figures
-from kerasformer.bench.process import Worker
 from kerasformer.bench.rounds import Answers, first_answers, measure
 from kerasformer.bench.run import with_ratios
+from kerasformer.bench.speed_figures import SubjectFigures, subject_figures
+from kerasformer.bench.worker_process import Worker
 from kerasformer.errors import KerasformerError
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,9 @@ from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.quoting import code, markdown
-from kerasformer.export.quantization.auto import COLUMNS
-from kerasformer.export.quantization.auto import in_words as in_words_of_auto
+from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN
-from kerasformer.fidelity.figures import in_words
+from kerasformer.fidelity.figures import figure_rows
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {
@@ -191,7 +190,7 @@ def _fidelity(manifest: Manifest) -> str:
     figures = manifest.fidelity
     if not figures:
         return ""
-    rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in in_words(figures))
+    rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in figure_rows(figures))
     return f"""## Fidelity
 
 Against the Keras model in float32, on {figures["answers"]} answers in this very file format and runtime:
@@ -215,9 +214,7 @@ def _measured(manifest: Manifest) -> str:
         parts.append(f"The ranges of activations were measured on {texts} texts{whose}.\n")
     if "auto" in manifest.recipe:
         header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
-        rows = "\n".join(
-            "| " + " | ".join(map(markdown, row)) + " |" for row in in_words_of_auto(manifest.recipe["auto"])
-        )
+        rows = "\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in search_rows(manifest.recipe["auto"]))
         parts.append(f"## How the recipe was found\n\nMixes of storages that were tried:\n\n{header}\n{rows}\n")
         layers = "\n".join(f"| {code(pattern, True)} | {storage} |" for pattern, storage in manifest.recipe["layers"])
         usual = f"Matrices are stored in {manifest.recipe['weights']}, tables in {manifest.recipe['tables']}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift, tokens
+from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift
+from kerasformer.export.card import token_section as tokens
 from kerasformer.export.card.about import introduction, tensors
 from kerasformer.export.card.credits import NONE, Credits
 from kerasformer.export.targets import Target

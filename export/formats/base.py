@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,11 @@ from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import ExportError, InputError, argument, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job, Wish
+from kerasformer.export.options import ExportJob, ExportOptions
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
-
-Progress = Callable[[int, int], None]
+from kerasformer.progress import CountProgress
 
 
 class Format:
@@ -41,11 +40,11 @@ class Format:
     attention: AttentionSupport = AttentionSupport()
     in_graph: bool = False
 
-    def check(self, wish: Wish, quantize: str) -> None:
+    def check(self, options: ExportOptions, quantize: str) -> None:
         """Refuses, before a model is loaded, settings that this format does not have.
 
         Args:
-            wish: What the caller said.
+            options: What the caller said.
             quantize: Name of the recipe.
         Raises:
             ExportError: an unknown profile, or a recipe that the format cannot store.
@@ -54,17 +53,17 @@ class Format:
         """
         for module in self.requires:
             require(module, "export")
-        if not self.profiles and (wish.profile is not None or wish.opset is not None):
+        if not self.profiles and (options.profile is not None or options.opset is not None):
             raise InputError(
                 f"profile and opset are for {argument('format', 'onnx')}. Received: "
-                f"{argument('profile', wish.profile)}, {argument('opset', wish.opset)}"
+                f"{argument('profile', options.profile)}, {argument('opset', options.opset)}"
             )
-        if wish.profile not in (None, *self.profiles):
+        if options.profile not in (None, *self.profiles):
             raise ExportError(
-                f"Unknown profile. Expected one of {', '.join(self.profiles)}. Received: {wish.profile!r}"
+                f"Unknown profile. Expected one of {', '.join(self.profiles)}. Received: {options.profile!r}"
             )
 
-    def functions(self, job: Job) -> list[Function]:
+    def functions(self, job: ExportJob) -> list[Function]:
         """The signatures of a model's files."""
         raise NotImplementedError
 
@@ -74,11 +73,11 @@ class Format:
 
     def write(
         self,
-        job: Job,
+        job: ExportJob,
         files: Mapping[Path, Sequence[Function]],
         recipe: Recipe,
         calibration: Calibration | None,
-        progress: Progress,
+        progress: CountProgress,
         converted: dict[Any, Any],
     ) -> None:
         """Writes the model files.
@@ -101,7 +100,7 @@ class Format:
         """What a matrix becomes in these files; for formats that store weights by a recipe."""
         raise NotImplementedError
 
-    def add_tokenizer(self, job: Job, folder: Path) -> dict[str, Signature]:
+    def add_tokenizer(self, job: ExportJob, folder: Path) -> dict[str, Signature]:
         """Writes the tokenizer in operators of TF Text into a bundle, where it is no part of the model file.
 
         Returns:

@@ -19,9 +19,10 @@ from kerasformer.export.quantization.layouts import Layout, num_bytes
 from kerasformer.export.quantization.model_matrices import Group, groups, matrices, mixed
 from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_read, shortest
-from kerasformer.export.quantization.search import Budget, Progress, Search, Tried, Workshop
+from kerasformer.export.quantization.search import Budget, Search, Tried, Workshop
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.progress import StageProgress
 
 NAME = "auto"
 
@@ -33,7 +34,7 @@ Mix = Mapping[str, Storage]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenMix:
     """What was found.
 
     Attributes:
@@ -62,8 +63,8 @@ class Choice:
 COLUMNS = ("parts", "MB", "agreement in Keras", "in the runtime", "ms", "")
 
 
-def in_words(record: Mapping[str, Any]) -> list[list[str]]:
-    """Rows of a table with these `COLUMNS`, of what `Choice.to_dict` gave: what was tried, the largest mix first."""
+def search_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of a table with these `COLUMNS`, of what `ChosenMix.to_dict` gave: what was tried, the largest mix first."""
     return [
         [
             ", ".join(f"{count} {storage}" for storage, count in tried["parts"].items()),
@@ -87,8 +88,8 @@ def choose(
     layout: Layout,
     budget: Budget,
     workshop: Workshop,
-    progress: Progress,
-) -> Choice:
+    progress: StageProgress,
+) -> ChosenMix:
     """Finds the mix for a budget and writes it.
 
     Without a limit of size or latency it is the smallest that keeps `min_agreement`; with one, the most faithful
@@ -129,7 +130,7 @@ def choose(
         count=lambda recipe: _counted(recipe, members),
     )
     recipe, fidelity = search.run()
-    return Choice(recipe, fidelity, budget, search.looked_at(), tuple(found))
+    return ChosenMix(recipe, fidelity, budget, search.looked_at(), tuple(found))
 
 
 def frontier(parts: Sequence[Group], found: Sequence[Sensitivity], layout: Layout) -> list[Mix]:

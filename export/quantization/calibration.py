@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one,
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
+from kerasformer.progress import CountProgress
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,8 @@ class Ranges:
 Calibration = Mapping[str, Ranges]
 """Ranges by the path of the kernel's Keras variable."""
 
-Progress = Callable[[int, int], None]
-"""Is told how many texts were read, and how many there are."""
 
-
-def calibrate(model: Any, texts: Sequence[str], progress: Progress | None = None) -> Calibration:
+def calibrate(model: Any, texts: Sequence[str], progress: CountProgress | None = None) -> Calibration:
     """Measures the ranges while the Keras model reads texts, and writes its own continuations of them.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kerasformer.export.quantization.model_matrices import Matrix
+from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
 
 
@@ -24,16 +24,16 @@ class Layout(Protocol):
 
     four_bit_tables: bool
 
-    def as_stored(self, matrix: Matrix, recipe: Recipe) -> np.ndarray:
+    def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
         """float32 `(N, K)`, as the runtime reads it."""
         ...
 
-    def num_bytes(self, matrix: Matrix, recipe: Recipe) -> int:
+    def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """Bytes in the file, scales included."""
         ...
 
 
-def num_bytes(model: Any, parts: Sequence[Matrix], recipe: Recipe, layout: Layout) -> int:
+def num_bytes(model: Any, parts: Sequence[ModelMatrix], recipe: Recipe, layout: Layout) -> int:
     """Bytes of all weights in the model's files; the graphs are extra.
 
     Args:

@@ -21,7 +21,7 @@ from kerasformer.layers.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class ModelMatrix:
     """A matrix that texts are multiplied with, that rows are looked up in, or both.
 
     Attributes:
@@ -59,7 +59,7 @@ class Matrix:
         return rows if self.output_first else rows.T
 
 
-def matrices(model: Any) -> list[Matrix]:
+def matrices(model: Any) -> list[ModelMatrix]:
     """Those that the model's functions use and that are large enough to be quantized, in the order of its variables."""
     inputs = as_inputs(next(one_by_one(passages(model, ["A text."]))))
     noting, once = _Noting(), _Noting()
@@ -69,7 +69,7 @@ def matrices(model: Any) -> list[Matrix]:
         with lowering(once):
             model.encode(inputs["input_ids"])
     return [
-        Matrix(
+        ModelMatrix(
             variable,
             product=path in noting.products,
             table=path in noting.tables,
@@ -121,7 +121,7 @@ class Group:
     """
 
     name: str
-    parts: tuple[Matrix, ...]
+    parts: tuple[ModelMatrix, ...]
     patterns: tuple[str, ...]
 
     @property
@@ -130,16 +130,16 @@ class Group:
         return self.parts[0].table
 
 
-def groups(parts: Sequence[Matrix]) -> list[Group]:
+def groups(parts: Sequence[ModelMatrix]) -> list[Group]:
     """The matrices in groups, each of which is in one."""
-    found: dict[str, list[Matrix]] = {}
+    found: dict[str, list[ModelMatrix]] = {}
     for part in parts:
         layer = part.path.rsplit("/", 1)[0]
         found.setdefault(layer if part.table else layer.rsplit("/", 1)[0], []).append(part)
     return [_group(members, parts) for members in found.values()]
 
 
-def _group(members: list[Matrix], parts: Sequence[Matrix]) -> Group:
+def _group(members: list[ModelMatrix], parts: Sequence[ModelMatrix]) -> Group:
     common = members[0].path.rsplit("/", 1)[0]
     if len(members) > 1:
         common = common.rsplit("/", 1)[0]

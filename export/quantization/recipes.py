@@ -127,7 +127,7 @@ WHEN = {
 """When to take which recipe."""
 
 
-def recipe_in_words(recipe: Mapping[str, Any], default: bool = False) -> str:
+def recipe_line(recipe: Mapping[str, Any], default: bool = False) -> str:
     """A line about the recipe of a bundle, for people.
 
     Args:

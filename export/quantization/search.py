@@ -11,14 +11,12 @@ from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.sensitivity import cost
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.progress import StageProgress
 
 MIN_AGREEMENT = 0.98
 
 _MEGABYTE = 1e6
 _ADVICE = "Allow more size, latency or difference, or train the model with quantization in mind."
-
-Progress = Callable[[str, int, int], None]
-"""Is told a stage, how much of it is done and how much there is."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Search:
         budget: Budget,
         recipes: Sequence[Recipe],
         workshop: Workshop,
-        progress: Progress,
+        progress: StageProgress,
         *,
         size: Callable[[Recipe], int],
         simulate: Callable[[Recipe], Fidelity],

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.export.quantization.layouts import Layout
-from kerasformer.export.quantization.model_matrices import Group, Matrix
+from kerasformer.export.quantization.model_matrices import Group, ModelMatrix
 from kerasformer.export.quantization.recipes import Activations, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, asked
 from kerasformer.fidelity.comparison import compare
@@ -23,11 +23,9 @@ from kerasformer.fidelity.figures import Fidelity
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
+from kerasformer.progress import CountProgress
 
 _INTEGERS = ("int8", "int4")
-
-Progress = Callable[[int, int], None]
-"""Is told how many trials were made, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Simulation:
         layout: Of the files that the values would come from.
     """
 
-    def __init__(self, model: Any, parts: Sequence[Matrix], layout: Layout) -> None:
+    def __init__(self, model: Any, parts: Sequence[ModelMatrix], layout: Layout) -> None:
         self.parts, self.layout = parts, layout
         self._originals = {part.path: ops.convert_to_tensor(part.variable.value) for part in parts}
         self._replaced: dict[str, tuple[Any, Tensor]] = {}
@@ -104,7 +102,7 @@ class Simulation:
             self._replace(part, recipe)
         return compare(self, references)
 
-    def _replace(self, part: Matrix, recipe: Recipe) -> None:
+    def _replace(self, part: ModelMatrix, recipe: Recipe) -> None:
         storage = recipe.storage(part.path, part.rows, part.table)
         self._rounded[part.path] = np.float32(recipe.activations == "dynamic" and storage in _INTEGERS)
         if storage == "float32":
@@ -140,7 +138,7 @@ def sensitivities(
     storages: Callable[[Group], Sequence[Storage]],
     references: Mapping[str, np.ndarray],
     activations: Activations = "dynamic",
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
 ) -> list[Sensitivity]:
     """Tries each storage for each group alone.
 

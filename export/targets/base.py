@@ -12,7 +12,7 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job, Wish
+from kerasformer.export.options import ExportJob, ExportOptions
 
 
 class Target:
@@ -23,7 +23,7 @@ class Target:
     Attributes:
         name: As `export(target=…)` takes it.
         summary: A line for `kerasformer export --list-targets`.
-        needs: Settings of a `Wish` that this runtime dictates, such as `{"format": "tflite"}`.
+        needs: Settings of an `ExportOptions` that this runtime dictates, such as `{"format": "tflite"}`.
         attention: What it computes of an attention, beyond what its format does.
         tokenizes: An app gives it texts and sees no ids.
         lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
@@ -36,22 +36,22 @@ class Target:
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
 
-    def settle(self, wish: Wish) -> Wish:
-        """The wish with what this runtime dictates.
+    def with_needs(self, options: ExportOptions) -> ExportOptions:
+        """The options with what this runtime dictates.
 
         Raises:
             ExportError: the caller asked for something else.
         """
-        for field in fields(wish):
-            said, needed = getattr(wish, field.name), self.needs.get(field.name)
+        for field in fields(options):
+            said, needed = getattr(options, field.name), self.needs.get(field.name)
             if said is not None and needed is not None and said != needed:
                 raise ExportError(
                     f"{argument('target', self.name)} needs {argument(field.name, needed)}. "
                     f"Received: {argument(field.name, said)}. Leave {argument(field.name)} out"
                 )
-        return replace(wish, **self.needs)
+        return replace(options, **self.needs)
 
-    def check(self, job: Job, quantize: str) -> None:
+    def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses what this runtime cannot do, before anything is written.
 
         Args:
@@ -68,11 +68,11 @@ class Target:
             ExportError: this runtime does not load a folder of that name.
         """
 
-    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+    def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """The signatures, of those that the format has, as this runtime wants them."""
         return functions
 
-    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+    def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Adds this runtime's own files to the folder, which holds the verified model files.
 
         Returns:

@@ -20,7 +20,7 @@ from kerasformer.bundle.interface import CACHES, LOGITS, Kind, growing_caches
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
 from kerasformer.runtime.onnx.session import OnnxSession
@@ -65,7 +65,7 @@ class Genai(Target):
     needs = {"format": "onnx"}
     attention = AttentionSupport(caches_may_differ=False)  # empty caches all get one shape
 
-    def check(self, job: Job, quantize: str) -> None:
+    def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
         if job.model.is_encoder_decoder:
             raise ExportError(
@@ -100,7 +100,7 @@ class Genai(Target):
             )
         _check_generation(job.info)
 
-    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+    def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `genai_config.json`."""
         past = manifest.signatures[MODEL].named(*CACHES)
         in_place = OnnxSession(folder, manifest, MODEL).in_place.issuperset(past)

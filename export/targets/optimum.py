@@ -15,7 +15,7 @@ from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
 
@@ -49,7 +49,7 @@ class Optimum(Target):
     needs = {"format": "onnx"}
     attention = AttentionSupport(caches_may_differ=False)  # empty caches all get one shape
 
-    def check(self, job: Job, quantize: str) -> None:
+    def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
         if job.info.task not in _CLASSES:
             raise ExportError(
@@ -65,7 +65,7 @@ class Optimum(Target):
                 self.name, "transformers 4.57, which generates here, does not know these settings", generation, unknown
             )
 
-    def _check_heads(self, job: Job) -> None:
+    def _check_heads(self, job: ExportJob) -> None:
         """It makes the first, empty cache as wide as the configuration's sizes suggest, not as the graph says."""
         config, head_size = job.model.config, job.model.cache_shapes(1, 1)[0][-1]
         if head_size != config.hidden_dim // config.num_heads:

@@ -43,7 +43,7 @@ from kerasformer.export.card.quoting import code
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import tells_pairs_apart
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 
 VERSION = "4.3.1"
@@ -106,7 +106,7 @@ class TransformersJs(Target):
     summary = "transformers.js: pipelines in Node and in browsers"
     needs = {"format": "onnx"}
 
-    def check(self, job: Job, quantize: str) -> None:
+    def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
         self._check_pipeline(job)
         self._check_tokenizer(job)
@@ -137,7 +137,7 @@ class TransformersJs(Target):
                 stacklevel=3,
             )
 
-    def _check_pipeline(self, job: Job) -> None:
+    def _check_pipeline(self, job: ExportJob) -> None:
         """Refuses models that no pipeline opens."""
         if job.info.task in (*_NO_PIPELINE, *_LACKS.get(job.info.model_type, ())):
             raise ExportError(
@@ -148,7 +148,7 @@ class TransformersJs(Target):
                 f"itself runs the plain bundle of {argument('format', 'onnx')}"
             )
 
-    def _check_tokenizer(self, job: Job) -> None:
+    def _check_tokenizer(self, job: ExportJob) -> None:
         """Refuses models that would read other tokens than here."""
         tokenizer = job.model.tokenizer
         if tokenizer is None:
@@ -174,7 +174,7 @@ class TransformersJs(Target):
                 f"of your own, runs the plain bundle of {argument('format', 'onnx')}"
             )
 
-    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+    def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """Each in a file that needs no other."""
         return [replace(function, alone=True) for function in functions]
 

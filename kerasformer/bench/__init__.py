@@ -5,6 +5,6 @@ makes numbers of the times. `sources.py` is what `kerasformer bench` measures; b
 other libraries the same interface.
 """
 
-from kerasformer.bench.run import Report, bench
+from kerasformer.bench.run import BenchReport, bench
 
-__all__ = ["Report", "bench"]
+__all__ = ["BenchReport", "bench"]

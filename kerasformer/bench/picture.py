@@ -13,7 +13,7 @@ from kerasformer.errors import InputError
 from kerasformer.viz.canvas import LIGHT, canvas, check_picture
 
 if TYPE_CHECKING:
-    from kerasformer.bench.run import Report
+    from kerasformer.bench.run import BenchReport
 
 __all__ = ["Bar", "Panel", "check_picture", "draw", "panels_of"]
 
@@ -82,7 +82,7 @@ def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", column
             figure.supxlabel(textwrap.fill(note, int(15 * width)), fontsize=8, color=LIGHT.faint)
 
 
-def panels_of(report: Report) -> list[Panel]:
+def panels_of(report: BenchReport) -> list[Panel]:
     """Speed of each work, then memory and size."""
     subjects = report.subjects
     names = short_names([one.name for one in subjects])

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.bench.figures import SubjectFigures, WorkFigures
+from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures
 
 if TYPE_CHECKING:
-    from kerasformer.bench.run import Report
+    from kerasformer.bench.run import BenchReport
 
 Table = tuple[str, list[str], list[list[str]]]
 """A title, the heads of the columns, and the rows: a figure and its unit, then a column for each source."""
 
 
-def tables(report: Report) -> list[Table]:
+def tables(report: BenchReport) -> list[Table]:
     """One table for each work, and one for what opening and holding the models takes."""
     subjects = report.subjects
     titles = dict.fromkeys(own.work for one in subjects for own in one.works)
@@ -57,7 +57,7 @@ def _heads(subjects: Sequence[SubjectFigures]) -> list[str]:
     return ["figure", "unit", *short_names([one.name for one in subjects])]
 
 
-def note(report: Report) -> str:
+def note(report: BenchReport) -> str:
     """What it was measured on, in a line."""
     host, settings = report.machine, report.settings
     threads = settings.get("threads") or "the runtimes' choice of"

@@ -10,11 +10,10 @@ from typing import Protocol
 from kerasformer.bench.question import Question
 from kerasformer.bench.worker import Sample
 from kerasformer.errors import InputError, argument
+from kerasformer.progress import StageProgress
 
 PAUSE = 0.1
 """Seconds between two subjects: threads that still spin would take time from the next one."""
-
-Progress = Callable[[str, int, int], None]
 
 
 class Answering(Protocol):
@@ -26,7 +25,7 @@ class Answering(Protocol):
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Questions that belong to one figure: one question, or all texts of a file.
 
     Attributes:
@@ -51,7 +50,7 @@ class Answers:
     rounds: list[list[Sample]] = field(default_factory=list)
 
 
-def first_answers(subject: Answering, works: Sequence[Work]) -> list[Answers]:
+def first_answers(subject: Answering, works: Sequence[Workload]) -> list[Answers]:
     """Asks each question once."""
     return [Answers([subject.answer(question) for question in work.questions]) for work in works]
 
@@ -59,9 +58,9 @@ def first_answers(subject: Answering, works: Sequence[Work]) -> list[Answers]:
 def measure(
     subjects: Mapping[str, Answering],
     answers: Mapping[str, Sequence[Answers]],
-    works: Sequence[Work],
+    works: Sequence[Workload],
     rounds: int,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Asks all subjects in turn.

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer import sources as source_folders
-from kerasformer.bench.figures import SubjectFigures, ratio, subject_figures
 from kerasformer.bench.machine import machine, versions
-from kerasformer.bench.process import Worker
 from kerasformer.bench.question import Facts, Question
-from kerasformer.bench.rounds import Answers, Progress, Work, check_rounds, first_answers, measure
+from kerasformer.bench.rounds import Answers, Workload, check_rounds, first_answers, measure
+from kerasformer.bench.speed_figures import SubjectFigures, ratio, subject_figures
+from kerasformer.bench.worker_process import Worker
 from kerasformer.errors import CapacityError, InputError, argument
+from kerasformer.progress import StageProgress
 
 PROMPT_LENGTH, NEW_TOKENS = 32, 128
 LENGTHS = (16, 128)
@@ -24,7 +25,7 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchReport:
     """All figures of one run; `to_json` has the names that files of figures have."""
 
     machine: dict[str, Any]
@@ -54,8 +55,8 @@ def bench(
     threads: int | None = None,
     rounds: int = 5,
     compare: bool = False,
-    progress: Progress | None = None,
-) -> Report:
+    progress: StageProgress | None = None,
+) -> BenchReport:
     """Measures bundles, checkpoints and presets, each in a process of its own.
 
     Args:
@@ -100,7 +101,7 @@ def bench(
             for worker in workers.values():
                 worker.close()
     settings = {**asked, "rounds": rounds, "compare": compare, "texts": len(texts) if texts else None}
-    return Report(machine(), versions(), settings, with_ratios(subjects) if compare else subjects)
+    return BenchReport(machine(), versions(), settings, with_ratios(subjects) if compare else subjects)
 
 
 def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
@@ -113,7 +114,7 @@ def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
 
 
 def _measured(
-    workers: dict[str, Worker], works: Sequence[Work], rounds: int, progress: Progress | None
+    workers: dict[str, Worker], works: Sequence[Workload], rounds: int, progress: StageProgress | None
 ) -> list[SubjectFigures]:
     answers: dict[str, list[Answers]] = {}
     for name, worker in workers.items():
@@ -153,7 +154,7 @@ def _works(
     lengths: Sequence[int] | None,
     texts: Sequence[str] | None,
     batch: int,
-) -> list[Work]:
+) -> list[Workload]:
     """What all of these models are asked.
 
     Raises:
@@ -169,12 +170,12 @@ def _works(
     if texts:
         return [_of_texts(texts, batch, write)]
     title = f"{read} tokens in, {write} out" + (f", batch {batch}" if batch > 1 else "")
-    return [Work(title, (Question(read, write, batch),))]
+    return [Workload(title, (Question(read, write, batch),))]
 
 
 def _reading(
     facts: Sequence[Facts], lengths: Sequence[int] | None, texts: Sequence[str] | None, batch: int
-) -> list[Work]:
+) -> list[Workload]:
     if texts:
         return [_of_texts(texts, batch, 0)]
     most = min((of.longest for of in facts if of.longest is not None), default=None)
@@ -182,7 +183,7 @@ def _reading(
         raise CapacityError(f"Texts have at most {most} tokens here. Received: {argument('lengths', list(lengths))}")
     chosen = lengths or sorted({min(length, most or length) for length in LENGTHS})
     suffix = f", batch {batch}" if batch > 1 else ""
-    return [Work(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in chosen]
+    return [Workload(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in chosen]
 
 
 def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | None) -> tuple[int, int]:
@@ -205,10 +206,10 @@ def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | N
     return read, write
 
 
-def _of_texts(texts: Sequence[str], batch: int, write: int) -> Work:
+def _of_texts(texts: Sequence[str], batch: int, write: int) -> Workload:
     lines = [text for text in texts if text.strip()]
     parts = [tuple(lines[start : start + batch]) for start in range(0, len(lines), batch)]
     title = (
         f"{len(lines)} texts" + (f", {write} tokens out" if write else "") + (f", batch {batch}" if batch > 1 else "")
     )
-    return Work(title, tuple(Question(0, write, len(part), part) for part in parts))
+    return Workload(title, tuple(Question(0, write, len(part), part) for part in parts))

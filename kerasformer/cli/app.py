@@ -210,7 +210,7 @@ def _read_data(data: Path, text_column: str | None, label_column: str | None) ->
 def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_json: bool) -> None:
     """Figures on texts of the user's own, of a bundle or a checkpoint."""
     from kerasformer.evaluation import evaluate
-    from kerasformer.fidelity.figures import quality_in_words
+    from kerasformer.fidelity.figures import quality_text
 
     pipe = open_pipeline(None, source, threads)
     with Stages(quiet=as_json) as stages:
@@ -218,7 +218,7 @@ def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_j
     if as_json:
         print_json({"task": pipe.task, "texts": len(examples), **figures})
         return
-    rows = [[name.replace("_", " "), quality_in_words(name, value)] for name, value in figures.items()]
+    rows = [[name.replace("_", " "), quality_text(name, value)] for name, value in figures.items()]
     table(f"{folder}: {pipe.task} on {len(examples):,} texts", ["measure", "value"], rows)
 
 
@@ -227,7 +227,7 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
     from dataclasses import replace
 
     from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
-    from kerasformer.fidelity.figures import in_words
+    from kerasformer.fidelity.figures import figure_rows
     from kerasformer.fidelity.verification import verify as compared
 
     found = compared(engine, manifest, references)
@@ -242,7 +242,7 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
         print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
     else:
         name = manifest.recipe.get("name", "")
-        table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], in_words(figures.to_dict()))
+        table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
         say(_verdict(failed, promise, list(found.steps)))
     if failed:
         raise typer.Exit(1)

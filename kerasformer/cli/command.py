@@ -40,7 +40,7 @@ class Command(TyperCommand):
                 raise
             from kerasformer.cli.console import print_error
 
-            print_error(error.spelled(partial(in_shell, options_of(self))))
+            print_error(error.message_in(partial(in_shell, options_of(self))))
             raise typer.Exit(1) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

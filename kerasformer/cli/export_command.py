@@ -94,8 +94,8 @@ def export(
 
         lines = read_examples(texts)
     from kerasformer.export import export as export_model
-    from kerasformer.export.progress import write_line
-    from kerasformer.export.quantization.recipes import recipe_in_words
+    from kerasformer.export.progress_report import write_line
+    from kerasformer.export.quantization.recipes import recipe_line
 
     folder = export_model(
         source,
@@ -123,12 +123,12 @@ def export(
         print_json({"folder": str(folder), "files": sizes, "recipe": manifest.recipe, "fidelity": manifest.fidelity})
         return
     if "auto" in manifest.recipe:
-        from kerasformer.export.quantization.auto import COLUMNS, in_words
+        from kerasformer.export.quantization.auto import COLUMNS, search_rows
 
-        table("Mixes that were tried", list(COLUMNS), in_words(manifest.recipe["auto"]))
+        table("Mixes that were tried", list(COLUMNS), search_rows(manifest.recipe["auto"]))
     table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     say(fidelity_line(manifest.fidelity))
-    say(recipe_in_words(manifest.recipe, default=quantize == "none"))
+    say(recipe_line(manifest.recipe, default=quantize == "none"))
 
 
 def fidelity_line(figures: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from kerasformer.cli.console import (
     print_row,
     table,
 )
-from kerasformer.errors import InputError, KerasformerError, SourceError, Spelling, argument
+from kerasformer.errors import ArgumentStyle, InputError, KerasformerError, SourceError, argument
 from kerasformer.files import local_path, parse_json, read_text
 
 
@@ -207,7 +207,7 @@ def _stream(pipe: Any, lines: Iterable[str], settings: dict[str, Any]) -> None:
         print()
 
 
-def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], spelling: Spelling) -> None:
+def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], style: ArgumentStyle) -> None:
     """A line of JSON for each text; one that cannot be answered has an error, and the others go on."""
     failed = False
     for line in lines:
@@ -215,7 +215,7 @@ def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], spelli
             print_json_line({"text": line, "result": _plain(answer(line))})
         except KerasformerError as error:
             failed = True
-            print_json_line({"text": line, "error": error.spelled(spelling)})
+            print_json_line({"text": line, "error": error.message_in(style)})
     if failed:
         raise typer.Exit(1)
 

@@ -5,12 +5,12 @@ from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.protocols import Forward, State, Step
-from kerasformer.decoding.record import Choice, Node, Record
-from kerasformer.decoding.speculation_counts import Tally
+from kerasformer.decoding.record import Node, Record, TokenChoice
+from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.decoding.stopping import Stop
 
 __all__ = [
-    "Choice",
+    "TokenChoice",
     "Controls",
     "Forward",
     "GenerationConfig",
@@ -20,7 +20,7 @@ __all__ = [
     "State",
     "Step",
     "Stop",
-    "Tally",
+    "SpeculationCounts",
     "generate",
     "stream",
 ]

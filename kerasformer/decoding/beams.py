@@ -21,7 +21,7 @@ from kerasformer.decoding.distribution import check_finite, log_softmax
 from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
-from kerasformer.decoding.preparation import Plan
+from kerasformer.decoding.preparation import GenerationPlan
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampling_of
@@ -121,7 +121,7 @@ class Hypotheses:
         )
 
 
-def beam_search(run: Plan) -> GenerationOutput:
+def beam_search(run: GenerationPlan) -> GenerationOutput:
     """Beam search, or with `do_sample` beams that draw their continuations.
 
     Args:
@@ -146,7 +146,7 @@ def beam_search(run: Plan) -> GenerationOutput:
     return _output(run, search)
 
 
-def _copies(run: Plan, rows: np.ndarray) -> Hypotheses:
+def _copies(run: GenerationPlan, rows: np.ndarray) -> Hypotheses:
     """What runs at first: equal hypotheses, of which only the first one of each prompt counts."""
     shape = len(run.history.ids), run.config.num_beams
     sums = np.full(shape, OUT)
@@ -170,7 +170,7 @@ def _moves(rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return order, places
 
 
-def _output(run: Plan, search: _Search) -> GenerationOutput:
+def _output(run: GenerationPlan, search: _Search) -> GenerationOutput:
     """The best `num_return_sequences` of each prompt."""
     count = run.config.num_return_sequences
     nothing = Hypothesis(OUT, False, np.zeros(0, dtype=np.int32), "none")  # there were fewer hypotheses than that
@@ -187,7 +187,7 @@ def _output(run: Plan, search: _Search) -> GenerationOutput:
 class _Search:
     """Scores continuations, puts aside those that end, and chooses those that run on."""
 
-    def __init__(self, run: Plan) -> None:
+    def __init__(self, run: GenerationPlan) -> None:
         self.run = run
         self.config = run.config
         self.rules = run.rules

@@ -13,7 +13,7 @@ READING = 0.15
 Runtime, where arithmetic counts most. Elsewhere it was from 0.03 to 0.12: a failure costs less than is expected."""
 
 
-class Pace:
+class DraftLength:
     """Chooses how many tokens are guessed, so that the most tokens a second are expected.
 
     With `p` the share of guesses that came true of late, `g` of them are expected to give `1 + p + p^2 + ... + p^g`

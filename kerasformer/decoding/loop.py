@@ -13,13 +13,13 @@ from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
-from kerasformer.decoding.preparation import Plan, plan
+from kerasformer.decoding.preparation import GenerationPlan, prepare
 from kerasformer.decoding.protocols import State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.speculation import Choice, Drafter, ReadAhead
-from kerasformer.decoding.speculation_counts import Tally
+from kerasformer.decoding.speculation import ChooseToken, Drafter, ReadAhead
+from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.errors import GenerationError, argument
 
 ENDED = -1
@@ -46,7 +46,7 @@ def generate(
         CapacityError: a prompt that does not fit.
         GenerationError: settings that this engine cannot follow, or logits of which none is finite.
     """
-    run = plan(step, input_ids, attention_mask, config, controls)
+    run = prepare(step, input_ids, attention_mask, config, controls)
     if run.config.num_beams > 1:
         return beam_search(run)
     loop = _Loop(run)
@@ -55,7 +55,9 @@ def generate(
     record = loop.record
     if record is not None:
         record.paths = [[] if node is None else node.path for node in loop.nodes]
-    return GenerationOutput([row[row != ENDED] for row in rows], loop.reasons, record=record, tally=loop.tally)
+    return GenerationOutput(
+        [row[row != ENDED] for row in rows], loop.reasons, record=record, speculation=loop.speculation
+    )
 
 
 def stream(
@@ -73,7 +75,7 @@ def stream(
     Raises:
         GenerationError: beam search, which knows its tokens only at the end; otherwise as `generate`.
     """
-    run = plan(step, input_ids, attention_mask, config, controls)
+    run = prepare(step, input_ids, attention_mask, config, controls)
     if run.config.num_beams > 1:
         raise GenerationError(
             "a stream needs num_beams=1, for beam search knows its tokens only at the end. "
@@ -82,7 +84,7 @@ def stream(
     return _filled(run)
 
 
-def _filled(run: Plan) -> Generator[np.ndarray, None, list[str]]:
+def _filled(run: GenerationPlan) -> Generator[np.ndarray, None, list[str]]:
     loop = _Loop(run)
     for tokens in loop:
         yield np.where(tokens == ENDED, np.int32(run.config.fill_token), tokens)
@@ -97,10 +99,10 @@ class _Loop:
         reasons: Why each row ended.
         record: What tokens were chosen from, if that is wanted.
         nodes: The last token of each row in it.
-        tally: What guessing ahead came to, if that is wanted.
+        speculation: What guessing ahead came to, if that is wanted.
     """
 
-    def __init__(self, run: Plan) -> None:
+    def __init__(self, run: GenerationPlan) -> None:
         self._run = run
         self._count = len(run.history.ids) * run.config.num_return_sequences
         self._rules = run.rules
@@ -108,21 +110,23 @@ class _Loop:
         self.reasons = [run.last] * self._count
         self.record = Record.wanted(run.controls)
         self.nodes: list[Node | None] = [None] * self._count
-        self.tally = None if run.drafter is None else Tally()
+        self.speculation = None if run.drafter is None else SpeculationCounts()
 
     def __iter__(self) -> Iterator[np.ndarray]:
         copies = self._run.config.num_return_sequences
         prompts = np.repeat(np.arange(self._count // copies), copies)
-        if self._run.drafter is None or self.tally is None:
+        if self._run.drafter is None or self.speculation is None:
             return self._rows(self._run.step, np.arange(self._count), prompts)
-        return self._one_by_one(self._run.drafter, self.tally, prompts)
+        return self._one_by_one(self._run.drafter, self.speculation, prompts)
 
-    def _one_by_one(self, drafter: Drafter, tally: Tally, prompts: np.ndarray) -> Iterator[np.ndarray]:
+    def _one_by_one(
+        self, drafter: Drafter, speculation: SpeculationCounts, prompts: np.ndarray
+    ) -> Iterator[np.ndarray]:
         """Rows that guess ahead, each alone, for some come further in a step than others."""
         run, columns = self._run, []
         for output in range(self._count):
             prompt, choose = prompts[output : output + 1], self._choice(output, prompts)
-            step = ReadAhead(run.step, drafter, run.guesses, run.num_steps, run.history.width, choose, tally)
+            step = ReadAhead(run.step, drafter, run.guesses, run.num_steps, run.history.width, choose, speculation)
             tokens = self._rows(step, np.array([output]), prompt)
             if self._count == 1:
                 yield from tokens
@@ -136,7 +140,7 @@ class _Loop:
         """All random numbers that rows will draw, by step and output row."""
         return np.random.default_rng(self._run.seed).random((self._run.num_steps, self._count))
 
-    def _choice(self, output: int, prompts: np.ndarray) -> Choice:
+    def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
         """What one row would choose had it said other tokens, by the random numbers that it will draw."""
         history, ends = self._run.history.take(prompts[output : output + 1]), self._run.config.eos_token_id
         padding = history.ids[:, : history.starts[0]]

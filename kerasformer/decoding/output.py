@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kerasformer.decoding.record import Record
-from kerasformer.decoding.speculation_counts import Tally
+from kerasformer.decoding.speculation_counts import SpeculationCounts
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class GenerationOutput:
         sequence_scores: Beam search: `(B * num_return_sequences,)` float32, log-probability over length to the power
             `length_penalty`; otherwise `None`.
         record: What every token was chosen from, if that was to be recorded.
-        tally: What guessing ahead came to, if that was wanted.
+        speculation: What guessing ahead came to, if that was wanted.
     """
 
     sequences: list[np.ndarray]
     finish_reasons: list[str]
     sequence_scores: np.ndarray | None = None
     record: Record | None = field(default=None, repr=False)
-    tally: Tally | None = None
+    speculation: SpeculationCounts | None = None
 
     @property
     def scores(self) -> list[np.ndarray] | None:

@@ -22,7 +22,7 @@ from kerasformer.errors import CapacityError, GenerationError, InputError, argum
 
 
 @dataclass(frozen=True)
-class Plan:
+class GenerationPlan:
     """A run, ready to start.
 
     Attributes:
@@ -90,13 +90,13 @@ class Plan:
             )
 
 
-def plan(
+def prepare(
     step: Step,
     input_ids: np.ndarray,
     attention_mask: np.ndarray | None = None,
     config: GenerationConfig | None = None,
     controls: Controls | None = None,
-) -> Plan:
+) -> GenerationPlan:
     """Checks and aligns prompts and settles lengths.
 
     Args:
@@ -134,7 +134,7 @@ def plan(
     settled = config.replace(max_new_tokens=most, min_new_tokens=least)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if config.seed is None else config.seed
     drafter = _drafter(step, config, controls)
-    return Plan(step, inputs, mask, history, settled, controls, last, deadline, seed, drafter)
+    return GenerationPlan(step, inputs, mask, history, settled, controls, last, deadline, seed, drafter)
 
 
 def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> tuple[np.ndarray, np.ndarray]:

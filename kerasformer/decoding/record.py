@@ -15,7 +15,7 @@ TOP = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class TokenChoice:
     """What tokens were chosen from at one step of one row; `K` is `TOP`, or the vocabulary if it is smaller.
 
     Attributes:
@@ -54,7 +54,7 @@ class Node:
     prompt: int
     token: int
     log_probability: float
-    choice: Choice
+    choice: TokenChoice
     total: float | None = None
     kept: bool = False
     finished: bool = False
@@ -127,13 +127,13 @@ class Record:
         self.steps.append(nodes)
         return nodes
 
-    def _choice(self, logs: np.ndarray, logits: np.ndarray, scores: np.ndarray) -> Choice:
+    def _choice(self, logs: np.ndarray, logits: np.ndarray, scores: np.ndarray) -> TokenChoice:
         """One row of the vocabulary in short."""
         few = min(TOP, len(logs))
         best = np.sort(np.argpartition(logs, -few)[-few:])
         best = best[np.argsort(-logs[best], kind="stable")]
         allowed = scores > -np.inf
-        return Choice(
+        return TokenChoice(
             best,
             logs[best],
             allowed[best],

@@ -21,7 +21,7 @@ from kerasformer.errors import GenerationError
 Rule = Callable[[History, np.ndarray], np.ndarray]
 
 
-class Written(Protocol):
+class ConfiguredRule(Protocol):
     """A rule as written below: it reads its setting from `config`."""
 
     def __call__(self, history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
@@ -31,14 +31,14 @@ class Written(Protocol):
 
 When = Callable[[GenerationConfig], object]
 
-_RULES: list[tuple[When, Written]] = []
-_LAST: list[tuple[When, Written]] = []
+_RULES: list[tuple[When, ConfiguredRule]] = []
+_LAST: list[tuple[When, ConfiguredRule]] = []
 
 
-def rule(when: When, last: bool = False) -> Callable[[Written], Written]:
+def rule(when: When, last: bool = False) -> Callable[[ConfiguredRule], ConfiguredRule]:
     """Registers a rule; it runs if `when(config)` is true, and if it is a `last` one after the caller's own."""
 
-    def register(function: Written) -> Written:
+    def register(function: ConfiguredRule) -> ConfiguredRule:
         (_LAST if last else _RULES).append((when, function))
         return function
 

@@ -98,7 +98,7 @@ class Categorical:
         return place if remaining.tokens is None else int(remaining.tokens[place])
 
 
-class Cut(Protocol):
+class CandidateFilter(Protocol):
     """A function that leaves fewer candidates."""
 
     def __call__(self, candidates: Candidates, config: GenerationConfig) -> Candidates:
@@ -106,13 +106,13 @@ class Cut(Protocol):
         ...
 
 
-_CUTS: list[tuple[Callable[[GenerationConfig], object], Cut]] = []
+_CUTS: list[tuple[Callable[[GenerationConfig], object], CandidateFilter]] = []
 
 
-def cut(when: Callable[[GenerationConfig], object]) -> Callable[[Cut], Cut]:
+def cut(when: Callable[[GenerationConfig], object]) -> Callable[[CandidateFilter], CandidateFilter]:
     """Registers a cut; it runs if `when(config)` is true."""
 
-    def register(function: Cut) -> Cut:
+    def register(function: CandidateFilter) -> CandidateFilter:
         _CUTS.append((when, function))
         return function
 

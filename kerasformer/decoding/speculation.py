@@ -20,11 +20,11 @@ from typing import Protocol
 
 import numpy as np
 
-from kerasformer.decoding.draft_length import Pace
+from kerasformer.decoding.draft_length import DraftLength
 from kerasformer.decoding.protocols import State, Step
-from kerasformer.decoding.speculation_counts import Tally
+from kerasformer.decoding.speculation_counts import SpeculationCounts
 
-Choice = Callable[[np.ndarray, np.ndarray], int | None]
+ChooseToken = Callable[[np.ndarray, np.ndarray], int | None]
 """What the loop would choose had a row said `(N,)` and were its logits `(1, V)`; `None` if it would have ended."""
 
 
@@ -39,7 +39,7 @@ class Drafter(Protocol):
     cost: float
     hope: float
 
-    def begin(self, prompt: np.ndarray, choose: Choice) -> None:
+    def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
         """A new text.
 
         Args:
@@ -74,7 +74,7 @@ class PromptLookup:
     hope: float = 0.5
     _before: bytes = field(default=b"", init=False)
 
-    def begin(self, prompt: np.ndarray, choose: Choice) -> None:
+    def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
         """See `Drafter.begin`."""
         self._before = prompt.astype(np.int32).tobytes()
 
@@ -120,7 +120,7 @@ class Assistant:
         self._state: State = None
         self._read = np.zeros(0, np.int32)
 
-    def begin(self, prompt: np.ndarray, choose: Choice) -> None:
+    def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
         """See `Drafter.begin`."""
         row = prompt[None].astype(np.int32)
         self._choose = choose
@@ -188,18 +188,25 @@ class ReadAhead:
         num_steps: Most tokens that will be asked for after the prompt; a guess of later ones would be of no use.
         width: Positions that the prompt takes in the engine, beside longer rows or a longer negative prompt.
         choose: What the loop would choose, for drafters that want to know.
-        tally: Is kept up to date.
+        counts: Is kept up to date.
     """
 
     step_lengths: tuple[int, ...] = (1,)
 
     def __init__(
-        self, step: Step, drafter: Drafter, count: int, num_steps: int, width: int, choose: Choice, tally: Tally
+        self,
+        step: Step,
+        drafter: Drafter,
+        count: int,
+        num_steps: int,
+        width: int,
+        choose: ChooseToken,
+        counts: SpeculationCounts,
     ) -> None:
         self.is_encoder_decoder = step.is_encoder_decoder
         self.capacity = step.capacity
         self.vocab_size = step.vocab_size
-        self._step, self._drafter, self._choose, self._tally = step, drafter, choose, tally
+        self._step, self._drafter, self._choose, self._counts = step, drafter, choose, counts
         lengths = sorted(step.step_lengths)
         longest = bisect_right(lengths, count)  # the first that holds `count` guesses and the token before them
         self._lengths = lengths[: longest + 1]
@@ -210,7 +217,7 @@ class ReadAhead:
         """See `Step.start`."""
         prompt = inputs[0][mask[0] == 1]
         self._drafter.begin(prompt, self._choose)
-        self._pace = Pace(self._lengths, self._drafter.cost, self._drafter.hope)
+        self._draft_length = DraftLength(self._lengths, self._drafter.cost, self._drafter.hope)
         said = prompt[:0] if self.is_encoder_decoder else prompt[:-1]
         self._before = len(said)
         text = np.concatenate([said, np.zeros(self._num_steps, np.int32)]).astype(np.int32)
@@ -223,8 +230,8 @@ class ReadAhead:
         state.length += 1
         if not state.guesses or state.guesses[0] != token:
             return self._read(token, state)
-        self._tally.accepted += 1
-        self._pace.learn(True)
+        self._counts.accepted += 1
+        self._draft_length.learn(True)
         place = state.logits.shape[1] - len(state.guesses)
         del state.guesses[0]
         return state.logits[:, place : place + 1], state
@@ -232,19 +239,19 @@ class ReadAhead:
     def _read(self, token: int, state: _State) -> tuple[np.ndarray, _State]:
         """Logits after a token; those after guesses are kept."""
         if state.guesses:
-            self._pace.learn(False)
+            self._draft_length.learn(False)
             state.inner = self._step.rewind(state.inner, len(state.guesses))
-        self._pace.forget()
+        self._draft_length.forget()
         guesses = self._guesses(state)
-        length = self._pace.length(len(guesses))
+        length = self._draft_length.length(len(guesses))
         read = np.zeros((1, length), np.int32)
         read[0, : 1 + len(guesses)] = [token, *guesses]
         logits, inner = self._step.step(read, state.inner)
         beyond = length - 1 - len(guesses)
         if beyond:
             inner = self._step.rewind(inner, beyond)
-        self._tally.steps += 1
-        self._tally.guessed += len(guesses)
+        self._counts.steps += 1
+        self._counts.guessed += len(guesses)
         state.inner, state.guesses, state.logits = inner, guesses, logits[:, : 1 + len(guesses)]
         return logits[:, :1], state
 
@@ -253,13 +260,13 @@ class ReadAhead:
         asked = state.length - self._before
         room = self.capacity - (self._width + asked - 2)
         most = min(self._count, self._num_steps - asked, self._lengths[bisect_right(self._lengths, room) - 1] - 1)
-        count = self._pace.guesses(most)
+        count = self._draft_length.guesses(most)
         if not count:
             return []
         guesses = self._drafter.guess(state.text[: state.length], count)
         # An encoder may know more tokens than the decoder.
         known = list(takewhile(lambda guess: guess < self.vocab_size, guesses))
-        return known[: self._pace.guesses(len(known))]
+        return known[: self._draft_length.guesses(len(known))]
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """See `Step.reorder`; there is one row."""

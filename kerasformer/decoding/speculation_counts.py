@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Tally:
+class SpeculationCounts:
     """Counts of a run that guesses ahead.
 
     Attributes:

@@ -12,15 +12,13 @@ from kerasformer.evaluation import metrics
 from kerasformer.evaluation.examples import Example
 from kerasformer.fidelity.perplexity import losses
 from kerasformer.pipelines import Pipeline
+from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
 
 _BATCH = 8
 
-Progress = Callable[[int, int], None]
-"""Is told how many texts of how many are done."""
 
-
-def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: Progress | None = None) -> dict[str, float]:
+def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: CountProgress | None = None) -> dict[str, float]:
     """Runs texts through a pipeline and compares its answers with the right ones.
 
     Args:
@@ -65,7 +63,7 @@ def _silent(done: int, total: int) -> None:
 
 
 def _answers(
-    ask: Callable[[Sequence[Example]], Sequence[Any]], examples: Sequence[Example], tell: Progress
+    ask: Callable[[Sequence[Example]], Sequence[Any]], examples: Sequence[Example], tell: CountProgress
 ) -> list[Any]:
     """Answers to all examples, some at a time."""
     answers: list[Any] = []
@@ -75,7 +73,7 @@ def _answers(
     return answers
 
 
-def _text_classification(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
+def _text_classification(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
     if pipe.info.problem_type == "regression":
         raise InputError("There is no metric for regression. Expected a model that chooses among classes")
     known = _Classes(pipe.info.labels)
@@ -120,7 +118,7 @@ class _Classes:
         return place
 
 
-def _token_classification(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
+def _token_classification(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
     known, labels = _Classes(pipe.info.labels), pipe.info.labels
     expected = []
     for place, example in enumerate(examples, 1):
@@ -156,7 +154,7 @@ def _word_tags(words: Sequence[str], tokens: Sequence[dict[str, Any]]) -> list[s
     return tags
 
 
-def _question_answering(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
+def _question_answering(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
     if any(example.question is None for example in examples):
         raise InputError("question-answering is measured on questions about texts. Received: a text without question")
     expected = [[answer for answer in _listed(example.label) if answer] for example in examples]
@@ -172,7 +170,7 @@ def _question_answering(pipe: Any, examples: Sequence[Example], tell: Progress) 
     return {"exact_match": exact, "f1": overlap}
 
 
-def _fill_mask(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
+def _fill_mask(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
     mask = pipe.tokenizer.mask_token or ""
     if any(example.text.count(mask) != 1 for example in examples):
         raise InputError(f"fill-mask is measured on texts with one {mask}, whose label is the word for it")
@@ -184,7 +182,7 @@ def _fill_mask(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[s
     return {"accuracy": metrics.accuracy(received, [str(example.label).strip() for example in examples])}
 
 
-def _writing(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
+def _writing(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
     def ask(part: Sequence[Example]) -> Sequence[Any]:
         return [next(iter(row.values())) for row in pipe([example.text for example in part], truncation=True)]
 
@@ -199,7 +197,7 @@ def _writing(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str
     return figures
 
 
-def _perplexity(pipe: Any, examples: Sequence[Example], tell: Progress) -> dict[str, float]:
+def _perplexity(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
     step = pipe.model
     rows = []
     for example in examples:
@@ -221,7 +219,7 @@ def _listed(label: Any) -> list[Any]:
     return list(label) if isinstance(label, list | tuple) else [label]
 
 
-_MEASURES: dict[str, Callable[[Any, Sequence[Example], Progress], dict[str, float]]] = {
+_MEASURES: dict[str, Callable[[Any, Sequence[Example], CountProgress], dict[str, float]]] = {
     "text-classification": _text_classification,
     "token-classification": _token_classification,
     "question-answering": _question_answering,

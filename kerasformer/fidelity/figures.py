@@ -48,7 +48,7 @@ class Fidelity:
         return bool(self.max_error <= tolerance and self.agreement >= min_agreement)
 
 
-def in_words(figures: Mapping[str, Any]) -> list[list[str]]:
+def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
     """The fields of a `Fidelity`, as people read them: what is measured, and its value."""
     scale = figures.get("scale") or 1.0
     unit = "" if figures.get("scale") else " of the scale"
@@ -66,11 +66,11 @@ def in_words(figures: Mapping[str, Any]) -> list[list[str]]:
         before, after = figures["keras_perplexity"], figures["perplexity"]
         rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
     for name, pair in (figures.get("quality") or {}).items():
-        values = " → ".join(quality_in_words(name, pair[key]) for key in ("keras", "bundle"))
+        values = " → ".join(quality_text(name, pair[key]) for key in ("keras", "bundle"))
         rows.append([f"{name.replace('_', ' ')}, Keras → bundle", values])
     return rows
 
 
-def quality_in_words(name: str, value: float) -> str:
+def quality_text(name: str, value: float) -> str:
     """A figure on labelled texts."""
     return f"{value:.5g}" if name == "perplexity" else f"{value:.2%}"

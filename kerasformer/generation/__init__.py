@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kerasformer.generation.generated_text import Written
+from kerasformer.generation.generated_text import GeneratedText
 from kerasformer.generation.request import Request, request
 from kerasformer.generation.streams import Stream
 
-__all__ = ["Request", "Stream", "Written", "request"]
+__all__ = ["Request", "Stream", "GeneratedText", "request"]

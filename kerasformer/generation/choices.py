@@ -14,7 +14,7 @@ from kerasformer.tokenization import Tokenizer
 
 
 class Branch:
-    """The place from which some texts go on; see `Place`.
+    """The place from which some texts go on; see `ConstraintState`.
 
     Each text has one way to be said, that of the tokenizer, so that beams do not hold a text several times.
 
@@ -28,12 +28,12 @@ class Branch:
 
     @property
     def complete(self) -> bool:
-        """See `Place.complete`."""
+        """See `ConstraintState.complete`."""
         return () in self._rests
 
     @property
     def allowed(self) -> np.ndarray:
-        """See `Place.allowed`."""
+        """See `ConstraintState.allowed`."""
         tokens = [rest[0] for rest in self._rests if rest]
         allowed = np.zeros(max(tokens, default=-1) + 1, bool)
         allowed[tokens] = True
@@ -41,16 +41,16 @@ class Branch:
 
     @property
     def ending(self) -> Sequence[int]:
-        """See `Place.ending`; the fewest tokens."""
+        """See `ConstraintState.ending`; the fewest tokens."""
         return min(self._rests, key=len)
 
     def after(self, token: int) -> Branch | Closed:
-        """See `Place.after`."""
+        """See `ConstraintState.after`."""
         rests = [rest[1:] for rest in self._rests if rest[:1] == (token,)]
         return Branch(rests, self._tokenizer) if rests else Closed(well=False)
 
     def completes(self, tokens: Sequence[int]) -> bool:
-        """See `Place.completes`."""
+        """See `ConstraintState.completes`."""
         return tuple(tokens) in self._rests
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 
-class Place(Protocol):
+class ConstraintState(Protocol):
     """The place after some tokens, from which an allowed text goes on."""
 
     @property
@@ -27,7 +27,7 @@ class Place(Protocol):
         """Few tokens that complete the text, none if it is complete; `None` if no way was found."""
         ...
 
-    def after(self, token: int) -> Place | Closed:
+    def after(self, token: int) -> ConstraintState | Closed:
         """The place after one more token, which is no end token."""
         ...
 

@@ -20,7 +20,7 @@ from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
-from kerasformer.generation.constraint_state import Closed, Place
+from kerasformer.generation.constraint_state import Closed, ConstraintState
 from kerasformer.generation.grammars import GRAMMARS, spoken
 from kerasformer.generation.parsing import vocabulary_of
 from kerasformer.tokenization import Tokenizer
@@ -59,10 +59,10 @@ def constraint_of(asked: Mapping[str, Any], tokenizer: Tokenizer | None, config:
     if tokenizer is None:
         raise TokenizerError(f"{name} needs a tokenizer, and this model has none. Set model.tokenizer.")
     if name == "choices":
-        root: Place = choices.begin(asked[name], tokenizer)
+        root: ConstraintState = choices.begin(asked[name], tokenizer)
     else:
         vocabulary = vocabulary_of(tokenizer)
-        root = vocabulary.begin(spoken(GRAMMARS[name](asked[name]), vocabulary.spelling.eats_space), name)
+        root = vocabulary.begin(spoken(GRAMMARS[name](asked[name]), vocabulary.token_bytes.eats_space), name)
     return Constraint(name, root, tokenizer, config)
 
 
@@ -79,14 +79,14 @@ class Constraint:
         config: Settings of the run.
     """
 
-    def __init__(self, name: str, root: Place, tokenizer: Tokenizer, config: GenerationConfig) -> None:
+    def __init__(self, name: str, root: ConstraintState, tokenizer: Tokenizer, config: GenerationConfig) -> None:
         self._name, self._config = name, config
         self._capacity: int | None = None
         # A token of text that ends rows is never said: it would end the text wherever the grammar has that letter.
         special = tokenizer.all_special_ids
         self._ends = [t for t in config.eos_token_id if t in special or tokenizer.id_to_token(t) is None]
         self._unsaid = [token for token in config.eos_token_id if token not in self._ends]
-        self._places: dict[bytes, Place | Closed] = {b"": root}
+        self._places: dict[bytes, ConstraintState | Closed] = {b"": root}
         # A grammar of whose words no end is found at first is not searched again and again.
         self._last_stretch = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
 
@@ -131,7 +131,7 @@ class Constraint:
             most = min(most, self._capacity - history.width)
         return most - bool(config.forced_eos_token_id)
 
-    def _place(self, tokens: np.ndarray) -> Place | Closed:
+    def _place(self, tokens: np.ndarray) -> ConstraintState | Closed:
         """Where a text stands: on from the place that is known of its longest beginning."""
         known = next(size for size in range(len(tokens), -1, -1) if tokens[:size].tobytes() in self._places)
         place = self._places[tokens[:known].tobytes()]
@@ -140,12 +140,12 @@ class Constraint:
         self._places[tokens.tobytes()] = place
         return place
 
-    def _after(self, place: Place | Closed, token: int) -> Place | Closed:
+    def _after(self, place: ConstraintState | Closed, token: int) -> ConstraintState | Closed:
         if isinstance(place, Closed):
             return place
         return Closed(place.complete) if token in self._ends else place.after(token)
 
-    def _restrict(self, row: np.ndarray, place: Place, left: int) -> None:
+    def _restrict(self, row: np.ndarray, place: ConstraintState, left: int) -> None:
         """Forbids in the logits `(V,)` of a row what may not follow."""
         width = min(len(row), len(place.allowed))
         ends = [token for token in self._ends if token < len(row)]
@@ -160,7 +160,7 @@ class Constraint:
             elif left <= len(place.ending) + _EARLY:
                 self._hasten(row, place, place.ending, left)
 
-    def _hasten(self, row: np.ndarray, place: Place, ending: Sequence[int], left: int) -> None:
+    def _hasten(self, row: np.ndarray, place: ConstraintState, ending: Sequence[int], left: int) -> None:
         """Leaves the best tokens after which the text can still be ended, the next one of its ending, and the end."""
         fitting = [token for token in _best(row, _CANDIDATES) if self._fits(place, token, ending, left - 1)]
         if ending and len(ending) <= left:
@@ -174,7 +174,7 @@ class Constraint:
         row[:] = -np.inf
         row[fitting] = kept
 
-    def _fits(self, place: Place, token: int, ending: Sequence[int], left: int) -> bool:
+    def _fits(self, place: ConstraintState, token: int, ending: Sequence[int], left: int) -> bool:
         """Whether a text can be ended within `left` tokens after this one, as it could before it or otherwise."""
         after = self._after(place, token)
         if isinstance(after, Closed):
@@ -199,7 +199,7 @@ class Constraint:
             return f"max_length={config.max_length}"
         return f"max_new_tokens={config.max_new_tokens or DEFAULT_NEW_TOKENS}"
 
-    def _check(self, history: History, logits: np.ndarray, places: Sequence[Place | Closed]) -> None:
+    def _check(self, history: History, logits: np.ndarray, places: Sequence[ConstraintState | Closed]) -> None:
         """Refuses rows that have no token left. Beams may lose some, and know when they have lost all.
 
         Raises:
@@ -211,7 +211,7 @@ class Constraint:
             if not isinstance(place, Closed) and row.max() == -np.inf:
                 raise GenerationError(self._stuck(place, history.num_new))
 
-    def _stuck(self, place: Place, number: int) -> str:
+    def _stuck(self, place: ConstraintState, number: int) -> str:
         if not place.allowed.any() and not place.complete:
             return (
                 f"{self._name} cannot be followed at place {number}: it needs letters that the vocabulary of this "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerasformer.decoding import GenerationOutput, Node, Record
 from kerasformer.errors import GenerationError, argument, require
-from kerasformer.generation.readable_tokens import spelled
+from kerasformer.generation.readable_tokens import readable_token
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Explanation:
         from kerasformer.viz import draw_beam_tree
 
         prompt = self._record.paths[0][0].prompt if self._record.paths[0] else 0
-        spell = functools.partial(spelled, self._tokenizer)
+        spell = functools.partial(readable_token, self._tokenizer)
         draw_beam_tree(self._record, spell, path, prompt=prompt, steps=steps, title=title, dark=dark)
 
 
@@ -233,11 +233,11 @@ def _line(tokenizer: Tokenizer, node: Node, before: Sequence[int], choices: int)
         node.choice.tokens.tolist(), node.choice.log_probabilities.tolist(), node.choice.allowed.tolist(), strict=True
     )
     options = tuple(
-        Option(token, spelled(tokenizer, token), math.exp(log), token == node.token, allowed)
+        Option(token, readable_token(tokenizer, token), math.exp(log), token == node.token, allowed)
         for token, log, allowed in list(seen)[:choices]
     )
     chosen = next((option for option in options if option.chosen), None) or Option(
-        node.token, spelled(tokenizer, node.token), math.exp(node.log_probability), True, True
+        node.token, readable_token(tokenizer, node.token), math.exp(node.log_probability), True, True
     )
     return Line(tokenizer.decode(before, skip_special_tokens=True), options, chosen, node.choice.left)
 

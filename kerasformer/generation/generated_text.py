@@ -12,7 +12,7 @@ from kerasformer.tokenization import Tokenizer
 
 
 @dataclass(frozen=True)
-class Written:
+class GeneratedText:
     """Texts of a run.
 
     Attributes:

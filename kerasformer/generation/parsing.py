@@ -15,7 +15,7 @@ import numpy as np
 from kerasformer.errors import GenerationError, require
 from kerasformer.generation.constraint_state import Closed
 from kerasformer.generation.endings import ending
-from kerasformer.generation.token_bytes import Spelling, spelling_of
+from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
 from kerasformer.tokenization import Tokenizer
 
 _LONGEST_ENDING = 256
@@ -30,19 +30,19 @@ _ITEMS, _ITEMS_OF_STEP = 20_000, 500_000
 _Made = TypeVar("_Made")
 
 
-class Vocabulary:
+class GrammarVocabulary:
     """A vocabulary as `llguidance` takes it.
 
     Args:
-        spelling: What its tokens spell.
+        token_bytes: What its tokens spell.
     """
 
-    def __init__(self, spelling: Spelling) -> None:
-        self.spelling = spelling
+    def __init__(self, token_bytes: TokenBytes) -> None:
+        self.token_bytes = token_bytes
         single = [bytes([byte]) for byte in range(256)]
-        # In the search of endings, letters that the vocabulary lacks do not exist; bytes of longer ones are tried.
-        known = [byte if byte in spelling.ids or byte[0] >= 128 else b"" for byte in single]
-        self._tokens, self._letters = _tokenizer(spelling.tokens), _tokenizer(known)
+        # In the search of endings, bytes that the vocabulary lacks do not exist; bytes of longer ones are tried.
+        known = [byte if byte in token_bytes.ids or byte[0] >= 128 else b"" for byte in single]
+        self._tokens, self._byte_tokenizer = _tokenizer(token_bytes.tokens), _tokenizer(known)
 
     def begin(self, grammar: str, name: str) -> Parsed:
         """The place before the first token.
@@ -65,76 +65,78 @@ class Vocabulary:
             return library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
 
         # The library goes down from rule to rule, which would end the process on a stack of the usual size.
-        parser, letters = _with_stack(_STACK * len(grammar), lambda: (compiled(self._tokens), compiled(self._letters)))
+        parser, byte_parser = _with_stack(
+            _STACK * len(grammar), lambda: (compiled(self._tokens), compiled(self._byte_tokenizer))
+        )
         _check(parser, f"{name} cannot be followed")
-        return Parsed(parser, letters, self)
+        return Parsed(parser, byte_parser, self)
 
 
 @dataclass
 class Parsed:
-    """The place that parsers have reached; see `Place`.
+    """The place that parsers have reached; see `ConstraintState`.
 
     Attributes:
         parser: Over the tokens of the model.
-        letters: Over single bytes, for the search of an ending.
+        byte_parser: Over single bytes, for the search of an ending.
         vocabulary: Of the model.
     """
 
     parser: Any
-    letters: Any
-    vocabulary: Vocabulary
+    byte_parser: Any
+    vocabulary: GrammarVocabulary
 
     @cached_property
     def complete(self) -> bool:
-        """See `Place.complete`."""
+        """See `ConstraintState.complete`."""
         return bool(self.parser.is_accepting())
 
     @cached_property
     def allowed(self) -> np.ndarray:
-        """See `Place.allowed`.
+        """See `ConstraintState.allowed`.
 
         Raises:
             GenerationError: the library gave up.
         """
         bits = np.frombuffer(self.parser.compute_bitmask(), np.uint8)
         _check(self.parser)
-        count = len(self.vocabulary.spelling.tokens)
+        count = len(self.vocabulary.token_bytes.tokens)
         return np.unpackbits(bits, bitorder="little", count=count).view(bool)
 
     @cached_property
     def ending(self) -> list[int] | None:
-        """See `Place.ending`."""
-        text = ending(self.letters, _LONGEST_ENDING)
-        return None if text is None else self.vocabulary.spelling.spell(text)
+        """See `ConstraintState.ending`."""
+        text = ending(self.byte_parser, _LONGEST_ENDING)
+        return None if text is None else self.vocabulary.token_bytes.spell(text)
 
     def after(self, token: int) -> Parsed | Closed:
-        """See `Place.after`.
+        """See `ConstraintState.after`.
 
         Raises:
             GenerationError: the library gave up.
         """
-        text = self.vocabulary.spelling.text(token)
-        parser, letters = self.parser.deep_copy(), self.letters.deep_copy()
+        text = self.vocabulary.token_bytes.text(token)
+        parser, byte_parser = self.parser.deep_copy(), self.byte_parser.deep_copy()
         if not text or not parser.try_consume_tokens([token]):
             _check(parser)
             return Closed(well=False)
-        letters.try_consume_tokens(list(text))
-        return Parsed(parser, letters, self.vocabulary)
+        byte_parser.try_consume_tokens(list(text))
+        return Parsed(parser, byte_parser, self.vocabulary)
 
     def completes(self, tokens: Sequence[int]) -> bool:
-        """See `Place.completes`."""
+        """See `ConstraintState.completes`."""
         parser = self.parser.deep_copy()
         return bool(parser.try_consume_tokens(list(tokens)) == len(tokens) and parser.is_accepting())
 
     def __str__(self) -> str:
         tokens = np.flatnonzero(self.allowed)
-        texts = [repr(self.vocabulary.spelling.tokens[token].decode(errors="replace")) for token in tokens[:3]]
+        texts = [repr(self.vocabulary.token_bytes.tokens[token].decode(errors="replace")) for token in tokens[:3]]
         parts = [", ".join(texts) + (f" or {len(tokens) - 3} other tokens" if len(tokens) > 3 else "")]
         parts.append("the end" if self.complete else "")
         return " or ".join(filter(None, parts))
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+def vocabulary_of(tokenizer: Tokenizer) -> GrammarVocabulary:
     """A tokenizer's vocabulary, prepared once.
 
     Raises:
@@ -142,11 +144,11 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
         MissingExtraError: `llguidance` is not installed.
     """
     if tokenizer not in _VOCABULARIES:
-        _VOCABULARIES[tokenizer] = Vocabulary(spelling_of(tokenizer))
+        _VOCABULARIES[tokenizer] = GrammarVocabulary(token_bytes_of(tokenizer))
     return _VOCABULARIES[tokenizer]
 
 
-_VOCABULARIES: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()
+_VOCABULARIES: weakref.WeakKeyDictionary[Tokenizer, GrammarVocabulary] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)
 
 
-def spelled(tokenizer: Tokenizer, token: int) -> str:
+def readable_token(tokenizer: Tokenizer, token: int) -> str:
     r"""One token, readable: `␣the`, `ing`, `</s>`, `\xe2` for a part of a character, `[50300]` if it has no name."""
     name = tokenizer.id_to_token(token)
     if name is None:

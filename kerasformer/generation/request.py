@@ -17,7 +17,7 @@ from kerasformer.decoding.setting_names import ALIASES, unknown_name
 from kerasformer.errors import GenerationError, InputError, TokenizerError, argument
 from kerasformer.generation.assistants import Opener, assistant_of
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
-from kerasformer.generation.generated_text import Written
+from kerasformer.generation.generated_text import GeneratedText
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.tokenization import Tokenizer
 
@@ -68,7 +68,7 @@ class Request:
         rules = [rule.within(step.capacity) if isinstance(rule, Constraint) else rule for rule in self.controls.rules]
         return dataclasses.replace(self.controls, rules=tuple(rules))
 
-    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray) -> Written:
+    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray) -> GeneratedText:
         """Generates texts; arguments as for `decoding.generate`.
 
         Raises:
@@ -78,7 +78,7 @@ class Request:
         prompts = [
             [] if step.is_encoder_decoder else row[real > 0].tolist() for row, real in zip(ids, mask, strict=True)
         ]
-        return Written(tokenizer, prompts, self.generate(step, ids, mask))
+        return GeneratedText(tokenizer, prompts, self.generate(step, ids, mask))
 
     def stream(self, step: Step, ids: np.ndarray, mask: np.ndarray, callback: Callback | None = None) -> Stream:
         """Generates one text piece by piece; see `Stream`.

@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary spell, as bytes: the letters that a grammar reads."""
+"""What the tokens of a vocabulary spell, as bytes, which a grammar reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPACE = "▁"
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TokenBytes:
     """The bytes of each token.
 
     Attributes:
@@ -62,7 +62,7 @@ class Spelling:
         return ids
 
 
-def spelling_of(tokenizer: Tokenizer) -> Spelling:
+def token_bytes_of(tokenizer: Tokenizer) -> TokenBytes:
     """Reads the vocabulary of a tokenizer whose tokens are pieces of text.
 
     Raises:
@@ -86,7 +86,7 @@ def spelling_of(tokenizer: Tokenizer) -> Spelling:
             tokens[index] = bytes(BYTE_LETTERS[letter] for letter in token if letter in BYTE_LETTERS)
         else:
             tokens[index] = _piece(token)
-    return Spelling(tuple(tokens), special, eats_space=not byte_level)
+    return TokenBytes(tuple(tokens), special, eats_space=not byte_level)
 
 
 def _marks_spaces(decoder: Any) -> bool:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from kerasformer.arguments import shown
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import Pipeline
-from kerasformer.pipelines.feature_extraction import FeatureExtraction
-from kerasformer.pipelines.fill_mask import FillMask
+from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
+from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.opening import open_source
-from kerasformer.pipelines.question_answering import QuestionAnswering
-from kerasformer.pipelines.text_classification import TextClassification
-from kerasformer.pipelines.text_generation import Text2TextGeneration, TextGeneration
-from kerasformer.pipelines.token_classification import TokenClassification
+from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
+from kerasformer.pipelines.text_classification import TextClassificationPipeline
+from kerasformer.pipelines.text_generation import Text2TextGenerationPipeline, TextGenerationPipeline
+from kerasformer.pipelines.token_classification import TokenClassificationPipeline
 from kerasformer.tasks import ALIASES, known_as, of_prefix
 from kerasformer.tokenization import Tokenizer
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["PIPELINES", "Pipeline", "pipeline"]
 
 PIPELINES: dict[str, type[Pipeline]] = {
-    "feature-extraction": FeatureExtraction,
-    "fill-mask": FillMask,
-    "question-answering": QuestionAnswering,
-    "summarization": Text2TextGeneration,
-    "text-classification": TextClassification,
-    "text-generation": TextGeneration,
-    "text2text-generation": Text2TextGeneration,
-    "token-classification": TokenClassification,
-    "translation": Text2TextGeneration,
+    "feature-extraction": FeatureExtractionPipeline,
+    "fill-mask": FillMaskPipeline,
+    "question-answering": QuestionAnsweringPipeline,
+    "summarization": Text2TextGenerationPipeline,
+    "text-classification": TextClassificationPipeline,
+    "text-generation": TextGenerationPipeline,
+    "text2text-generation": Text2TextGenerationPipeline,
+    "token-classification": TokenClassificationPipeline,
+    "translation": Text2TextGenerationPipeline,
 }
 
 

@@ -16,7 +16,7 @@ from kerasformer.pipelines.inputs import answered, read_inputs, read_text
 from kerasformer.tokenization import Encoding
 
 
-class FeatureExtraction(Pipeline):
+class FeatureExtractionPipeline(Pipeline):
     """Hidden states of the last layer, for each token or pooled into one vector of a text."""
 
     def __call__(

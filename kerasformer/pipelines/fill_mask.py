@@ -13,7 +13,7 @@ from kerasformer.pipelines.base import Pipeline, Reading, softmax
 from kerasformer.pipelines.inputs import answered, read_inputs, read_text
 
 
-class FillMask(Pipeline):
+class FillMaskPipeline(Pipeline):
     """The most probable tokens for each mask token of a text."""
 
     def __call__(

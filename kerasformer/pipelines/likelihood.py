@@ -19,7 +19,7 @@ from kerasformer.decoding.likelihood import check_capacity, log_probabilities, n
 from kerasformer.decoding.preparation import decoder_start
 from kerasformer.decoding.samplers import sampling_of
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.generation.readable_tokens import spelled
+from kerasformer.generation.readable_tokens import readable_token
 from kerasformer.pipelines.opening import open_reader
 from kerasformer.tokenization import Tokenizer
 
@@ -82,7 +82,7 @@ class NextTokens:
         """The most probable tokens, readable, with their probabilities."""
         check("count", count, integer(1))
         order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
-        return [(spelled(self.tokenizer, token), float(self.probabilities[token])) for token in order]
+        return [(readable_token(self.tokenizer, token), float(self.probabilities[token])) for token in order]
 
     def left(self, **cuts: Any) -> int:
         """How many tokens sampling would draw from.

@@ -31,7 +31,7 @@ class _Search:
     batch_size: int
 
 
-class QuestionAnswering(Pipeline):
+class QuestionAnsweringPipeline(Pipeline):
     """The span of a context that answers a question: `{"answer", "score", "start", "end"}`."""
 
     def __call__(

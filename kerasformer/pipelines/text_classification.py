@@ -15,7 +15,7 @@ from kerasformer.pipelines.chunks import averaged
 from kerasformer.pipelines.inputs import Pair, answered, is_pair, read_inputs, read_pair, read_text
 
 
-class TextClassification(Pipeline):
+class TextClassificationPipeline(Pipeline):
     """Scores of the classes of a text: `[{"label": …, "score": …}]`."""
 
     def __call__(

@@ -8,7 +8,7 @@ from typing import Any
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, argument
-from kerasformer.generation import Request, Stream, Written, request
+from kerasformer.generation import GeneratedText, Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import Pipeline, Reading
 from kerasformer.pipelines.inputs import Inputs, answered, read_inputs, read_text
@@ -31,7 +31,7 @@ class _Writes(Pipeline):
             base = base.replace(eos_token_id=self.info.eos_token_id)
         return request(settings, base, self.tokenizer, open_step)
 
-    def _written(self, asked: Request, encoded: Encoding) -> Written:
+    def _written(self, asked: Request, encoded: Encoding) -> GeneratedText:
         return asked.write(self._step(), encoded.input_ids, encoded.attention_mask)
 
     def _write(
@@ -84,7 +84,7 @@ class _Writes(Pipeline):
         return asked.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
 
 
-class TextGeneration(_Writes):
+class TextGenerationPipeline(_Writes):
     """Continues a text: `[{"generated_text": …}]`."""
 
     def __call__(
@@ -146,7 +146,7 @@ class TextGeneration(_Writes):
         return self._streamed(check("inputs", inputs, STRING), callback, settings)
 
 
-class Text2TextGeneration(_Writes):
+class Text2TextGenerationPipeline(_Writes):
     """Writes a text from another: `[{"generated_text": …}]`, or the key of the task."""
 
     _KEYS = {"summarization": "summary_text", "translation": "translation_text"}
@@ -169,7 +169,7 @@ class Text2TextGeneration(_Writes):
             batch_size: Texts that go through the model at once.
             truncation: Cuts texts that are longer than the encoder, with a warning, where otherwise there is an error.
             progress: Shows a bar on standard error.
-            settings: As for `TextGeneration`.
+            settings: As for `TextGenerationPipeline`.
 
         Returns:
             For a text, a list of `num_return_sequences` results. For a list, one result a text, or a list each if
@@ -203,7 +203,7 @@ class Text2TextGeneration(_Writes):
     def stream(
         self, inputs: str, *, prefix: str | None = None, callback: Callback | None = None, **settings: Any
     ) -> Stream:
-        """Pieces of the text as they come; arguments as in a call and for `TextGeneration.stream`."""
+        """Pieces of the text as they come; arguments as in a call and for `TextGenerationPipeline.stream`."""
         before = self._prefix(prefix)
         return self._streamed(before + check("inputs", inputs, STRING), callback, settings)
 

@@ -32,7 +32,7 @@ class _Piece:
         return int(self.scores.argmax())
 
 
-class TokenClassification(Pipeline):
+class TokenClassificationPipeline(Pipeline):
     """Entities of a text: each token by itself, or words and spans grouped."""
 
     def __call__(

@@ -20,7 +20,7 @@ _SPACE = "▁"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuildSettings:
     """What a builder goes by.
 
     Attributes:
@@ -34,14 +34,14 @@ class Recipe:
     options: Mapping[str, Any]
 
 
-def wordpiece(vocabulary: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     """BERT's tokenizer from `vocab.txt`: one token a line, the line number is the id."""
     try:
         lines = vocabulary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(f"{vocabulary} cannot be read: {error}") from error
     vocab = {token: index for index, token in enumerate(lines)}
-    unknown = recipe.special_tokens["unk_token"]
+    unknown = settings.special_tokens["unk_token"]
     if unknown not in vocab:
         raise TokenizerError(
             f"{vocabulary} must hold one token a line, among them {unknown!r}. Received: {len(vocab)} lines without it"
@@ -50,12 +50,12 @@ def wordpiece(vocabulary: Path, recipe: Recipe) -> tokenizers.Tokenizer:
     backend.normalizer = normalizers.BertNormalizer(clean_text=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    apply_options(backend, recipe)
-    _surround(backend, recipe, vocabulary)
+    apply_options(backend, settings)
+    _surround(backend, settings, vocabulary)
     return backend
 
 
-def byte_level_bpe(vocabulary: Path, merges: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     """GPT-2's or RoBERTa's tokenizer from `vocab.json` and `merges.txt`."""
     vocab = read_vocab(vocabulary)
     with explained(f"{merges} does not fit {vocabulary.name}"):
@@ -64,12 +64,12 @@ def byte_level_bpe(vocabulary: Path, merges: Path, recipe: Recipe) -> tokenizers
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    apply_options(backend, recipe)
-    _surround(backend, recipe, vocabulary)
+    apply_options(backend, settings)
+    _surround(backend, settings, vocabulary)
     return backend
 
 
-def sentencepiece(file: Path, recipe: Recipe) -> tokenizers.Tokenizer:
+def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     """T5's or ALBERT's tokenizer from `spiece.model`."""
     model = read_spiece(file)
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
@@ -79,11 +79,11 @@ def sentencepiece(file: Path, recipe: Recipe) -> tokenizers.Tokenizer:
         )
     pieces = [(piece.text, piece.score) for piece in model.pieces]
     known = {text for text, _ in pieces}
-    extra = [token for token in extra_ids(recipe) if token not in known]
+    extra = [token for token in extra_ids(settings) if token not in known]
     backend = tokenizers.Tokenizer(
         models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=model.unk_id, byte_fallback=False)
     )
-    _normalize(backend, model, recipe, file)
+    _normalize(backend, model, settings, file)
     spaces = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
     backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
@@ -92,7 +92,7 @@ def sentencepiece(file: Path, recipe: Recipe) -> tokenizers.Tokenizer:
     symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*control, *extra]])
     backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
-    _surround(backend, recipe, file)
+    _surround(backend, settings, file)
     return backend
 
 
@@ -139,32 +139,34 @@ def read_vocab(path: Path) -> dict[str, int]:
     return vocab
 
 
-def extra_ids(recipe: Recipe) -> list[str]:
+def extra_ids(settings: BuildSettings) -> list[str]:
     """T5's sentinels, which its tokenizer adds behind the vocabulary in descending order."""
-    if recipe.family is ALBERT:
+    if settings.family is ALBERT:
         return []
-    count = recipe.options.get("extra_ids", 100)
+    count = settings.options.get("extra_ids", 100)
     return [f"<extra_id_{index}>" for index in reversed(range(count))]
 
 
-def apply_options(backend: tokenizers.Tokenizer, recipe: Recipe) -> None:
+def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> None:
     """Carries out the options that a tokenizer class takes, which win over `tokenizer.json` too."""
-    options, normalizer, splitter = recipe.options, backend.normalizer, backend.pre_tokenizer
-    if recipe.family.kind == "wordpiece" and isinstance(normalizer, normalizers.BertNormalizer):
+    options, normalizer, splitter = settings.options, backend.normalizer, backend.pre_tokenizer
+    if settings.family.kind == "wordpiece" and isinstance(normalizer, normalizers.BertNormalizer):
         normalizer.lowercase = options.get("do_lower_case", True)
         normalizer.strip_accents = options.get("strip_accents")
         normalizer.handle_chinese_chars = options.get("tokenize_chinese_chars", True)
-    if recipe.family.kind == "bpe" and isinstance(splitter, pre_tokenizers.ByteLevel):
+    if settings.family.kind == "bpe" and isinstance(splitter, pre_tokenizers.ByteLevel):
         splitter.add_prefix_space = options.get("add_prefix_space") or False
 
 
-def _normalize(backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, recipe: Recipe, file: Path) -> None:
+def _normalize(
+    backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, settings: BuildSettings, file: Path
+) -> None:
     steps: list[normalizers.Normalizer] = []
-    if recipe.family is ALBERT:
+    if settings.family is ALBERT:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if not recipe.options.get("keep_accents", False):
+        if not settings.options.get("keep_accents", False):
             steps += [normalizers.NFKD(), normalizers.StripAccents()]
-        if recipe.options.get("do_lower_case", True):
+        if settings.options.get("do_lower_case", True):
             steps.append(normalizers.Lowercase())
     if model.charsmap:
         with explained(f"{file} holds damaged normalization rules"):
@@ -173,11 +175,11 @@ def _normalize(backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, 
         backend.normalizer = normalizers.Sequence(steps)
 
 
-def _surround(backend: tokenizers.Tokenizer, recipe: Recipe, file: Path) -> None:
+def _surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path) -> None:
     """Sets the template that puts special tokens around texts."""
-    family, names = recipe.family, recipe.special_tokens
+    family, names = settings.family, settings.special_tokens
     single, pair = family.single, family.pair
-    if family.kind == "bpe" and recipe.options.get("add_bos_token", False) and family is not ROBERTA:
+    if family.kind == "bpe" and settings.options.get("add_bos_token", False) and family is not ROBERTA:
         single, pair = "bos_token:0 $A:0", "bos_token:0 $A:0 bos_token:1 $B:1"
     used = [name for name in names if f"{name}:" in pair]
     ids: dict[str, int] = {}
@@ -190,8 +192,8 @@ def _surround(backend: tokenizers.Tokenizer, recipe: Recipe, file: Path) -> None
         backend.post_processor = processors.RobertaProcessing(
             (names["sep_token"], ids["sep_token"]),
             (names["cls_token"], ids["cls_token"]),
-            recipe.options.get("trim_offsets", True),
-            recipe.options.get("add_prefix_space") or False,
+            settings.options.get("trim_offsets", True),
+            settings.options.get("add_prefix_space") or False,
         )
         return
     for name in used:

@@ -12,11 +12,11 @@ import numpy as np
 import tokenizers
 
 from kerasformer.errors import MissingExtraError
-from kerasformer.tokenization.truncation import Cut, Side, windows
+from kerasformer.tokenization.truncation import Side, TruncationSettings, windows
 
 
 @dataclass(frozen=True)
-class Row:
+class EncodedRow:
     """One row of a batch.
 
     Attributes:
@@ -59,7 +59,7 @@ class Encoding(Mapping[str, Any]):
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[EncodedRow],
         *,
         width: int,
         padding_side: Side,
@@ -181,7 +181,9 @@ def _or_minus_one(values: Sequence[int | None]) -> list[int]:
     return [-1 if value is None else value for value in values]
 
 
-def shorten(rows: Sequence[Row], cut: Cut, overflowing: bool) -> tuple[list[Row], list[tuple[int, int, int]]]:
+def shorten(
+    rows: Sequence[EncodedRow], cut: TruncationSettings, overflowing: bool
+) -> tuple[list[EncodedRow], list[tuple[int, int, int]]]:
     """Cuts the rows that are too long.
 
     Args:
@@ -196,7 +198,7 @@ def shorten(rows: Sequence[Row], cut: Cut, overflowing: bool) -> tuple[list[Row]
     Raises:
         InputError: no room is left for the text.
     """
-    short: list[Row] = []
+    short: list[EncodedRow] = []
     lost: list[tuple[int, int, int]] = []
     for row in rows:
         if len(row) <= cut.limit:
@@ -208,5 +210,5 @@ def shorten(rows: Sequence[Row], cut: Cut, overflowing: bool) -> tuple[list[Row]
             kept = kept[:1]
             had = int(np.count_nonzero(owners >= 0))
             lost.append((row.sample, len(owners) - len(kept[0]), had))
-        short += [Row(row.tokens, positions, row.sample) for positions in kept]
+        short += [EncodedRow(row.tokens, positions, row.sample) for positions in kept]
     return short, lost

@@ -49,7 +49,7 @@ def load_tokenizer(source: str | Path, *, model_type: str | None = None) -> Toke
         backend = _from_json(ready)
         family = settings.family or _guessed(settings, backend.get_vocab(), _kind(backend))
         if family is not None:
-            backends.apply_options(backend, _recipe(family, settings))
+            backends.apply_options(backend, _build_settings(family, settings))
     else:
         family, backend = _from_vocabulary(folder, settings)
     _add_tokens(backend, settings, folder)
@@ -104,12 +104,12 @@ def _build(
     except SourceError as error:
         raise TokenizerError(str(error)) from error
     family = family or _guess_from_files(kind, paths)
-    recipe = _recipe(family, settings)
+    build_settings = _build_settings(family, settings)
     if kind == "wordpiece":
-        return family, backends.wordpiece(paths[0], recipe)
+        return family, backends.wordpiece(paths[0], build_settings)
     if kind == "bpe":
-        return family, backends.byte_level_bpe(paths[0], paths[1], recipe)
-    backend = backends.sentencepiece(paths[0], recipe)
+        return family, backends.byte_level_bpe(paths[0], paths[1], build_settings)
+    backend = backends.sentencepiece(paths[0], build_settings)
     with backends.explained(f"{paths[0]} holds rules that cannot be followed"):
         check_rules(backend)
     return family, backend
@@ -144,9 +144,9 @@ def _kind(backend: tokenizers.Tokenizer) -> Kind | None:
     return kinds.get(name)
 
 
-def _recipe(family: Family, settings: Settings) -> backends.Recipe:
+def _build_settings(family: Family, settings: Settings) -> backends.BuildSettings:
     stated = {name: token.content for name, token in settings.named.items()}
-    return backends.Recipe(family, {**family.special_tokens, **stated}, settings.options)
+    return backends.BuildSettings(family, {**family.special_tokens, **stated}, settings.options)
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, settings: Settings, folder: Path) -> None:

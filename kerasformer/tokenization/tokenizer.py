@@ -16,10 +16,17 @@ from tokenizers import AddedToken
 
 from kerasformer.arguments import STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.tokenization.encoding import TENSORS, Encoding, Row, shorten
+from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, shorten
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
-from kerasformer.tokenization.truncation import Cut, Side, Strategy, TruncationWarning, check_windows, loss_message
+from kerasformer.tokenization.truncation import (
+    Side,
+    Strategy,
+    TruncationSettings,
+    TruncationWarning,
+    check_windows,
+    loss_message,
+)
 
 _LARGEST_ID = 2**32 - 1
 Padding = bool | Literal["longest", "max_length", "do_not_pad"]
@@ -192,7 +199,7 @@ class Tokenizer:
         inputs = _pair_up(text, text_pair, is_split_into_words)
         cut = self._cut(truncation, max_length, stride, return_overflowing_tokens, text_pair is not None)
         rows = [
-            Row(tokens, None, sample)
+            EncodedRow(tokens, None, sample)
             for sample, tokens in enumerate(self._encode_batch(inputs, add_special_tokens, is_split_into_words))
         ]
         if cut is not None:
@@ -329,7 +336,7 @@ class Tokenizer:
 
     def _cut(
         self, truncation: Truncation, max_length: int | None, stride: int, windows: bool, has_pairs: bool
-    ) -> Cut | None:
+    ) -> TruncationSettings | None:
         kinds = one_of(True, False, *get_args(Strategy), "do_not_truncate")
         truncation = check("truncation", truncation, kinds)
         check("max_length", max_length, optional(integer(1)))
@@ -344,7 +351,7 @@ class Tokenizer:
         limit = self.model_max_length if max_length is None else max_length
         if limit is None:
             raise InputError("truncation needs a max_length: this tokenizer knows no length of its own")
-        cut = Cut(limit, strategy, stride, _side("truncation_side", self.truncation_side))
+        cut = TruncationSettings(limit, strategy, stride, _side("truncation_side", self.truncation_side))
         if windows:
             check_windows(cut, has_pairs)
         return cut

@@ -23,7 +23,7 @@ class TruncationWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Cut:
+class TruncationSettings:
     """How sequences are shortened.
 
     Attributes:
@@ -39,7 +39,7 @@ class Cut:
     side: Side = "right"
 
 
-def windows(sequence_ids: np.ndarray, cut: Cut) -> list[np.ndarray]:
+def windows(sequence_ids: np.ndarray, cut: TruncationSettings) -> list[np.ndarray]:
     """Positions that stay in each of the windows that together cover a sequence.
 
     Args:
@@ -65,7 +65,7 @@ def windows(sequence_ids: np.ndarray, cut: Cut) -> list[np.ndarray]:
     return [_positions(sequence_ids, pair) for pair in spans]
 
 
-def check_windows(cut: Cut, has_pairs: bool) -> None:
+def check_windows(cut: TruncationSettings, has_pairs: bool) -> None:
     """Refuses settings under which windows would not cover the text.
 
     Raises:
@@ -90,7 +90,7 @@ def loss_message(lost: Sequence[tuple[int, int, int]], limit: int) -> str:
     return f"truncated to {limit} tokens: {named}{more}"
 
 
-def _room(counts: list[int], cut: Cut, special: int) -> tuple[int, int]:
+def _room(counts: list[int], cut: TruncationSettings, special: int) -> tuple[int, int]:
     """Tokens of each text that may stay."""
     budget = cut.limit - special
     first, second = counts
@@ -113,7 +113,7 @@ def _room(counts: list[int], cut: Cut, special: int) -> tuple[int, int]:
     return first, second
 
 
-def _spans(count: int, keep: int, cut: Cut) -> list[tuple[int, int]]:
+def _spans(count: int, keep: int, cut: TruncationSettings) -> list[tuple[int, int]]:
     """`[start, end)` among the tokens of one text, for each window."""
     if keep >= count:
         return [(0, count)]

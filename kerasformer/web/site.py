@@ -26,7 +26,7 @@ from kerasformer.files import local_path, read_json
 from kerasformer.publishing import SITE, check_destination, publish, staging
 from kerasformer.sample_texts import examples
 from kerasformer.tokenization import load_tokenizer
-from kerasformer.web.tokens import check_tokens
+from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
 
 PAGE = Path(__file__).with_name("page")

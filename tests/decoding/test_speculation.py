@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate, stream
-from kerasformer.decoding.draft_length import Pace
+from kerasformer.decoding.draft_length import DraftLength
 from kerasformer.decoding.history import History
 from kerasformer.decoding.samplers import sampling_of, softmax
-from kerasformer.decoding.speculation import Assistant, Choice, PromptLookup
+from kerasformer.decoding.speculation import Assistant, ChooseToken, PromptLookup
 from kerasformer.errors import GenerationError
 from tests.decoding.engines import Recomputing, Rows, Toy
 from tests.decoding.test_samplers import chi_square_tail
@@ -75,7 +75,7 @@ class Liar:
     def __init__(self, *_: Any) -> None:
         self.random = np.random.default_rng(0)
 
-    def begin(self, prompt: np.ndarray, choose: Choice) -> None:
+    def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
         pass
 
     def guess(self, said: np.ndarray, count: int) -> list[int]:
@@ -124,12 +124,12 @@ def test_tokens_are_those_of_a_plain_run(settings, how, kind, monkeypatch) -> No
         assert told(ahead) == told(plain)
         for ours, theirs in zip(ahead.scores or [], plain.scores or [], strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        assert ahead.tally is not None and ahead.tally.steps == len(engine.widths)
-        assert ahead.tally.steps + ahead.tally.accepted == sum(map(len, plain.sequences))
+        assert ahead.speculation is not None and ahead.speculation.steps == len(engine.widths)
+        assert ahead.speculation.steps + ahead.speculation.accepted == sum(map(len, plain.sequences))
         if how == "itself" and sum(map(len, plain.sequences)) > 30 and lengths != (1, 8):
-            assert ahead.tally.tokens_per_step > 1.2
+            assert ahead.speculation.tokens_per_step > 1.2
             if stop is None and "eos_token_id" not in settings:  # an end leaves guesses behind
-                assert ahead.tally.acceptance == 1
+                assert ahead.speculation.acceptance == 1
 
 
 @pytest.mark.parametrize("how", GUESSES)
@@ -176,7 +176,10 @@ def test_a_stream_of_one_row_reads_as_it_is_asked() -> None:
 
 def test_an_engine_of_single_steps_guesses_nothing() -> None:
     output = generate(toy(), IDS[:1], None, GenerationConfig(prompt_lookup_num_tokens=4))
-    assert output.tally is not None and (output.tally.steps, output.tally.guessed) == (20, 0)
+    assert output.speculation is not None and (
+        output.speculation.steps,
+        output.speculation.guessed,
+    ) == (20, 0)
 
 
 @pytest.mark.parametrize("settings", [{"seed": 1}, {"seed": 1, "top_k": 4, "temperature": 0.8}, {}], ids=str)
@@ -186,9 +189,9 @@ def test_an_assistant_draws_what_the_loop_will_draw(settings) -> None:
     output = generate(
         Windows(toy(), range(1, 9)), IDS[:1], None, config, Controls(assistant=toy(noise=0.1), output_scores=True)
     )
-    assert output.tally is not None
+    assert output.speculation is not None
     best = np.mean([softmax(scores).max(axis=1).mean() for scores in output.scores or []])
-    assert output.tally.acceptance > (best + 0.1 if settings else 0.85)
+    assert output.speculation.acceptance > (best + 0.1 if settings else 0.85)
 
 
 def test_a_bad_assistant_is_soon_left_alone() -> None:
@@ -197,8 +200,8 @@ def test_a_bad_assistant_is_soon_left_alone() -> None:
         Windows(toy(vocab_size=200, capacity=128), range(1, 9)),
         IDS[:1], None, GenerationConfig(max_new_tokens=100, seed=1), Controls(assistant=assistant),
     )  # fmt: skip
-    assert output.tally is not None and output.tally.acceptance < 0.05
-    assert output.tally.guessed < 30
+    assert output.speculation is not None and output.speculation.acceptance < 0.05
+    assert output.speculation.guessed < 30
     assert sum(assistant.widths) < 200 and max(assistant.widths) > 1  # it catches up with several at once
 
 
@@ -237,7 +240,7 @@ def test_guesses_are_from_the_prompt_not_from_the_negative_one(monkeypatch) -> N
     began = []
 
     class Listening(Liar):
-        def begin(self, prompt: np.ndarray, choose: Choice) -> None:
+        def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
             began.append(prompt.tolist())
 
     monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", Listening)
@@ -254,7 +257,7 @@ def test_the_distribution_of_sequences(noise) -> None:
     assistant = toy(vocab_size=3, noise=noise)
     config = GenerationConfig(max_new_tokens=3, do_sample=True, temperature=1.3, num_return_sequences=runs, seed=11)
     output = generate(Windows(engine, (1, 2, 4)), np.array([start]), None, config, Controls(assistant=assistant))
-    assert output.tally is not None and output.tally.guessed > runs
+    assert output.speculation is not None and output.speculation.guessed > runs
     observed = np.zeros((3, 3, 3))
     np.add.at(observed, tuple(np.stack(output.sequences, axis=1)), 1)
     wanted = np.empty((3, 3, 3))
@@ -288,43 +291,43 @@ def test_lookup(text, said, expected) -> None:
 
 
 def test_pace() -> None:
-    pace = Pace((1, 2, 3, 4, 5, 6, 7, 8), cost=0.0, hope=0.5)
-    first = pace.guesses(7)
+    draft_length = DraftLength((1, 2, 3, 4, 5, 6, 7, 8), cost=0.0, hope=0.5)
+    first = draft_length.guesses(7)
     assert 1 <= first < 5
     for _ in range(30):
-        pace.forget()
-        pace.learn(True)
-    assert pace.guesses(7) == 7
-    assert pace.guesses(2) == 2
+        draft_length.forget()
+        draft_length.learn(True)
+    assert draft_length.guesses(7) == 7
+    assert draft_length.guesses(2) == 2
     for _ in range(60):
-        pace.forget()
-        pace.learn(False)
-    assert pace.guesses(7) == 0
+        draft_length.forget()
+        draft_length.learn(False)
+    assert draft_length.guesses(7) == 0
     waited = 0
-    while pace.guesses(7) == 0:
-        pace.forget()
+    while draft_length.guesses(7) == 0:
+        draft_length.forget()
         waited += 1
     assert 0 < waited < 60  # it tries again
 
 
 def test_pace_fills_a_window() -> None:
-    pace = Pace((1, 4, 8), cost=0.0, hope=0.7)
-    assert [pace.length(guesses) for guesses in range(8)] == [1, 4, 4, 4, 8, 8, 8, 8]
-    assert pace.guesses(7) in (3, 7)
-    assert Pace((1, 4, 8), cost=0.5, hope=0.7).guesses(7) < 3  # where guesses are dear, it is left half empty
+    draft_length = DraftLength((1, 4, 8), cost=0.0, hope=0.7)
+    assert [draft_length.length(guesses) for guesses in range(8)] == [1, 4, 4, 4, 8, 8, 8, 8]
+    assert draft_length.guesses(7) in (3, 7)
+    assert DraftLength((1, 4, 8), cost=0.5, hope=0.7).guesses(7) < 3  # where guesses are dear, it is left half empty
 
 
 @pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "windows"])
 @pytest.mark.parametrize(("drafter", "cost", "first"), [(PromptLookup, 0.0, 16), (Assistant, 0.3, 48)])
 def test_failing_guesses_cost_a_tenth_at_most(drafter, cost, first, lengths) -> None:
     """Where making a guess costs this much, and reading a tenth of a step; from the first so many tokens on."""
-    pace, time = Pace(lengths, drafter.cost, drafter.hope), 0.0
+    draft_length, time = DraftLength(lengths, drafter.cost, drafter.hope), 0.0
     for steps in range(1, 400):
-        pace.forget()
-        count = pace.guesses(7)
-        time += 1 + 0.1 * (pace.length(count) - 1) + cost * count
+        draft_length.forget()
+        count = draft_length.guesses(7)
+        time += 1 + 0.1 * (draft_length.length(count) - 1) + cost * count
         if count:
-            pace.learn(False)
+            draft_length.learn(False)
         if steps >= first:
             assert time <= 1.1 * steps, steps
 

@@ -8,13 +8,13 @@ from typing import Any
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.export.formats.saved_model.convert import write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
-from kerasformer.export.options import Wish, settle
+from kerasformer.export.options import ExportOptions, resolve_options
 
 
 def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:
     """Writes a model into a folder; `length` is that of the longest text that an encoder-decoder reads."""
     lengths = None if length is None or model.max_length else [length]
-    job = settle(model, Wish("saved-model", capacity=capacity, lengths=lengths), (), static=False)
+    job = resolve_options(model, ExportOptions("saved-model", capacity=capacity, lengths=lengths), (), static=False)
     functions = saved_model_functions(job)
     write_saved_model(functions, model.variables, folder)
     signatures = {

@@ -10,7 +10,8 @@ import pytest
 
 from kerasformer.errors import InputError
 from kerasformer.export import child_process as child
-from kerasformer.export import export, progress
+from kerasformer.export import export
+from kerasformer.export import progress_report as progress
 from kerasformer.export.quantization import recipes
 
 STAGES = [
@@ -30,7 +31,7 @@ class Terminal(io.StringIO):
 def shown(given, stream, monkeypatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.told(given) as tell:
+    with progress.progress_reporter(given) as tell:
         for stage in STAGES[:4]:
             tell(*stage)
     return re.sub("\\x1b\\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
@@ -53,13 +54,13 @@ def test_the_share_grows_to_the_end():
 
 
 def test_a_child_tells_its_stages():
-    told = []
+    stages = []
     program = (
-        "import sys; from kerasformer.export.progress import write_line; print('a table'); print('[1]');"
+        "import sys; from kerasformer.export.progress_report import write_line; print('a table'); print('[1]');"
         f"[write_line(*each) for each in {STAGES!r}]; print('why', file=sys.stderr); sys.exit(3)"
     )
-    status, log = child._run([sys.executable, "-c", program], {**child.os.environ}, lambda *stage: told.append(stage))
-    assert (status, told) == (3, STAGES) and "why" in log
+    status, log = child._run([sys.executable, "-c", program], {**child.os.environ}, lambda *stage: stages.append(stage))
+    assert (status, stages) == (3, STAGES) and "why" in log
 
 
 def test_a_function_that_fails_ends_the_child():
@@ -77,6 +78,6 @@ def test_what_is_no_function_is_refused(tmp_path):
 
 
 def test_the_default_recipe_is_told():
-    line = recipes.recipe_in_words(recipes.RECIPES["none"].to_dict(), default=True)
+    line = recipes.recipe_line(recipes.RECIPES["none"].to_dict(), default=True)
     assert line.startswith("Recipe none (the default; int8 takes about a quarter of the size): matrices as float32.")
-    assert "the default" not in recipes.recipe_in_words(recipes.RECIPES["int8"].to_dict())
+    assert "the default" not in recipes.recipe_line(recipes.RECIPES["int8"].to_dict())

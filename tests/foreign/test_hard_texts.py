@@ -11,7 +11,7 @@ import pytest
 
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
-from kerasformer.export.card import tokens
+from kerasformer.export.card import token_section as tokens
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
 from tests import tiny_text

@@ -10,7 +10,7 @@ import kerasformer as kf
 from kerasformer import tested
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import FORMATS, find_format
-from kerasformer.export.options import Wish, settle
+from kerasformer.export.options import ExportOptions, resolve_options
 from kerasformer.export.targets import TARGETS
 from tests.export.text_models import OTHERS, ROWS
 from tests.test_cli import main
@@ -45,10 +45,10 @@ def model(name):
 def try_to_export(target, name):
     """All that happens before a file is written."""
     runtime = TARGETS[target]
-    wish = runtime.settle(Wish())
-    kind = find_format(wish.format or FORMATS[0])
-    kind.check(wish, "none")
-    job = settle(model(name), wish, kind.profiles, kind.static, runtime.lengths)
+    options = runtime.with_needs(ExportOptions())
+    kind = find_format(options.format or FORMATS[0])
+    kind.check(options, "none")
+    job = resolve_options(model(name), options, kind.profiles, kind.static, runtime.lengths)
     runtime.check(job, "none")
     assert runtime.functions(job, kind.functions(job))
 

@@ -19,7 +19,7 @@ import pytest
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.onnx import files as onnx_files
+from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.export.targets import TARGETS
 from tests import tiny_text

@@ -17,7 +17,7 @@ from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.distribution import softmax
 from kerasformer.errors import GenerationError
 from kerasformer.generation.explanation import Explanation, Option, explanations
-from kerasformer.generation.readable_tokens import spelled, visible
+from kerasformer.generation.readable_tokens import readable_token, visible
 from tests import tiny_text
 from tests.decoding.engines import Toy
 
@@ -148,15 +148,15 @@ def test_nothing_is_explained_without_a_record() -> None:
 
 def test_tokens_are_readable() -> None:
     ids = TOKENIZER.encode("The sea\n€")
-    assert [spelled(TOKENIZER, token) for token in ids][-3:] == [r"\xe2", r"\x82", r"\xac"]
-    assert "⏎" in [spelled(TOKENIZER, token) for token in ids]
-    assert any(spelled(TOKENIZER, token).startswith("␣") for token in ids)
-    assert spelled(TOKENIZER, TOKENIZER.eos_token_id) == "<|endoftext|>"
-    assert spelled(TOKENIZER, 99999) == "[99999]"
+    assert [readable_token(TOKENIZER, token) for token in ids][-3:] == [r"\xe2", r"\x82", r"\xac"]
+    assert "⏎" in [readable_token(TOKENIZER, token) for token in ids]
+    assert any(readable_token(TOKENIZER, token).startswith("␣") for token in ids)
+    assert readable_token(TOKENIZER, TOKENIZER.eos_token_id) == "<|endoftext|>"
+    assert readable_token(TOKENIZER, 99999) == "[99999]"
     pieces = tiny_text.pieces()
-    first = spelled(pieces, pieces.encode("The sea")[0])
-    assert first.startswith("␣") and spelled(pieces, pieces.eos_token_id) == "</s>"
+    first = readable_token(pieces, pieces.encode("The sea")[0])
+    assert first.startswith("␣") and readable_token(pieces, pieces.eos_token_id) == "</s>"
     words = tiny_text.wordpiece()
     ending = next(token for token in words.get_vocab() if token.startswith("##"))
-    assert spelled(words, words.token_to_id(ending)) == ending
+    assert readable_token(words, words.token_to_id(ending)) == ending
     assert visible("a\tb\u200b\x07") == r"a⇥b\u200b\x07"

@@ -92,7 +92,7 @@ def test_each_batch_takes_its_negative_prompts_along() -> None:
 def test_an_assistant_guesses(name: str) -> None:
     result = written(assistant=name)
     assert result.texts == [[TEXT]]
-    assert result.output.tally is not None
+    assert result.output.speculation is not None
 
 
 def test_the_whole_output_may_be_asked_for() -> None:

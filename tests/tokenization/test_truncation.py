@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.tokenization.truncation import Cut, loss_message, windows
+from kerasformer.tokenization.truncation import TruncationSettings, loss_message, windows
 
 
 def sequence(first: int, second: int = 0) -> np.ndarray:
@@ -20,7 +20,7 @@ def sequence(first: int, second: int = 0) -> np.ndarray:
 def test_windows_cover_every_token_once_per_step(side):
     for count, limit, stride in itertools.product(range(1, 25), range(4, 12), range(0, 5)):
         ids = sequence(count)
-        cut = Cut(limit, "only_first", stride, side)
+        cut = TruncationSettings(limit, "only_first", stride, side)
         if count > limit - 2 and stride >= limit - 2:
             with pytest.raises(InputError, match="stride must be smaller"):
                 windows(ids, cut)
@@ -35,16 +35,16 @@ def test_windows_cover_every_token_once_per_step(side):
 
 def test_the_longer_text_gives_way_first():
     ids = sequence(3, 20)
-    kept, *_ = windows(ids, Cut(13, "longest_first"))
+    kept, *_ = windows(ids, TruncationSettings(13, "longest_first"))
     assert (ids[kept] == 0).sum() == 3
     assert (ids[kept] == 1).sum() == 7
 
 
 def test_a_text_without_room_is_refused():
     with pytest.raises(InputError, match=r"leaves no room.*Received: max_length=8"):
-        windows(sequence(20, 3), Cut(8, "only_second"))
+        windows(sequence(20, 3), TruncationSettings(8, "only_second"))
     with pytest.raises(InputError, match="leaves no room"):
-        windows(sequence(5), Cut(1, "longest_first"))
+        windows(sequence(5), TruncationSettings(1, "longest_first"))
 
 
 def test_the_message_names_five_texts_and_counts_the_rest():

@@ -32,7 +32,7 @@ from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.web import vendor as runtimes
 from kerasformer.web.serve import Handler, server
 from kerasformer.web.site import PAGE, build, check_site
-from kerasformer.web.tokens import check_tokens
+from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
 from tests import tiny_text
 from tests.foreign.environments import need

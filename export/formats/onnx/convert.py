@@ -22,11 +22,11 @@ from onnx import helper, numpy_helper
 
 from kerasformer import __version__
 from kerasformer.errors import ExportError, require
-from kerasformer.export.formats.onnx import graph as onnx_graph
-from kerasformer.export.formats.onnx.files import ModelFile, Progress, write_models
+from kerasformer.export.formats.onnx import graph_cleanup as onnx_graph
+from kerasformer.export.formats.onnx.file_writer import ModelFile, write_models
 from kerasformer.export.formats.onnx.fused import FusedWriter
 from kerasformer.export.formats.onnx.markers import HANDLERS, MARKER_DOMAIN, Marker, OnnxLowering
-from kerasformer.export.formats.onnx.matrix_nodes import Plan
+from kerasformer.export.formats.onnx.matrix_nodes import StoragePlan
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
 from kerasformer.export.formats.onnx.weights import WeightStore
@@ -35,6 +35,7 @@ from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
+from kerasformer.progress import CountProgress
 
 OPSET = 17
 """The default: what it lacks, ONNX Runtime makes of simpler operators, and old runtimes read it."""
@@ -56,7 +57,7 @@ def write_onnx(
     profile: str = "ort",
     opset: int | None = None,
     calibration: Calibration | None = None,
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
     converted: dict[Any, Any] | None = None,
 ) -> None:
     """Writes functions and their weights as ONNX files.
@@ -88,7 +89,7 @@ def write_onnx(
     store = WeightStore(named)
     complete = {}
     for path, skeleton in skeletons.items():
-        plan = Plan(recipe, opset, calibration or {}, tied, skeleton.function.incremental)
+        plan = StoragePlan(recipe, opset, calibration or {}, tied, skeleton.function.incremental)
         complete[path] = _complete(skeleton, store, writer(store, plan))
     write_models(complete, progress)
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering
-from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrices, Plan
+from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
 from kerasformer.export.formats.onnx.weights import WeightStore
@@ -216,9 +216,9 @@ class FusedWriter(NodeWriter):
     """Writes primitives as the operators that ONNX Runtime's CPU provider runs best."""
 
     lowering = FusedLowering
-    matrices = OrtMatrices
+    matrices = OrtMatrixNodes
 
-    def __init__(self, store: WeightStore, plan: Plan) -> None:
+    def __init__(self, store: WeightStore, plan: StoragePlan) -> None:
         super().__init__(store, plan)
         self._shared: dict[str, str] = {}
         self._in_place: list[str] = []

@@ -6,10 +6,10 @@ import numpy as np
 from onnx import TensorProto
 
 from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
-from kerasformer.export.formats.onnx.matrix_nodes import Plan
+from kerasformer.export.formats.onnx.matrix_nodes import StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
 from kerasformer.export.formats.onnx.weights import StoredWeight, WeightStore
-from kerasformer.export.quantization.model_matrices import Matrix
+from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import Recipe
 
 
@@ -25,7 +25,7 @@ class OnnxLayout:
         self.profile, self.opset = profile or "ort", opset or OPSET
         self.four_bit_tables = self.profile == "ort"
 
-    def as_stored(self, matrix: Matrix, recipe: Recipe) -> np.ndarray:
+    def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
         """See `Layout.as_stored`."""
         storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
         if storage in ("float32", "float16"):
@@ -34,15 +34,15 @@ class OnnxLayout:
         name = next(name for name in stored if f"{name}.scale" in stored)
         return _widened(matrix, stored[name], stored[f"{name}.scale"], 8 if storage == "int8" else 4)
 
-    def num_bytes(self, matrix: Matrix, recipe: Recipe) -> int:
+    def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""
         return sum(weight.num_bytes for weight in self._stored(matrix, recipe).values())
 
-    def _stored(self, matrix: Matrix, recipe: Recipe) -> dict[str, StoredWeight]:
+    def _stored(self, matrix: ModelMatrix, recipe: Recipe) -> dict[str, StoredWeight]:
         """What the writer stores for the product with the matrix, and for look-ups in it."""
         store = WeightStore({matrix.path: matrix.variable})
         tied = frozenset([matrix.path] if matrix.table and matrix.product else [])
-        plan = Plan(recipe, self.opset, {}, tied, matrix.incremental)
+        plan = StoragePlan(recipe, self.opset, {}, tied, matrix.incremental)
         writer = WRITERS[self.profile].matrices(NodeList(self.opset), store, plan)
         if matrix.product:
             writer.product("x", [matrix.path], [], rank=3, output_first=matrix.output_first)
@@ -51,7 +51,7 @@ class OnnxLayout:
         return store.stored
 
 
-def _widened(matrix: Matrix, data: StoredWeight, scale: StoredWeight, bits: int) -> np.ndarray:
+def _widened(matrix: ModelMatrix, data: StoredWeight, scale: StoredWeight, bits: int) -> np.ndarray:
     """float32 `(N, K)` of levels and scales."""
     rows, columns = matrix.rows
     levels, scales = data.produce(), scale.produce()

@@ -23,7 +23,7 @@ _SMALLEST = 1e-30  # of a row's largest magnitude: a row of zeros is not divided
 
 
 @dataclass(frozen=True)
-class Plan:
+class StoragePlan:
     """What is decided before the nodes of a file are written.
 
     Attributes:
@@ -42,7 +42,7 @@ class Plan:
     incremental: bool = False
 
 
-class Matrices:
+class MatrixNodes:
     """Products and look-ups in the operators of the standard.
 
     Args:
@@ -51,7 +51,7 @@ class Matrices:
         plan: How to store them.
     """
 
-    def __init__(self, nodes: NodeList, store: WeightStore, plan: Plan) -> None:
+    def __init__(self, nodes: NodeList, store: WeightStore, plan: StoragePlan) -> None:
         self.nodes, self.store, self.plan = nodes, store, plan
         self._rounded: dict[tuple[str, ...], tuple[str, str]] = {}
 
@@ -245,7 +245,7 @@ class Matrices:
         return self.nodes.node("Add", [self.nodes.node(operator, inputs), bias], output)
 
 
-class OrtMatrices(Matrices):
+class OrtMatrixNodes(MatrixNodes):
     """Products and look-ups in ONNX Runtime's own operators, where they are smaller or faster.
 
     Eight bits: `MatMulNBits` for functions that read a few tokens at a time and for tied tables; it has a scale for
@@ -254,7 +254,7 @@ class OrtMatrices(Matrices):
     """
 
     def rows(self, table: str, ids: str, rank: int, output: str) -> None:
-        """See `Matrices.rows`."""
+        """See `MatrixNodes.rows`."""
         storage = self._storage(table, table=True)
         if storage == "int4" or (storage == "int8" and table in self.plan.tied and self._in_blocks):
             self._rows_of_blocks(self._blocks([table], True), ids, rank, output)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kerasformer.export.formats.onnx.markers import Marker, OnnxLowering
-from kerasformer.export.formats.onnx.matrix_nodes import Matrices, Plan
+from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
 from kerasformer.export.formats.onnx.weights import WeightStore
 
@@ -28,10 +28,10 @@ class NodeWriter(NodeList):
     lowering: type[OnnxLowering] = OnnxLowering
     """What marks the primitives for this writer."""
 
-    matrices: type[Matrices] = Matrices
+    matrices: type[MatrixNodes] = MatrixNodes
     """What writes products and look-ups for this writer."""
 
-    def __init__(self, store: WeightStore, plan: Plan) -> None:
+    def __init__(self, store: WeightStore, plan: StoragePlan) -> None:
         super().__init__(plan.opset)
         self.store = store
         self._matrices = self.matrices(self, store, plan)

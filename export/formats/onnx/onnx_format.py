@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.formats.base import Format, Progress
+from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.progress import CountProgress
 
 # File names say the recipe, as runtimes that choose among files in one folder expect.
 SUFFIXES = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
@@ -29,7 +30,7 @@ class OnnxFormat(Format):
     places = ("onnx",)
     profiles = ("ort", "portable")
 
-    def functions(self, job: Job) -> list[Function]:
+    def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
         return onnx_functions(job.model)
 
@@ -39,11 +40,11 @@ class OnnxFormat(Format):
 
     def write(
         self,
-        job: Job,
+        job: ExportJob,
         files: Mapping[Path, Sequence[Function]],
         recipe: Recipe,
         calibration: Calibration | None,
-        progress: Progress,
+        progress: CountProgress,
         converted: dict[Any, Any],
     ) -> None:
         """See `Format.write`."""

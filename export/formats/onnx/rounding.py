@@ -1,4 +1,4 @@
-"""Matrices in the integer layouts of ONNX operators. NumPy alone; a few rows at a time, to spare memory.
+"""MatrixNodes in the integer layouts of ONNX operators. NumPy alone; a few rows at a time, to spare memory.
 
 Levels are symmetric: zero is level zero. `N` outputs, `K` inputs of a product; a row is what makes one output.
 """

@@ -68,7 +68,7 @@ class Quantized:
 class WeightStore:
     """Collects the weights that the graphs of a bundle use, each once per layout.
 
-    Matrices are given as names of variables whose outputs follow each other. They are `(N, K)` in Keras if
+    MatrixNodes are given as names of variables whose outputs follow each other. They are `(N, K)` in Keras if
     `output_first`, else `(K, N)`.
 
     Args:

@@ -9,12 +9,12 @@ from typing import Any
 from kerasformer.bundle.interface import ATTENTION_MASK, ENCODER_MASK, INPUT_IDS, TOKENS, static_caches
 from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 
 Tensors = dict[str, Any]
 
 
-def guarded(job: Job, function: Function) -> Function:
+def guarded(job: ExportJob, function: Function) -> Function:
     """The function, which looks at its inputs first.
 
     Args:
@@ -24,7 +24,7 @@ def guarded(job: Job, function: Function) -> Function:
     return _guarded(function, lambda inputs: _of_tokens(job, inputs))
 
 
-def guarded_writer(job: Job, function: Function) -> Function:
+def guarded_writer(job: ExportJob, function: Function) -> Function:
     """The function, which looks at prompts and settings first.
 
     Args:
@@ -46,7 +46,7 @@ def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> 
     return replace(function, call=call)
 
 
-def _of_tokens(job: Job, inputs: Tensors) -> list[Any]:
+def _of_tokens(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids = inputs[TOKENS] if TOKENS in inputs else inputs[INPUT_IDS]
     length, limit = _length(ids), job.model.max_length
     if TOKENS in inputs:
@@ -59,7 +59,7 @@ def _of_tokens(job: Job, inputs: Tensors) -> list[Any]:
     return checks
 
 
-def _of_prompts(job: Job, inputs: Tensors) -> list[Any]:
+def _of_prompts(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids, mask, count = (inputs[name] for name in (INPUT_IDS, ATTENTION_MASK, "max_new_tokens"))
     checks = [_known(job, ids), _masked(mask, _length(ids))]
     checks.append(_refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count))
@@ -79,7 +79,7 @@ def _length(tensor: Any, axis: int = 1) -> Any:
     return require("tensorflow", "export").shape(tensor)[axis]
 
 
-def _known(job: Job, ids: Any) -> Any:
+def _known(job: ExportJob, ids: Any) -> Any:
     """Ids are rows of the table."""
     tf, size = require("tensorflow", "export"), job.model.config.vocab_size
     known = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))

@@ -8,13 +8,14 @@ from typing import Any
 
 from kerasformer.bundle.interface import SERVING_DEFAULT
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.formats.base import Format, Progress
+from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job, Wish
+from kerasformer.export.options import ExportJob, ExportOptions
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.progress import CountProgress
 
 
 class SavedModelFormat(Format):
@@ -26,9 +27,9 @@ class SavedModelFormat(Format):
     places = ("saved_model.pb", "fingerprint.pb", "variables", "assets")
     in_graph = True
 
-    def check(self, wish: Wish, quantize: str) -> None:
+    def check(self, options: ExportOptions, quantize: str) -> None:
         """See `Format.check`."""
-        super().check(wish, quantize)
+        super().check(options, quantize)
         if quantize != "none":
             raise ExportError(
                 "A SavedModel keeps its weights in float32: TensorFlow has no operators that compute with quantized "
@@ -36,17 +37,17 @@ class SavedModelFormat(Format):
                 f"{argument('format', 'onnx')} or 'tflite'"
             )
 
-    def functions(self, job: Job) -> list[Function]:
+    def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
         return saved_model_functions(job)
 
     def write(
         self,
-        job: Job,
+        job: ExportJob,
         files: Mapping[Path, Sequence[Function]],
         recipe: Recipe,
         calibration: Calibration | None,
-        progress: Progress,
+        progress: CountProgress,
         converted: dict[Any, Any],
     ) -> None:
         """See `Format.write`."""

@@ -36,7 +36,7 @@ from kerasformer.export.formats.saved_model.guards import guarded, guarded_write
 from kerasformer.export.formats.saved_model.loops import Begun, Loop
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.layers import FixedCache, GrowingCache, Visibility
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
@@ -48,7 +48,7 @@ _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
 )
 
 
-def saved_model_functions(job: Job) -> list[Function]:
+def saved_model_functions(job: ExportJob) -> list[Function]:
     """The signatures of a SavedModel.
 
     Args:
@@ -69,7 +69,7 @@ def saved_model_functions(job: Job) -> list[Function]:
     return [tokens, _text_reader(job, tokens)]
 
 
-def _text_reader(job: Job, tokens: Function) -> Function:
+def _text_reader(job: ExportJob, tokens: Function) -> Function:
     """The same for texts, which operators of TF Text make tokens of."""
     given = tf_text.parts(job.model.tokenizer, job.model.input_names)
 
@@ -79,14 +79,14 @@ def _text_reader(job: Job, tokens: Function) -> Function:
     return Function(SERVING_DEFAULT, {TEXT: TensorInfo((_BATCH,), "string")}, tokens.outputs, call)
 
 
-def _caches(job: Job, length: str, cross: bool = False) -> Infos:
+def _caches(job: ExportJob, length: str, cross: bool = False) -> Infos:
     """Keys and values of all layers, under their names."""
     shapes = (job.model.memory_shapes if cross else job.model.cache_shapes)(_BATCH, length)
     infos = enumerate(TensorInfo(shape, "float32") for shape in shapes)
     return {name: info for layer, info in infos for name in static_caches(layer, cross=cross)}
 
 
-def _taken(job: Job, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, Any]]:
+def _taken(job: ExportJob, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, Any]]:
     """Keys and values of each layer."""
     names = (static_caches(layer, cross=cross) for layer in range(len(job.model.cache_shapes(1, 1))))
     return [(inputs[key], inputs[value]) for key, value in names]
@@ -100,11 +100,11 @@ def _given(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
     return given
 
 
-def _scores(job: Job) -> Infos:
+def _scores(job: ExportJob) -> Infos:
     return {LOGITS: TensorInfo((_BATCH, _LENGTH, job.model.config.vocab_size), "float32")}
 
 
-def _step(job: Job) -> Function:
+def _step(job: ExportJob) -> Function:
     """Some tokens of a decoder after those in the caches; places that the mask leaves out have no position."""
 
     def call(tokens: Any, attention_mask: Any, **past: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _step(job: Job) -> Function:
     return Function(DECODE, inputs, {**_scores(job), **_caches(job, _TOTAL)}, call, incremental=True)
 
 
-def _prefill(job: Job, step: Function) -> Function:
+def _prefill(job: ExportJob, step: Function) -> Function:
     """The same where nobody needs the logits, which for a long prompt are more than all else."""
 
     def call(**inputs: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _prefill(job: Job, step: Function) -> Function:
     return Function(PREFILL, step.inputs, _caches(job, _TOTAL), call)
 
 
-def _encode(job: Job) -> Function:
+def _encode(job: ExportJob) -> Function:
     """Texts, encoded and projected to what the decoder's layers attend to."""
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _encode(job: Job) -> Function:
     return Function(ENCODE, inputs, _caches(job, _ENCODED, cross=True), call)
 
 
-def _step_with_memory(job: Job) -> Function:
+def _step_with_memory(job: ExportJob) -> Function:
     """Some tokens of a decoder that attends to encoded texts."""
 
     def call(tokens: Any, encoder_mask: Any, **past: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _step_with_memory(job: Job) -> Function:
     return Function(DECODE, inputs, {**_scores(job), **_caches(job, _TOTAL)}, call, incremental=True)
 
 
-def _begun(job: Job, prefill: Function, inputs: dict[str, Any]) -> Begun:
+def _begun(job: ExportJob, prefill: Function, inputs: dict[str, Any]) -> Begun:
     """A decoder has read all but the last token of the prompts."""
     ids, mask = inputs[INPUT_IDS], inputs[ATTENTION_MASK]
     caches = prefill.call(tokens=ids[:, :-1], attention_mask=mask[:, :-1], **_empty(job, ids))
@@ -174,26 +174,26 @@ def _begun(job: Job, prefill: Function, inputs: dict[str, Any]) -> Begun:
     return Begun(ids[:, -1:], caches, others)
 
 
-def _begun_with_memory(job: Job, encode: Function, inputs: dict[str, Any]) -> Begun:
+def _begun_with_memory(job: ExportJob, encode: Function, inputs: dict[str, Any]) -> Begun:
     """The texts are encoded; the decoder has read nothing."""
     memory = {ENCODER_MASK: inputs[ATTENTION_MASK], **encode.call(**inputs)}
     first = ops.full_like(inputs[INPUT_IDS][:, :1], job.info.start_token_id)
     return Begun(first, _empty(job, first), lambda count: memory)
 
 
-def _empty(job: Job, ids: Any) -> dict[str, Any]:
+def _empty(job: ExportJob, ids: Any) -> dict[str, Any]:
     """Caches of no token."""
     shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
     return {name: ops.zeros(shape) for layer, shape in enumerate(shapes) for name in static_caches(layer)}
 
 
-def _loop(job: Job, begin: Callable[[dict[str, Any]], Begun], step: Function) -> Loop:
+def _loop(job: ExportJob, begin: Callable[[dict[str, Any]], Begun], step: Function) -> Loop:
     """Steps until an end token."""
     ends, pad = job.info.eos_token_id, job.info.pad_token_id
     return Loop(begin, step, ends, pad if pad is not None else next(iter(ends), 0))
 
 
-def _writers(job: Job, loop: Loop) -> list[Function]:
+def _writers(job: ExportJob, loop: Loop) -> list[Function]:
     """Whole answers: by the best token each time, or drawn."""
     texts = {name: TensorInfo((_BATCH, _LENGTH), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
     greedy = {**texts, "max_new_tokens": TensorInfo((), "int32")}

@@ -18,9 +18,9 @@ import numpy as np
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, Progress, write
+from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
 from kerasformer.export.formats.tflite.fusion import fuse
-from kerasformer.export.formats.tflite.graph import Skeleton
+from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from kerasformer.export.formats.tflite.lowering import TfliteLowering, tensorflow
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.formats.tflite.weights import store_weights
@@ -31,10 +31,11 @@ from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
+from kerasformer.progress import CountProgress
 
 
 @dataclass(frozen=True)
-class Weight:
+class VariableWeight:
     """A variable as the file stores it: kernels output-first, as FULLY_CONNECTED reads them.
 
     Attributes:
@@ -71,7 +72,7 @@ def write_tflite(
     recipe: Recipe,
     path: Path,
     calibration: Calibration | None = None,
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
     converted: dict[Any, Any] | None = None,
 ) -> None:
     """Writes functions and weights as one TFLite file.
@@ -134,7 +135,7 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
         )
 
 
-def _weights(variables: Sequence[keras.Variable]) -> list[Weight]:
+def _weights(variables: Sequence[keras.Variable]) -> list[VariableWeight]:
     """Two candidates for every matrix, one per layout; those that no function reads fall away in the skeleton."""
     weights = []
     for index, (name, variable) in enumerate(by_path(list({id(v): v for v in variables}.values())).items()):
@@ -143,13 +144,13 @@ def _weights(variables: Sequence[keras.Variable]) -> list[Weight]:
             continue  # states of random generators, which inference does not read
         if dtype != "float32":
             raise ExportError(f"TFLite export needs float32 variables. Received: {dtype} for {variable.path}")
-        weights.append(Weight(f"weight_{index}", name, variable))
+        weights.append(VariableWeight(f"weight_{index}", name, variable))
         if len(variable.shape) == 2:
-            weights.append(Weight(f"weight_{index}_transposed", name, variable, transposed=True))
+            weights.append(VariableWeight(f"weight_{index}_transposed", name, variable, transposed=True))
     return weights
 
 
-def _trace(function: Function, weights: Sequence[Weight], recipe: Recipe) -> Any:
+def _trace(function: Function, weights: Sequence[VariableWeight], recipe: Recipe) -> Any:
     """The function as a TensorFlow graph whose arguments are its inputs and all weights."""
     tf = tensorflow()
 
@@ -181,7 +182,7 @@ def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
     return tensorflow().identity(result)
 
 
-def _convert(functions: Sequence[Function], weights: Sequence[Weight], recipe: Recipe) -> bytes:
+def _convert(functions: Sequence[Function], weights: Sequence[VariableWeight], recipe: Recipe) -> bytes:
     """The skeleton: all signatures, every weight still an input."""
     tf = tensorflow()
     module = tf.Module()

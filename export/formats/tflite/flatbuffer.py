@@ -8,25 +8,24 @@ size of one weight, and the result is a plain TFLite file: nothing lies outside 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kerasformer.errors import ExportError, require
-from kerasformer.export.formats.tflite.graph import Skeleton, schema
+from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, schema
+from kerasformer.progress import CountProgress
 
 MAX_BYTES = 2**31 - 2**24
 """Offsets are checked as signed 32-bit numbers by every reader; the difference is room for the graph."""
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes of weights written so far and in all."""
 
 _ALIGNMENT = 64
 # Places in the tables' vtables, from TFLite's schema.
 _BUFFER_DATA, _QUANTIZATION_SCALE, _QUANTIZATION_ZERO_POINT = 4, 8, 10
 
 
-def write(skeleton: Skeleton, path: Path, progress: Progress | None = None) -> None:
+def write(skeleton: Skeleton, path: Path, progress: CountProgress | None = None) -> None:
     """Writes the graph and its weights.
 
     Args:

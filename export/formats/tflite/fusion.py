@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.export.formats.tflite.graph import Skeleton, has_bias, producers, readers
+from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, has_bias, producers, readers
 
 
 def fuse(skeleton: Skeleton) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kerasformer.export.formats.tflite.storage import Form, as_stored, form_of
-from kerasformer.export.quantization.model_matrices import Matrix
+from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import Recipe
 
 
@@ -14,14 +14,14 @@ class TfliteLayout:
 
     four_bit_tables = True
 
-    def as_stored(self, matrix: Matrix, recipe: Recipe) -> np.ndarray:
+    def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
         """See `Layout.as_stored`."""
         return as_stored(matrix.value(), self._form(matrix, recipe))
 
-    def num_bytes(self, matrix: Matrix, recipe: Recipe) -> int:
+    def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""
         form = self._form(matrix, recipe)
         return form.num_bytes(matrix.rows) + form.scale_bytes(matrix.rows)
 
-    def _form(self, matrix: Matrix, recipe: Recipe) -> Form:
+    def _form(self, matrix: ModelMatrix, recipe: Recipe) -> Form:
         return form_of(recipe, matrix.path, matrix.rows, matrix.table)

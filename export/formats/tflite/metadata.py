@@ -19,7 +19,7 @@ from typing import Any
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES
-from kerasformer.export.formats.tflite.graph import schema
+from kerasformer.export.formats.tflite.graph_skeleton import schema
 
 _NAME = "TFLITE_METADATA"
 # Places of fields in the tables of both schemas, in the order in which these declare them.
@@ -55,7 +55,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class VocabularyFile:
     """The tokenizer.
 
     Attributes:
@@ -73,7 +73,9 @@ WORDPIECE, SENTENCEPIECE = 4, 5
 """Numbers of tokenizers in the schema's union of process units."""
 
 
-def metadata(name: str, description: str, inputs: Sequence[Tensor], output: Tensor, vocabulary: Vocabulary) -> bytes:
+def metadata(
+    name: str, description: str, inputs: Sequence[Tensor], output: Tensor, vocabulary: VocabularyFile
+) -> bytes:
     """The metadata of a model that reads a text.
 
     Args:

@@ -8,15 +8,16 @@ from typing import Any
 
 from kerasformer.bundle import Signature
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.formats.base import Format, Progress
+from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.progress import CountProgress
 
 
 class TfliteFormat(Format):
@@ -30,17 +31,17 @@ class TfliteFormat(Format):
     attention = AttentionSupport(reads_whole_prompts=False)
     in_graph = True
 
-    def functions(self, job: Job) -> list[Function]:
+    def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
         return tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
 
     def write(
         self,
-        job: Job,
+        job: ExportJob,
         files: Mapping[Path, Sequence[Function]],
         recipe: Recipe,
         calibration: Calibration | None,
-        progress: Progress,
+        progress: CountProgress,
         converted: dict[Any, Any],
     ) -> None:
         """See `Format.write`."""
@@ -53,7 +54,7 @@ class TfliteFormat(Format):
         """See `Format.layout`."""
         return TfliteLayout()
 
-    def add_tokenizer(self, job: Job, folder: Path) -> dict[str, Signature]:
+    def add_tokenizer(self, job: ExportJob, folder: Path) -> dict[str, Signature]:
         """As a file of its own: `model.tflite` stays free of custom operators."""
         names, path = job.model.input_names, folder / tf_text.FILE
         return {tf_text.TOKENIZE: tf_text.write_tokenizer(job.model.tokenizer, names, max(job.lengths), path)}

@@ -22,7 +22,7 @@ import numpy as np
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.formats.tflite.fusion import drop_dead
-from kerasformer.export.formats.tflite.graph import Skeleton, Weight, has_bias, producers
+from kerasformer.export.formats.tflite.graph_skeleton import FileWeight, Skeleton, has_bias, producers
 from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
@@ -40,10 +40,10 @@ _KEEPS_TIES = ("RESHAPE", "SOFTMAX", "LOGISTIC")
 
 
 @dataclass(frozen=True)
-class Matrix:
+class StoredMatrix:
     """A weight in the form in which the file holds it."""
 
-    weight: Weight
+    weight: FileWeight
     form: Form
 
     @property
@@ -69,7 +69,7 @@ class Matrix:
 class BlockScales:
     """float16 scales `(N, K / block)` of a matrix."""
 
-    matrix: Matrix
+    matrix: StoredMatrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -94,8 +94,8 @@ class BlockScales:
 class IntegerBias:
     """A bias in the unit of the sums that it is added to: the input's scale times that of the kernel's row."""
 
-    weight: Weight
-    matrix: Matrix
+    weight: FileWeight
+    matrix: StoredMatrix
     input_scale: float
 
     @property
@@ -138,7 +138,7 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
     Raises:
         ExportError: a product with static activations whose ranges are not known.
     """
-    matrices = {name: Matrix(skeleton.weights[name], _form(skeleton, name, recipe)) for name in skeleton.places}
+    matrices = {name: StoredMatrix(skeleton.weights[name], _form(skeleton, name, recipe)) for name in skeleton.places}
     writer = _Writer(skeleton, recipe, matrices, calibration or {})
     for name in skeleton.places:
         writer.place(name)
@@ -180,7 +180,7 @@ class _Writer:
     """Places weights and rewrites their readers; remembers what the graphs have in common."""
 
     def __init__(
-        self, skeleton: Skeleton, recipe: Recipe, matrices: Mapping[str, Matrix], calibration: Calibration
+        self, skeleton: Skeleton, recipe: Recipe, matrices: Mapping[str, StoredMatrix], calibration: Calibration
     ) -> None:
         self.skeleton = skeleton
         self.recipe = recipe
@@ -205,7 +205,7 @@ class _Writer:
             elif form.integer:
                 tensor.quantization = skeleton.quantization([1.0])  # until the scales are written
 
-    def _blockwise(self, graph: Any, matrix: Matrix, buffer: int) -> Any:
+    def _blockwise(self, graph: Any, matrix: StoredMatrix, buffer: int) -> Any:
         shape = BlockScales(matrix).shape
         details = self.skeleton.schema.BlockwiseQuantizationT()
         details.scales = self.skeleton.tensor(graph, f"{matrix.weight.name}/scales", shape, "FLOAT16", buffer)
@@ -235,7 +235,7 @@ class _Writer:
                 operators += self._product(graph, op, self.matrices[name], weights, static)
         graph.operators = operators
 
-    def _lookup(self, graph: Any, op: Any, matrix: Matrix) -> list[Any]:
+    def _lookup(self, graph: Any, op: Any, matrix: StoredMatrix) -> list[Any]:
         if matrix.form.integer:
             op.inputs = np.array([op.inputs[1], op.inputs[0]], np.int32)
             op.builtinOptionsType, op.builtinOptions = 0, None
@@ -247,7 +247,9 @@ class _Writer:
         op.outputs = np.array([half], np.int32)
         return [op, widened]
 
-    def _product(self, graph: Any, op: Any, matrix: Matrix, weights: Mapping[int, str], static: bool) -> list[Any]:
+    def _product(
+        self, graph: Any, op: Any, matrix: StoredMatrix, weights: Mapping[int, str], static: bool
+    ) -> list[Any]:
         if not matrix.form.integer:
             return [*self._widened(graph, int(op.inputs[1]), matrix, op), op]
         if not static:
@@ -256,7 +258,7 @@ class _Writer:
             return [op]
         return self._static_product(graph, op, matrix, weights)
 
-    def _widened(self, graph: Any, index: int, matrix: Matrix, op: Any) -> list[Any]:
+    def _widened(self, graph: Any, index: int, matrix: StoredMatrix, op: Any) -> list[Any]:
         """Lets a product read a float32 copy, which runtimes make once, when they load the file."""
         before: list[Any] = []
         if index not in self._wide:
@@ -266,7 +268,7 @@ class _Writer:
         op.inputs = np.array([op.inputs[0], self._wide[index], *op.inputs[2:]], np.int32)
         return before
 
-    def _static_product(self, graph: Any, op: Any, matrix: Matrix, weights: Mapping[int, str]) -> list[Any]:
+    def _static_product(self, graph: Any, op: Any, matrix: StoredMatrix, weights: Mapping[int, str]) -> list[Any]:
         ranges = self.calibration.get(matrix.weight.path)
         if ranges is None:
             raise ExportError(
@@ -300,7 +302,7 @@ class _Writer:
         self._integers[like, levels] = index
         return index
 
-    def _bias(self, graph: Any, name: str, matrix: Matrix, input_scale: float) -> int:
+    def _bias(self, graph: Any, name: str, matrix: StoredMatrix, input_scale: float) -> int:
         key = (name, matrix.weight.path, input_scale)
         weight = self.skeleton.weights[name]
         if key not in self._biases:

@@ -11,7 +11,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.signatures import PREFILL_LENGTHS
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import litertlm_file
@@ -32,7 +32,7 @@ class LitertLm(Target):
     summary = "LiteRT-LM: decoders on Android, iOS, desktops"
     needs = {"format": "tflite"}
 
-    def check(self, job: Job, quantize: str) -> None:
+    def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses what LiteRT-LM cannot run, and what it would run otherwise than this package.
 
         Raises:
@@ -50,11 +50,11 @@ class LitertLm(Target):
         _begin_token(job)
         _check_capacity(job)
 
-    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+    def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """The signatures that LiteRT-LM calls."""
         return [each for each in functions if each.signature().role == Role.PREFILL or each.name == DECODE]
 
-    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+    def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `model.litertlm`."""
         path = folder / litertlm_file.NAME
         metadata = litertlm_file.metadata(
@@ -72,7 +72,7 @@ class LitertLm(Target):
         return litertlm_card.section(manifest)
 
 
-def _check_model(job: Job) -> None:
+def _check_model(job: ExportJob) -> None:
     if not job.model.generates:
         raise ExportError(
             f"LiteRT-LM generates text. Received: a model for {job.info.task}. Take {argument('target', 'mediapipe')} "
@@ -91,7 +91,7 @@ def _check_model(job: Job) -> None:
         )
 
 
-def _begin_token(job: Job) -> int | None:
+def _begin_token(job: ExportJob) -> int | None:
     """The token that the tokenizer puts before a text, if it does; LiteRT-LM does not follow `tokenizer.json` there.
 
     Raises:
@@ -114,7 +114,7 @@ def _added(tokenizer: Tokenizer) -> list[int] | None:
     return whole[:count] if whole[count:] == bare else None
 
 
-def _check_capacity(job: Job) -> None:
+def _check_capacity(job: ExportJob) -> None:
     """A prompt is read in prefills, of which the last may be wider than what is left, but not than the cache."""
     step, capacity = min(PREFILL_LENGTHS), job.capacity or 0
     if capacity < step or capacity % step:

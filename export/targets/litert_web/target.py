@@ -8,7 +8,7 @@ from pathlib import Path
 from kerasformer.bundle import Manifest, Role
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.litert_web import card as litertjs_card
 
@@ -27,7 +27,7 @@ class LitertWeb(Target):
     summary = "LiteRT.js: browsers"
     needs = {"format": "tflite"}
 
-    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+    def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """The signatures that a page calls.
 
         Raises:
@@ -43,7 +43,7 @@ class LitertWeb(Target):
             _check(function)
         return kept
 
-    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+    def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Looks at the size of the file; adds nothing.
 
         Raises:

@@ -16,7 +16,7 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.outputs import with_mean, with_probabilities, with_segments
-from kerasformer.export.options import Job
+from kerasformer.export.options import ExportJob
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.mediapipe.card import section
@@ -44,7 +44,7 @@ class Mediapipe(Target):
     tokenizes = True
     lengths = (128,)
 
-    def check(self, job: Job, quantize: str) -> None:
+    def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses other tasks and tokenizers, several lengths, and answers that are no probabilities.
 
         Raises:
@@ -86,14 +86,14 @@ class Mediapipe(Target):
                 stacklevel=2,
             )
 
-    def functions(self, job: Job, functions: list[Function]) -> list[Function]:
+    def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """Three inputs, and an answer that needs no more work."""
         if job.info.task == "feature-extraction":
             return [with_segments(with_mean(each)) for each in functions]
         several = job.info.problem_type == "multi_label_classification" or len(job.info.labels) == 1
         return [with_segments(with_probabilities(each, several)) for each in functions]
 
-    def finish(self, job: Job, manifest: Manifest, folder: Path) -> Sequence[Path]:
+    def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Puts metadata, vocabulary and labels into the model file."""
         (signature,) = manifest.signatures.values()
         path, tokens = folder / signature.file, vocabulary(job.model.tokenizer)

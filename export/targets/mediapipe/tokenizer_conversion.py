@@ -16,7 +16,7 @@ from typing import Any
 
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.charsmap import charsmap
-from kerasformer.export.formats.tflite.metadata import SENTENCEPIECE, WORDPIECE, Vocabulary
+from kerasformer.export.formats.tflite.metadata import SENTENCEPIECE, WORDPIECE, VocabularyFile
 from kerasformer.tokenization import Tokenizer, spiece
 
 _FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
@@ -56,12 +56,12 @@ def check(tokenizer: Tokenizer | None) -> int:
     return unit
 
 
-def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+def vocabulary(tokenizer: Tokenizer) -> VocabularyFile:
     """A tokenizer that `check` lets pass, as a part of a model file."""
     content = json.loads(tokenizer.backend.to_str())
     if content["model"]["type"] == "WordPiece":
-        return Vocabulary(WORDPIECE, "vocab.txt", _lines(content["model"]["vocab"]))
-    return Vocabulary(SENTENCEPIECE, "spiece.model", _sentencepiece(content, tokenizer.backend.normalizer))
+        return VocabularyFile(WORDPIECE, "vocab.txt", _lines(content["model"]["vocab"]))
+    return VocabularyFile(SENTENCEPIECE, "spiece.model", _sentencepiece(content, tokenizer.backend.normalizer))
 
 
 def _refusal(reason: str) -> ExportError:

@@ -12,7 +12,7 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.decoding.arrays import text_arrays
 from kerasformer.errors import BundleError
-from kerasformer.runtime.saved_model.loading import LoadedModel, check_length
+from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_length
 
 
 class SavedModelForward:

@@ -27,7 +27,7 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError, require
-from kerasformer.runtime.saved_model.loading import LoadedModel, check_length
+from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_length
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.onnx import files as onnx_files
+from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function

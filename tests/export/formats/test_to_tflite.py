@@ -14,7 +14,7 @@ from kerasformer.bundle import Manifest, TensorInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import convert as to_tflite
 from kerasformer.export.formats.tflite.convert import write_tflite
-from kerasformer.export.formats.tflite.graph import schema
+from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.recipes import RECIPES

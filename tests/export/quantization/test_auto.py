@@ -15,7 +15,7 @@ from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import api as build
 from kerasformer.export import child_process as child
 from kerasformer.export import export
-from kerasformer.export.quantization.auto import COLUMNS, Choice, _hull, in_words
+from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
 from kerasformer.export.quantization.search import Budget, Search, Tried
@@ -263,7 +263,7 @@ def test_the_table_in_words():
         Tried({"int8": 3, "int4": 23}, 2.345, 0.01, 0.98765, None, None),
         Tried({"int4": 26}, 1.5, 0.02, 0.981, 3.14159, 0.98, chosen=True),
     ]
-    rows = in_words(Choice(RECIPES["int8"], Fidelity(0, 0, 1, 1), Budget(), tuple(tried), ()).to_dict())
+    rows = search_rows(ChosenMix(RECIPES["int8"], Fidelity(0, 0, 1, 1), Budget(), tuple(tried), ()).to_dict())
     assert rows == [
         ["3 int8, 23 int4", "2.35", "98.77%", "", "", ""],
         ["26 int4", "1.50", "98.10%", "98.00%", "3.14", "chosen"],

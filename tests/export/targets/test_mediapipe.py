@@ -19,7 +19,7 @@ from kerasformer import bundle
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.convert import write_tflite
-from kerasformer.export.formats.tflite.graph import schema
+from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.metadata import Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.quantization.recipes import recipe

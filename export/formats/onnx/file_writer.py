@@ -7,7 +7,7 @@ where they are too large for one protobuf or are read by several files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,9 +17,7 @@ import onnx
 from onnx import TensorProto
 
 from kerasformer.export.formats.onnx.weights import StoredWeight
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes of weights written so far and in all."""
+from kerasformer.progress import CountProgress
 
 INLINE_LIMIT = 2_000_000_000
 """Bytes of weights above which they go to a file of their own: a protobuf ends at 2 GiB."""
@@ -45,7 +43,7 @@ class ModelFile:
     alone: bool = False
 
 
-def write_models(files: Mapping[Path, ModelFile], progress: Progress | None = None) -> None:
+def write_models(files: Mapping[Path, ModelFile], progress: CountProgress | None = None) -> None:
     """Writes models together with their weights.
 
     Weights of more than 2 GB in all go to `<path>_data` beside the file. A weight that several files read is stored
@@ -131,7 +129,7 @@ def _varint(value: int) -> Iterator[int]:
 class _Tracker:
     """Writes weights and tells how far it is."""
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
+    def __init__(self, total: int, progress: CountProgress | None) -> None:
         self.total, self.progress, self.done = total, progress, 0
 
     def write(self, file: BinaryIO, weight: StoredWeight) -> None:

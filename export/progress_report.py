@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
 from kerasformer.files import parse_json
-
-Progress = Callable[[str, int, int], None]
-"""Is told a stage, how much of it is done and how much there is; 0 of 0 where nobody knows. Weights are in bytes."""
+from kerasformer.progress import StageProgress
 
 IN_BYTES = "write weights"
 """The stage that counts bytes."""
@@ -32,7 +30,7 @@ _SHARES = {
 
 
 @contextmanager
-def told(progress: Progress | bool | None) -> Iterator[Progress]:
+def progress_reporter(progress: StageProgress | bool | None) -> Iterator[StageProgress]:
     """Whom an export tells its stages.
 
     Args:
@@ -43,7 +41,7 @@ def told(progress: Progress | bool | None) -> Iterator[Progress]:
         yield progress
         return
     if progress is False or not _is_terminal(sys.stderr):
-        yield _nobody
+        yield _ignored
         return
     with _bar() as bar:
         yield bar
@@ -75,7 +73,7 @@ def write_line(stage: str, done: int, total: int) -> None:
 
 
 def read_line(line: str) -> tuple[str, int, int] | None:
-    """A stage that `write_line` told, or `None` for any other line."""
+    """A stage that `write_line` wrote, or `None` for any other line."""
     try:
         found = parse_json(line, "a line of progress")
         return str(found["stage"]), int(found["done"]), int(found["total"])
@@ -84,7 +82,7 @@ def read_line(line: str) -> tuple[str, int, int] | None:
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
+def _bar() -> Iterator[StageProgress]:
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Rows
@@ -108,5 +106,5 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def _nobody(stage: str, done: int, total: int) -> None:
+def _ignored(stage: str, done: int, total: int) -> None:
     """Tells nobody."""

@@ -19,7 +19,7 @@ from kerasformer.errors import ExportError, require
 _FORBIDDEN = {"CUSTOM", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"}
 
 
-class Weight(Protocol):
+class FileWeight(Protocol):
     """A weight in the layout in which the file stores it."""
 
     @property
@@ -92,7 +92,7 @@ class Skeleton:
         stored: What the buffers that are to be written hold, by their place in the model.
     """
 
-    def __init__(self, content: bytes, weights: Mapping[str, Weight]) -> None:
+    def __init__(self, content: bytes, weights: Mapping[str, FileWeight]) -> None:
         self.schema = schema()
         self.model = self.schema.ModelT.InitFromPackedBuf(bytearray(content), 0)
         self.weights = weights
@@ -193,7 +193,7 @@ class Skeleton:
                 yield graph, op
 
     def _take_inputs(self, signature: Any) -> None:
-        """Weight inputs stop being inputs; what they are is remembered."""
+        """FileWeight inputs stop being inputs; what they are is remembered."""
         graph = self.model.subgraphs[signature.subgraphIndex]
         taken = {}
         for entry in signature.inputs:

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kerasformer.bench.process import Worker
-from kerasformer.bench.rounds import Answers, Work
+from kerasformer.bench.rounds import Answers, Workload
 from kerasformer.bench.worker import Sample
+from kerasformer.bench.worker_process import Worker
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class SubjectFigures:
     works: list[WorkFigures]
 
 
-def subject_figures(worker: Worker, works: Sequence[Work], answers: Sequence[Answers]) -> SubjectFigures:
+def subject_figures(worker: Worker, works: Sequence[Workload], answers: Sequence[Answers]) -> SubjectFigures:
     """Figures of one subject, without ratios."""
     first = answers[0].first[0]
     return SubjectFigures(
