@@ -217,11 +217,11 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     raise BundleError(f"the bundle was replaced each of {_OPENINGS} times that it was opened. Received: {folder}")
 
 
-def write(folder: Path, manifest: Manifest) -> None:
-    """Writes the manifest into the folder, last of all files, since it holds the checksums of the others.
+def encoded(manifest: Manifest) -> str:
+    """The content of `kerasformer.json`, in the newest version.
 
     Raises:
-        BundleError: the manifest names a file that the folder lacks, or holds a value that is not JSON.
+        BundleError: the manifest holds a value that is not JSON.
     """
     try:
         content = json.loads(json.dumps(asdict(replace(manifest, format_version=FORMAT_VERSION)), allow_nan=False))
@@ -230,9 +230,20 @@ def write(folder: Path, manifest: Manifest) -> None:
     for signature in content["signatures"].values():
         for name in ("inputs", "outputs"):
             signature[name] = {key: _without_nulls(info) for key, info in signature[name].items()}
+    return json.dumps({**content, _CHECKSUM: _digest(content)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Writes the manifest into the folder, last of all files, since it holds the checksums of the others.
+
+    Raises:
+        BundleError: the manifest names a file that the folder lacks, or holds a value that is not JSON.
+    """
+    text = encoded(manifest)
     # Read back now what every later reader will read.
+    content = json.loads(text)
+    content.pop(_CHECKSUM)
     _check_files(folder, _parse(Manifest, content, ""), check=False)
-    text = json.dumps({**content, _CHECKSUM: _digest(content)}, indent=2, ensure_ascii=False) + "\n"
     temporary = folder / f"{MANIFEST}.new"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, folder / MANIFEST)

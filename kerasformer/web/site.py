@@ -216,6 +216,9 @@ def _write_bundle(folder: Path, base: str, member: _Named) -> dict[str, Any]:
         for name in names:
             (folder / base / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, folder / base / name)
+        if manifest.format_version < bundle.FORMAT_VERSION:
+            # The page's library reads descriptions, and takes no names apart.
+            (folder / base / MANIFEST).write_text(bundle.encoded(manifest), encoding="utf-8")
 
     bundle.load(member.folder, copy)
     files = _listed(folder, [folder / base / name for name in names])

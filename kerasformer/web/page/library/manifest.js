@@ -8,8 +8,25 @@ export const MANIFEST = "kerasformer.json";
 const FORMAT_VERSION = 2;
 const CHECKSUM = "manifest_sha256";
 
-/** @typedef {{ shape: (number | string)[], dtype: string }} TensorInfo */
-/** @typedef {{ file: string, inputs: Record<string, TensorInfo>, outputs: Record<string, TensorInfo> }} Signature */
+/**
+ * @typedef {object} TensorInfo
+ * @property {(number | string)[]} shape
+ * @property {string} dtype
+ * @property {string} [kind] What it holds, as `kerasformer.bundle.Kind`.
+ * @property {number} [layer] Of a cache.
+ * @property {string} [continues] Of an output: the input whose next state it is.
+ */
+
+/**
+ * @typedef {object} Signature
+ * @property {string} file
+ * @property {Record<string, TensorInfo>} inputs
+ * @property {Record<string, TensorInfo>} outputs
+ * @property {string} role What it does, as `kerasformer.bundle.Role`.
+ * @property {number | null} rows Texts of one call; `null` for any number.
+ * @property {number | null} tokens Tokens of each text in one call, likewise.
+ * @property {number | null} cache_length Slots of the caches that the tokens attend to, likewise.
+ */
 
 /**
  * @typedef {object} Manifest
@@ -34,6 +51,12 @@ export async function readManifest(bytes) {
   const version = content.format_version;
   if (!Number.isInteger(version) || version < 1) {
     throw new BundleError(`${MANIFEST}: format_version must be a positive integer. Received: ${JSON.stringify(version)}`);
+  }
+  if (version < FORMAT_VERSION) {
+    throw new BundleError(
+      `this page reads manifests of version ${FORMAT_VERSION}. Received: version ${version}. Write the site again with ` +
+        "kerasformer web, which brings older bundles up to date",
+    );
   }
   if (version > FORMAT_VERSION) {
     throw new BundleError(
@@ -63,6 +86,21 @@ export async function readManifest(bytes) {
     }
   }
   return content;
+}
+
+/** Inputs of these kinds. @param {Signature} signature @param {...string} kinds @returns {string[]} */
+export function inputsOf({ inputs }, ...kinds) {
+  return Object.keys(inputs).filter((name) => kinds.includes(inputs[name].kind ?? ""));
+}
+
+/** The output of a kind. @param {Signature} signature @param {string} kind @returns {string | undefined} */
+export function outputOf({ outputs }, kind) {
+  return Object.keys(outputs).find((name) => outputs[name].kind === kind);
+}
+
+/** Signatures of a role with their names. @param {Manifest} manifest @param {...string} roles @returns {[string, Signature][]} */
+export function ofRole({ signatures }, ...roles) {
+  return Object.entries(signatures).filter(([, { role }]) => roles.includes(role));
 }
 
 /** @param {string} text @returns {any} */

@@ -3,6 +3,7 @@
  * cache tensors, which go straight into the next one and are deleted by hand.
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
+import { inputsOf, ofRole, outputOf } from "../manifest.js";
 import { byLength, decodeSteps, prefillPlan, smallest } from "./signatures.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
@@ -34,7 +35,7 @@ export async function openLiteRt(manifest, files, { threads, vendor }) {
     throw new EngineError(`LiteRT.js cannot load the model: ${error}`, { cause: error });
   }
   const engine = new Engine(module, model, manifest);
-  return "decode" in manifest.signatures ? new LiteRtStep(engine, manifest) : new LiteRtForward(engine, manifest);
+  return ofRole(manifest, "decode").length ? new LiteRtStep(engine, manifest) : new LiteRtForward(engine, manifest);
 }
 
 /** @param {number} threads @param {URL} vendor */
@@ -93,6 +94,15 @@ class Engine {
     }
   }
 
+  /**
+   * Runs a signature with arrays by the kinds of its inputs; see `run`.
+   * @param {string} name @param {Record<string, number[]>} arrays @param {Tensors} [held] @returns {Promise<Tensors>}
+   */
+  runKinds(name, arrays, held) {
+    const named = Object.entries(arrays).map(([kind, values]) => [inputsOf(this.signatures[name], kind)[0], values]);
+    return this.run(name, Object.fromEntries(named), held);
+  }
+
   /** A tensor of zeros, as an input of a signature. @param {string} name @param {string} key */
   zeros(name, key) {
     const shape = /** @type {number[]} */ (this.signatures[name].inputs[key].shape);
@@ -123,7 +133,7 @@ export class LiteRtForward {
   /** @param {Engine} engine @param {Manifest} manifest */
   constructor(engine, manifest) {
     this.engine = engine;
-    this.lengths = byLength(manifest, "forward", "input_ids");
+    this.lengths = byLength(manifest, "forward");
     this.pad = manifest.info.pad_token_id ?? 0;
   }
 
@@ -173,19 +183,25 @@ export class LiteRtStep {
   /** @param {Engine} engine @param {Manifest} manifest */
   constructor(engine, manifest) {
     this.engine = engine;
-    const { inputs, outputs } = manifest.signatures.decode;
-    this.isEncoderDecoder = manifest.info.is_encoder_decoder;
-    this.cacheNames = Object.keys(inputs).filter((name) => name in outputs);
-    if (!this.cacheNames.length || !("logits" in outputs)) {
-      throw new BundleError(`decode needs caches and logits. Received: ${Object.keys(inputs).join(", ")}`);
-    }
-    this.crossNames = Object.keys(inputs).filter((name) => name.startsWith("cross_"));
-    this.capacity = Number(inputs[this.cacheNames[0]].shape[2]);
-    this.vocabSize = Number(outputs.logits.shape[outputs.logits.shape.length - 1]);
-    this.encoderCapacity = this.isEncoderDecoder ? Number(inputs.encoder_mask.shape[1]) : 0;
-    const [kind, argument] = this.isEncoderDecoder ? ["encode", "input_ids"] : ["prefill", "tokens"];
-    this.lengths = byLength(manifest, kind, argument, this.isEncoderDecoder);
     this.steps = decodeSteps(manifest);
+    // The step that sees all slots serves whatever no other one fits.
+    this.plain = this.steps[this.steps.length - 1]?.name;
+    const signature = manifest.signatures[this.plain];
+    const logits = signature && outputOf(signature, "logits");
+    this.cacheNames = signature ? inputsOf(signature, "key", "value") : [];
+    if (!this.cacheNames.length || !logits) {
+      throw new BundleError(
+        `A step with caches and logits was expected. Received: ${Object.keys(manifest.signatures).join(", ")}`,
+      );
+    }
+    const { inputs, outputs } = signature;
+    this.logits = logits;
+    this.isEncoderDecoder = manifest.info.is_encoder_decoder;
+    this.capacity = manifest.capacity ?? Number(inputs[this.cacheNames[0]].shape[2]);
+    this.vocabSize = Number(outputs[logits].shape[outputs[logits].shape.length - 1]);
+    const [mask] = inputsOf(signature, "memory_mask");
+    this.encoderCapacity = mask ? Number(inputs[mask].shape[1]) : 0;
+    this.lengths = byLength(manifest, this.isEncoderDecoder ? "encode" : "prefill", this.isEncoderDecoder);
     this.pad = manifest.info.pad_token_id ?? 0;
   }
 
@@ -198,7 +214,7 @@ export class LiteRtStep {
       });
     }
     const encoded = this.isEncoderDecoder ? await this.encode(ids) : null;
-    const caches = this.cacheNames.map((name) => [name, this.engine.zeros("decode", name)]);
+    const caches = this.cacheNames.map((name) => [name, this.engine.zeros(this.plain, name)]);
     /** @type {State} */
     const state = { caches: Object.fromEntries(caches), encoded, position: 0 };
     return encoded ? state : this.prefill(ids.slice(0, -1), state);
@@ -212,7 +228,7 @@ export class LiteRtStep {
         received: this.capacity + 1,
       });
     }
-    const { logits, ...caches } = await this.read(this.stepFor(state), [token], state);
+    const { [this.logits]: logits, ...caches } = await this.read(this.stepFor(state), [token], state);
     if (state.encoded) state.encoded.users++;
     return { logits: taken(logits), state: { ...state, caches, position: state.position + 1 } };
   }
@@ -235,10 +251,7 @@ export class LiteRtStep {
   async encode(ids) {
     const { size, name } = smallest(this.lengths, ids.length, "input");
     const ones = Array(ids.length).fill(1);
-    const tensors = await this.engine.run(name, {
-      input_ids: padded(ids, size, this.pad),
-      attention_mask: padded(ones, size, 0),
-    });
+    const tensors = await this.engine.runKinds(name, { ids: padded(ids, size, this.pad), mask: padded(ones, size, 0) });
     return { tensors, mask: padded(ones, this.encoderCapacity, 0), length: ids.length, users: 1 };
   }
 
@@ -252,7 +265,7 @@ export class LiteRtStep {
     for (const size of sizes) {
       const part = ids.slice(state.position, state.position + size);
       const name = size === 1 ? this.stepFor(state) : this.lengths.filter((each) => each.size === size)[0].name;
-      const { logits, ...caches } = await this.read(name, padded(part, size, this.pad), state);
+      const { [this.logits]: logits, ...caches } = await this.read(name, padded(part, size, this.pad), state);
       logits?.delete();
       deleteAll(state.caches);
       state = { ...state, caches, position: state.position + part.length };
@@ -263,15 +276,15 @@ export class LiteRtStep {
   /** The step that sees no more positions than it must. @param {State} state */
   stepFor({ position, encoded }) {
     const reach = Math.max(position + 1, encoded?.length ?? 0);
-    return this.steps.find(({ size }) => reach <= size)?.name ?? "decode";
+    return this.steps.find(({ size }) => reach <= size)?.name ?? this.plain;
   }
 
   /** @param {string} name @param {number[]} tokens @param {State} state @returns {Promise<Tensors>} */
   read(name, tokens, { caches, encoded, position }) {
     /** @type {Record<string, number[]>} */
-    const arrays = { tokens, input_pos: tokens.map((_, place) => position + place) };
-    if (encoded) arrays.encoder_mask = encoded.mask;
-    return this.engine.run(name, arrays, { ...caches, ...encoded?.tensors });
+    const arrays = { ids: tokens, slots: tokens.map((_, index) => position + index) };
+    if (encoded) arrays.memory_mask = encoded.mask;
+    return this.engine.runKinds(name, arrays, { ...caches, ...encoded?.tensors });
   }
 }
 

@@ -4,13 +4,11 @@
  * always full, for the runtime copies what goes in and out.)
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
+import { inputsOf, ofRole } from "../manifest.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
 /** @typedef {Record<string, any>} Tensors By name. */
 
-const DECODER = "model";
-const ENCODER = "encoder_model";
-const DECODER_WITH_MEMORY = "decoder_model_merged";
 
 /** The runtime that is loaded: there is one for a page or worker. @type {Runtime | null} */
 let runtime = null;
@@ -42,13 +40,14 @@ export async function openOnnx(manifest, files, options) {
   const open = (/** @type {string} */ name) => Session.open(ort, manifest, name, files);
   const restore = recordMemories(memories);
   try {
-    if (ENCODER in manifest.signatures) return new OnnxStep(manifest, await open(DECODER_WITH_MEMORY), await open(ENCODER));
-    if (!(DECODER in manifest.signatures)) {
-      throw new BundleError(`An ONNX bundle has a signature model. Received: ${Object.keys(manifest.signatures)}`);
-    }
-    const session = await open(DECODER);
-    const generates = Object.keys(session.signature.inputs).some((name) => name.startsWith("past_key_values."));
-    return generates ? new OnnxStep(manifest, session, null) : new OnnxForward(manifest, session);
+    const [[decode] = [], [encode] = [], [forward] = []] = ["decode", "encode", "forward"].map(
+      (role) => ofRole(manifest, role)[0],
+    );
+    if (decode) return new OnnxStep(manifest, await open(decode), encode ? await open(encode) : null);
+    if (forward) return new OnnxForward(manifest, await open(forward));
+    throw new BundleError(
+      `A signature of the role forward or decode was expected. Received: ${Object.keys(manifest.signatures)}`,
+    );
   } finally {
     restore();
   }
@@ -176,11 +175,13 @@ export class OnnxStep {
     this.isEncoderDecoder = encoder !== null;
     this.capacity = manifest.capacity;
     this.encoderCapacity = manifest.encoder_capacity;
-    const { inputs, outputs } = decoder.signature;
+    const { outputs } = decoder.signature;
     this.vocabSize = Number(outputs.logits.shape[outputs.logits.shape.length - 1]);
-    const past = Object.keys(inputs).filter((name) => name.startsWith("past_key_values."));
-    this.own = past.filter((name) => !name.includes(".encoder."));
-    this.cross = past.filter((name) => name.includes(".encoder."));
+    this.own = inputsOf(decoder.signature, "key", "value");
+    this.cross = inputsOf(decoder.signature, "cross_key", "cross_value");
+    /** @type {Record<string, string>} The output that continues an input. */
+    this.next = {};
+    for (const [name, { continues }] of Object.entries(outputs)) if (continues) this.next[continues] = name;
   }
 
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
@@ -221,8 +222,8 @@ export class OnnxStep {
     const tensors = { encoder_hidden_states: hidden, encoder_attention_mask: mask };
     const empty = [...this.own, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
     const first = { ...tensors, ...Object.fromEntries(empty), input_ids: this.decoder.integers([0]) };
-    const projected = await this.decoder.run(first, this.cross.map(continued));
-    return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[continued(name)]])) };
+    const projected = await this.decoder.run(first, this.cross.map((name) => this.next[name]));
+    return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[this.next[name]]])) };
   }
 
   /** @param {number[]} ids @param {State} state @param {string[]} wanted Outputs beside the caches. */
@@ -234,8 +235,8 @@ export class OnnxStep {
     if ("position_ids" in this.decoder.signature.inputs) {
       feeds.position_ids = this.decoder.integers(ids.map((_, place) => length + place));
     }
-    const outputs = await this.decoder.run(feeds, [...wanted, ...this.own.map(continued)]);
-    const next = Object.fromEntries(this.own.map((name) => [name, outputs[continued(name)]]));
+    const outputs = await this.decoder.run(feeds, [...wanted, ...this.own.map((name) => this.next[name])]);
+    const next = Object.fromEntries(this.own.map((name) => [name, outputs[this.next[name]]]));
     return { outputs, state: { past: next, memory, length: end } };
   }
 
@@ -258,6 +259,3 @@ function checkLength(length, most) {
     received: length,
   });
 }
-
-/** The output that continues an input. @param {string} name */
-const continued = (name) => name.replace("past_key_values", "present");

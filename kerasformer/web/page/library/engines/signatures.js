@@ -3,24 +3,23 @@
  * `kerasformer.runtime.litert.signatures`.
  */
 import { BundleError, CapacityError } from "../errors.js";
+import { ofRole } from "../manifest.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
 /** @typedef {{ size: number, name: string }} Sized A signature and its length in tokens. */
 
 /**
- * Signatures `{kind}_{length}`, ascending by length.
- * @param {Manifest} manifest @param {string} kind @param {string} argument @param {boolean} [needed]
+ * Signatures of a role, ascending by the tokens that they read.
+ * @param {Manifest} manifest @param {string} role @param {boolean} [needed]
  * @returns {Sized[]}
  */
-export function byLength(manifest, kind, argument, needed = true) {
-  const found = Object.entries(manifest.signatures)
-    .filter(([name, { inputs }]) => name.startsWith(`${kind}_`) && argument in inputs)
-    .map(([name, { inputs }]) => ({ size: Number(inputs[argument].shape[1]), name }))
+export function byLength(manifest, role, needed = true) {
+  const found = ofRole(manifest, role)
+    .map(([name, { tokens }]) => ({ size: tokens ?? 0, name }))
     .sort((a, b) => a.size - b.size);
   if (needed && !found.length) {
     throw new BundleError(
-      `The bundle needs signatures ${kind}_{length} that take ${argument}. ` +
-        `Received: ${Object.keys(manifest.signatures).join(", ")}`,
+      `The bundle needs signatures of the role ${role}. Received: ${Object.keys(manifest.signatures).join(", ")}`,
     );
   }
   return found;
@@ -37,15 +36,11 @@ export function smallest(signatures, length, what) {
   });
 }
 
-/** Steps of one token: `decode` and `decode_{window}`, ascending by how many positions they see. @param {Manifest} manifest */
+/** Steps of one token of one text, ascending by how many slots they see. @param {Manifest} manifest @returns {Sized[]} */
 export function decodeSteps(manifest) {
-  return Object.entries(manifest.signatures)
-    .map(([name, { inputs }]) => ({ name, inputs, found: /^decode(?:_(\d+))?$/.exec(name) }))
-    .filter(({ found }) => found)
-    .map(({ name, inputs, found }) => {
-      const whole = Math.max(...Object.values(inputs).map(({ shape }) => (shape.length === 4 ? Number(shape[2]) : 0)));
-      return { name, size: Number(found?.[1] ?? whole) };
-    })
+  return ofRole(manifest, "decode")
+    .filter(([, { rows }]) => rows === 1)
+    .map(([name, signature]) => ({ name, size: signature.cache_length ?? 0 }))
     .sort((a, b) => a.size - b.size);
 }
 
