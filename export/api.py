@@ -206,7 +206,7 @@ def _write(
         )
         notes = {"calibration": {"texts": len(calibration_texts), "given": given}}
     artifact.write(recipe, ranges)
-    return {**recipe.to_dict(), **notes}, artifact.verify(recipe)
+    return {**recipe.to_dict(), **notes}, artifact.verify_decided(recipe)
 
 
 def _write_chosen(artifact: BundleBuilder, budget: Budget) -> tuple[dict[str, Any], Fidelity]:

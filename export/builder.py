@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kerasformer import __version__, bundle
 from kerasformer.bundle import Manifest
@@ -16,9 +20,11 @@ from kerasformer.export.options import ExportJob
 from kerasformer.export.progress_report import IN_BYTES
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.rounding_noise import measure_rounding
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import verify
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.fidelity.rounding import Rounding
 from kerasformer.progress import StageProgress
 from kerasformer.runtime import open_engine
 
@@ -79,13 +85,27 @@ class BundleBuilder:
         return latency(open_engine(self.folder, self.manifest()), bundle.read_references(self.folder))
 
     def verify(self, recipe: Recipe) -> Fidelity:
-        """Compares the files in their runtime with the references in the folder.
+        """Compares the files in their runtime with the references in the folder; all answers count.
 
         Raises:
             ExportMismatchError: they are less faithful than the recipe promises.
         """
         self.tell("verify", 0, 0)
         return verify(self.folder, self.manifest(), recipe)
+
+    def verify_decided(self, recipe: Recipe) -> Fidelity:
+        """Likewise; where too few answers agree, near ties are told apart, and the others count.
+
+        Raises:
+            ExportMismatchError: they are less faithful than the recipe promises, or than its rounding explains.
+        """
+        self.tell("verify", 0, 0)
+        return verify(self.folder, self.manifest(), recipe, rounding=partial(self._rounding, recipe))
+
+    def _rounding(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Rounding:
+        self.tell("measure rounding", 0, 0)
+        layout = self.format.layout(self.job.profile, self.job.opset)
+        return measure_rounding(self.job.model, references, layout, recipe, self.functions[0].call)
 
     def _weights_written(self, done: int, total: int) -> None:
         self.tell(IN_BYTES, done, total)

@@ -35,7 +35,8 @@ class Recipe:
             `"dynamic"`: what a quantized matrix is multiplied with becomes int8 while running, with scales from the
             values at hand; `"static"`: with scales measured beforehand on calibration texts.
         tolerance: Largest difference of a logit, as a share of the largest absolute logit of the Keras model.
-        min_agreement: Least share of positions whose most probable answer is the Keras model's.
+        min_agreement: Least share of answers whose most probable one is the Keras model's; where rounding by itself
+            breaks this, near ties do not count (see docs/quantization.md).
         block: Weights of an output channel that share a scale; `None`: what the format runs best.
         layers: `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as `"*/layer_0/*"` is
             stored that way; the first match counts, and `weights` and `tables` are for the rest.

@@ -65,9 +65,16 @@ class Simulation:
         model: Any model of the zoo.
         parts: Its matrices.
         layout: Of the files that the values would come from.
+        function: Of the model's inputs as keyword arguments, for more than the model's own outputs by their names.
     """
 
-    def __init__(self, model: Any, parts: Sequence[ModelMatrix], layout: Layout) -> None:
+    def __init__(
+        self,
+        model: Any,
+        parts: Sequence[ModelMatrix],
+        layout: Layout,
+        function: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
         self.parts, self.layout = parts, layout
         self._originals = {part.path: ops.convert_to_tensor(part.variable.value) for part in parts}
         self._replaced: dict[str, tuple[Any, Tensor]] = {}
@@ -77,7 +84,7 @@ class Simulation:
         def answer(inputs: Any, values: Mapping[str, Tensor], rounded: Mapping[str, Tensor]) -> Any:
             mapping = [(variables[path], value) for path, value in values.items()]
             with keras.StatelessScope(state_mapping=mapping), lowering(_RoundedInputs(rounded)):
-                return model.named(model(inputs, training=False))
+                return model.named(model(inputs, training=False)) if function is None else function(**inputs)
 
         self._answer = compiled(answer, model, jit_compile=False, any_length=True)
 
@@ -98,9 +105,13 @@ class Simulation:
             recipe: How they are stored.
             references: Of `as_read`.
         """
+        self.store(recipe)
+        return compare(self, references)
+
+    def store(self, recipe: Recipe) -> None:
+        """Stores the matrices like this for the runs that follow."""
         for part in self.parts:
             self._replace(part, recipe)
-        return compare(self, references)
 
     def _replace(self, part: ModelMatrix, recipe: Recipe) -> None:
         storage = recipe.storage(part.path, part.rows, part.table)

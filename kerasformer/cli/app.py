@@ -243,19 +243,25 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
     else:
         name = manifest.recipe.get("name", "")
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
-        say(_verdict(failed, promise, list(found.steps)))
+        say(_verdict(failed, promise, found))
     if failed:
         raise typer.Exit(1)
 
 
-def _verdict(failed: dict[str, Any], promise: tuple[float, float], steps: list[str]) -> str:
+def _verdict(failed: dict[str, Any], promise: tuple[float, float], found: Any) -> str:
+    from kerasformer.fidelity.figures import divergence_text, near_ties_text
+
     expected = f"errors of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
     if failed:
         worst = "; ".join(
             f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
+            f"{near_ties_text(figures)}{divergence_text(figures)}"
             for name, figures in failed.items()
         )
         return f"NOT faithful. Expected of its recipe: {expected}. Received: {worst}"
+    steps, figures = list(found.steps), found.fidelity
+    if figures.agreement < promise[1]:
+        expected += f" without near ties, which {figures.near_ties} of {figures.answers} answers are"
     kinds = f"each of {len(steps)} kinds of steps" if len(steps) > 1 else f"the signature {''.join(steps)}"
     also = f", by {kinds} too" if steps else ""
     return f"faithful{also}: {expected}"

@@ -135,7 +135,11 @@ def fidelity_line(figures: dict[str, Any]) -> str:
     """How faithful a bundle is, in a line."""
     generated = figures.get("generated")
     free = "" if generated is None else f", generated tokens equal {generated:.1%}"
+    ties, rest = figures.get("near_ties"), ""
+    if ties is not None:
+        decided = f", {figures['decided_agreement']:.2%} of the others agree" if ties < figures["answers"] else ""
+        rest = f" ({ties} are near ties{decided})"
     return (
-        f"Against Keras on {figures['answers']} answers: agreement {figures['agreement']:.2%}, largest error "
+        f"Against Keras on {figures['answers']} answers: agreement {figures['agreement']:.2%}{rest}, largest error "
         f"{figures['max_error']:.2g} of the scale{free}"
     )

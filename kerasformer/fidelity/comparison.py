@@ -27,14 +27,25 @@ from kerasformer.fidelity.answers import (
 )
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.fidelity.perplexity import losses
-from kerasformer.fidelity.scores import Scores, compare_answers, same_spans
+from kerasformer.fidelity.rounding import Rounding
+from kerasformer.fidelity.scores import Scores, compare_answers, compare_spans
 
 ROWS = 8
 """Texts that are generated at once."""
 
 
+_NOISES, _LARGEST_TIE = 3, 0.1
+"""An answer is a near tie where its margin in Keras is at most this many times the noise of rounding, and at most this
+in logits: the best answer is then no more than a tenth more probable than the next one."""
+
+
 def compare(
-    engine: Forward | Step, references: Arrays, rows: int = ROWS, free: bool = True, count: int = 1
+    engine: Forward | Step,
+    references: Arrays,
+    rows: int = ROWS,
+    free: bool = True,
+    count: int = 1,
+    rounding: Rounding | None = None,
 ) -> Fidelity:
     """Compares an engine with what was recorded.
 
@@ -44,13 +55,14 @@ def compare(
         rows: Texts that are generated at once; each has a cache of its own in memory.
         free: Generate freely too, not along the recorded tokens alone.
         count: Tokens that are read in a step, where nothing is generated freely; one of the engine's `step_lengths`.
+        rounding: What rounding does by itself, to tell near ties apart.
     Raises:
         BundleError: the references are not those of such an engine.
     """
     try:
         if isinstance(engine, Step):
-            return _compare_step(engine, references, rows, 0 if free else count)
-        return _compare_forward(engine, references)
+            return _compare_step(engine, references, rows, 0 if free else count, rounding)
+        return _fidelity(_compare_forward(engine, references), rounding)
     except KerasformerError:
         raise
     except (KeyError, IndexError, ValueError) as error:
@@ -60,7 +72,25 @@ def compare(
         ) from error
 
 
-def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
+def record_rounding(engine: Forward, references: Arrays, steps: Arrays | None = None) -> Rounding:
+    """What rounding does to a model's answers.
+
+    Args:
+        engine: The Keras model with rounded matrices and inputs of products.
+        references: Of `record_forward`, of the Keras model as it is.
+        steps: Those on which each kind of step is compared, if there are.
+    """
+    scores = _compare_forward(engine, references)
+    changes, whole = np.concatenate([score.changes for score in scores]), _fidelity(scores, None)
+    noise = float(np.sqrt(np.mean(np.square(changes)))) if changes.size else 0.0
+    found = Rounding(noise, whole.mean_error, whole.divergence)
+    if steps is None:
+        return found
+    few = _fidelity(_compare_forward(engine, steps), None)
+    return replace(found, step_mean_error=few.mean_error, step_divergence=few.divergence)
+
+
+def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
     inputs = {key.removeprefix("input."): array for key, array in references.items() if key.startswith("input.")}
     names = sorted({key.split(".")[1] for key in references if key.startswith("output.")})
     answers: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in names}
@@ -83,9 +113,10 @@ def _compare_forward(engine: Forward, references: Arrays) -> Fidelity:
         compared.append(compare_answers(recorded, answers[name], comparison_kind(name, distribution), made_up))
         pairs[name] = list(zip(recorded, answers[name], strict=True))
     if "asked" in references and set(names) >= set(ENDS_OF_SPANS):
-        same = same_spans([pairs[name] for name in ENDS_OF_SPANS], made_up)
-        compared = [replace(each, same=same if place == 0 else same[:0]) for place, each in enumerate(compared)]
-    return _fidelity(compared)
+        same, margins, changes = compare_spans([pairs[name] for name in ENDS_OF_SPANS], made_up)
+        compared[0] = replace(compared[0], same=same, margins=margins, changes=changes)
+        compared[1:] = [replace(each, same=same[:0], margins=margins[:0], changes=changes[:0]) for each in compared[1:]]
+    return compared
 
 
 def _as_logits(row: Arrays, distribution: str) -> dict[str, np.ndarray]:
@@ -105,7 +136,9 @@ def comparison_kind(name: str, distribution: str) -> str:
     return "hidden" if is_hidden_state(name) else distribution
 
 
-def _compare_step(engine: Step, references: Arrays, rows: int, count: int) -> Fidelity:
+def _compare_step(
+    engine: Step, references: Arrays, rows: int, count: int, rounding: Rounding | None = None
+) -> Fidelity:
     """See `compare`; a `count` of 0 means free generation."""
     tokens = references["tokens"]
     received: list[dict[str, np.ndarray]] = []
@@ -135,7 +168,8 @@ def _compare_step(engine: Step, references: Arrays, rows: int, count: int) -> Fi
         scores.append(lasts)
     generated = float((np.stack(own) == tokens)[asked & ~(made_up > 0)[:, None]].mean()) if own else None
     keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
-    return replace(_fidelity(scores), generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
+    found = _fidelity(scores, rounding)
+    return replace(found, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
 
 def _read_along(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
@@ -195,9 +229,11 @@ def _read(engine: Step, references: Arrays, rows: int) -> tuple[list[np.ndarray]
     return keras_losses, own_losses, compare_answers(expected, received, "softmax")
 
 
-def _fidelity(scores: Sequence[Scores]) -> Fidelity:
-    errors, same = (np.concatenate([getattr(score, key) for score in scores]) for key in ("errors", "same"))
+def _fidelity(scores: Sequence[Scores], rounding: Rounding | None) -> Fidelity:
+    errors, same, margins = (np.concatenate([getattr(s, key) for s in scores]) for key in ("errors", "same", "margins"))
     divergences = [score.divergence for score in scores if score.divergence is not None]
+    decided = None if rounding is None else margins > min(_NOISES * rounding.noise, _LARGEST_TIE)
+    agreed = None if decided is None else float(same[decided].mean()) if decided.any() else 1.0
     return Fidelity(
         max(score.largest for score in scores),
         float(errors.mean()),
@@ -205,4 +241,7 @@ def _fidelity(scores: Sequence[Scores]) -> Fidelity:
         len(same),
         scale=max(score.scale for score in scores),
         divergence=float(np.concatenate(divergences).mean()) if divergences else None,
+        near_ties=None if decided is None else int((~decided).sum()),
+        decided_agreement=agreed,
+        rounding=rounding,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -13,6 +13,7 @@ from kerasformer.bundle.interface import GENERATE
 from kerasformer.decoding import Forward, Step
 from kerasformer.fidelity.comparison import ROWS, compare
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.fidelity.rounding import Rounding
 
 _CACHES = 512 * 1024**2
 """Bytes that the caches of the texts that are generated at once may take."""
@@ -40,21 +41,28 @@ class Verification:
         return {name: figures for name, figures in every.items() if not figures.within(tolerance, min_agreement)}
 
 
-def verify(engine: Forward | Step, manifest: Manifest, references: dict[str, np.ndarray]) -> Verification:
+def verify(
+    engine: Forward | Step,
+    manifest: Manifest,
+    references: dict[str, np.ndarray],
+    rounding: Rounding | None = None,
+) -> Verification:
     """Compares a bundle with what its Keras model answered.
 
     Args:
         engine: Of the bundle; its file is not loaded again.
         manifest: Of the bundle.
         references: Of the bundle.
+        rounding: What rounding does by itself, to tell near ties apart; as the manifest records it, by default.
     Raises:
         BundleError: the references are not those of such a bundle.
     """
     rows = max(1, min(ROWS, _CACHES // max(manifest.cache_bytes, 1)))
-    fidelity = compare(engine, references, rows)
-    few = _few(references)
+    rounding = rounding or Rounding.of(manifest.fidelity)
+    fidelity = compare(engine, references, rows, rounding=rounding)
+    few, of_steps = references_of_steps(references), None if rounding is None else rounding.of_steps()
     steps = {
-        name: compare(limited, few, rows, free=False, count=max(limited.step_lengths))
+        name: compare(limited, few, rows, free=False, count=max(limited.step_lengths), rounding=of_steps)
         for name, limited in _step_by_step(engine, manifest)
     }
     return Verification(fidelity, steps | _written_alone(engine, manifest, references))
@@ -100,8 +108,8 @@ def _until(row: list[int], ends: tuple[int, ...]) -> list[int]:
     return row[: stops[0] + 1] if stops else row
 
 
-def _few(references: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The first tokens of the first texts."""
+def references_of_steps(references: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What each kind of step is compared with: the first tokens of the first texts."""
     return {
         key: array[:_STEP_TEXTS] if key.startswith(("input.", "made_up")) else array[:_STEP_TEXTS, :_STEP_TOKENS]
         for key, array in references.items()

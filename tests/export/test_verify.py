@@ -192,7 +192,7 @@ def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice(export
         "generated tokens equal",
         "KL divergence",
         "Recipe.layers",
-        'quantize="auto"',
+        "quantize='auto'",
         "texts=",
         "Nothing was written",
     ):

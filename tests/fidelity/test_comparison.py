@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from kerasformer.errors import BundleError, InputError
-from kerasformer.fidelity.comparison import compare
+from kerasformer.fidelity.comparison import compare, record_rounding
 from kerasformer.fidelity.recording import record_forward, record_reading, record_step
+from kerasformer.fidelity.rounding import Rounding
 from tests.decoding.engines import Toy
 
 
@@ -111,6 +114,46 @@ def test_a_decoder_may_begin_with_a_token_of_its_own():
 
 
 # Figures beyond error and agreement.
+
+
+@pytest.mark.parametrize("distribution", ["softmax", "sigmoid"])
+def test_near_ties_are_told_apart_and_no_noise_excuses_more(inputs, distribution):
+    """Of three classes, the margin of half of the tokens is 0.02 and that of the others 1; each best answer changes."""
+    engine = Reader()
+    margins = np.where(np.arange(50) % 2, 0.02, 1.0).astype("float32")
+    zeros = np.zeros_like(margins)
+    engine.table = np.stack([margins, zeros - 2, zeros] if distribution == "softmax" else [margins], axis=1)
+    references = record_forward(engine, inputs, distribution)
+    tokens = inputs["input_ids"][inputs["attention_mask"] > 0]
+    ties = int((tokens % 2).sum())
+    engine.table[:, 0] -= 0.05
+    noise = record_rounding(engine, references)
+    assert noise.noise == pytest.approx(0.05, rel=1e-4)
+    found = compare(engine, references, rounding=noise)
+    assert (found.near_ties, found.decided_agreement) == (ties, 1.0)
+    assert found.agreement == pytest.approx(1 - ties / len(tokens)) and found.within(1, 1)
+    assert not compare(engine, references).within(1, 1)
+    # The same answers where rounding alone does less than this, and where it decides nothing.
+    for share in (0.9, 0.1):
+        less = dataclasses.replace(noise, divergence=share * noise.divergence, mean_error=share * noise.mean_error)
+        assert compare(engine, references, rounding=less).within(1, 1) == (share > 0.5)
+    engine.table[:, 0] -= 2
+    found = compare(engine, references, rounding=dataclasses.replace(record_rounding(engine, references), noise=1e3))
+    assert (found.near_ties, found.decided_agreement) == (ties, 0.0) and not found.within(1e9, 0.5)
+
+
+def test_what_a_manifest_records_of_rounding():
+    noise = Rounding(0.1, 0.01, None)
+    assert Rounding.of({"agreement": 1.0}) is None
+    assert Rounding.of({"rounding": dataclasses.asdict(noise)}) == noise
+    for wrong in (
+        {},
+        3,
+        {**dataclasses.asdict(noise), "noise": "0.1"},
+        {**dataclasses.asdict(noise), "mean_error": None},
+    ):
+        with pytest.raises(BundleError, match="fidelity.rounding must have the numbers noise, mean_error, divergence"):
+            Rounding.of({"rounding": wrong})
 
 
 def exact_divergence(expected: np.ndarray, received: np.ndarray) -> float:

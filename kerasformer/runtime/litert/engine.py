@@ -346,8 +346,9 @@ def _environment(accelerated: bool) -> Any:
     """
     module = require("ai_edge_litert.environment", "litert")
     folder = os.path.dirname(str(module.__file__))
-    elsewhere = "" if accelerated else folder
-    options = module.EnvironmentOptions(folder, compiler_plugin_path=elsewhere, dispatch_library_path=elsewhere)
+    # An empty path means all folders of the package, and a folder is searched with those below it.
+    plugins = "" if accelerated else os.path.join(folder, "none")
+    options = module.EnvironmentOptions(folder, compiler_plugin_path=plugins, dispatch_library_path=plugins)
     environment = module.Environment.create(options=options)
     # Never destroyed: models that are alive when the process ends still use it.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))

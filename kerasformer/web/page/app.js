@@ -219,12 +219,19 @@ function facts(kept) {
     ["Weights", recipe(chosen)],
     ["Size", `${megabytes(chosen.bytes)}; the engine has ${megabytes(runtimeBytes(chosen))}`],
     ["Reads", chosen.capacity && !chosen.max_length ? `up to ${chosen.capacity} tokens, with those that it writes` : `up to ${chosen.max_length ?? chosen.capacity} tokens`],
-    ["Against the original model", fidelity.answers ? `${percent(fidelity.agreement)} of ${fidelity.answers} answers are the same` : "not compared"],
+    ["Against the original model", sameAnswers(fidelity)],
     ["Settings not followed here", Object.keys(info?.ignored ?? {}).join(", ")],
     ["Examples", model.examples.credit ?? ""],
     ["Without a network", kept ? "works" : lost || "works after it was loaded once"],
   ];
   return found.filter(([term, said]) => said && (term !== "Reads" || chosen.capacity || chosen.max_length));
+}
+
+/** How many answers are those of the original model, and how many are near ties where that was measured. */
+function sameAnswers(fidelity) {
+  if (!fidelity.answers) return "not compared";
+  const ties = fidelity.near_ties ? `, ${fidelity.near_ties} are near ties` : "";
+  return `${percent(fidelity.agreement)} of ${fidelity.answers} answers are the same${ties}`;
 }
 
 /** `LiteRT.js, int8, 4.4 MB`. */
