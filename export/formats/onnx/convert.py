@@ -147,11 +147,12 @@ def _convert(
     function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
 ) -> _Skeleton:
     """Traces and converts."""
-    concrete, _ = _trace(function, named, list(named), lowering_type)
+    paths = {id(variable): name for name, variable in named.items()}
+    concrete, _ = _trace(function, named, list(named), lowering_type(paths, opset))
     # Markers know their weights by name, so few arguments are read; the converter allocates each that there is.
     stand_ins = concrete.inputs[len(function.inputs) :]
     read = [name for name, tensor in zip(named, stand_ins, strict=True) if tensor.consumers()]
-    concrete, markers = _trace(function, named, read, lowering_type)
+    concrete, markers = _trace(function, named, read, lowering_type(paths, opset))
     try:
         with _quiet_tf2onnx():
             model = _to_model(concrete, min(opset, _CONVERTED_OPSET))
@@ -175,7 +176,7 @@ def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str])
 
 
 def _trace(
-    function: Function, named: dict[str, keras.Variable], read: list[str], lowering_type: type[OnnxLowering]
+    function: Function, named: dict[str, keras.Variable], read: list[str], marking: OnnxLowering
 ) -> tuple[Any, list[Marker]]:
     """The graph of a function over its inputs and the weights of these names, and the markers in it."""
     tf = require("tensorflow", "export")
@@ -188,7 +189,6 @@ def _trace(
         for index, (name, variable) in enumerate(named.items())
         if name in read
     ]
-    marking = lowering_type({id(variable): name for name, variable in named.items()})
 
     def body(*values: Any) -> list[Any]:
         given, stand_ins = values[: len(arguments)], values[len(arguments) :]

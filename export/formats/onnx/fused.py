@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering
+from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering, one_row
 from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
@@ -100,7 +100,7 @@ def _settings(spec: AttentionSpec, bias: Tensor | None) -> dict[str, Any]:
         "kv_num_heads": spec.num_key_value_heads,
         "head_dim": spec.head_dim,
         "scale": float(spec.scale),
-        "same_for_queries": bias is not None and bias.shape[2] == 1,
+        "same_for_queries": one_row(bias),
         "rotary": spec.rotary,
     }
 
@@ -220,7 +220,6 @@ class FusedWriter(NodeWriter):
 
     def __init__(self, store: WeightStore, plan: StoragePlan) -> None:
         super().__init__(store, plan)
-        self._shared: dict[str, str] = {}
         self._in_place: list[str] = []
 
     @property
@@ -336,10 +335,10 @@ class FusedWriter(NodeWriter):
             return self.node("Reshape", [values, self.integers(-1, width)])
 
         tables = [
-            self._once(f"{cosine}/table", lambda: table(cosine)),
-            self._once(f"{sine}/table", lambda: table(sine)),
+            self.once(f"{cosine}/table", lambda: table(cosine)),
+            self.once(f"{sine}/table", lambda: table(sine)),
         ]
-        return [self._once(f"{cosine}/numbers", number), *tables]
+        return [self.once(f"{cosine}/numbers", number), *tables]
 
     def _whole_bias(self, marker: Marker, inputs: Mapping[str, str], query: str) -> str:
         """The bias with a row for each query, as the operators want it.
@@ -356,24 +355,18 @@ class FusedWriter(NodeWriter):
             return self.node("Expand", [bias, self.node("Concat", shape, axis=0)])
 
         shared = "projections" in inputs or marker.settings["cached"]
-        return self._once(f"{bias}/whole" if shared else f"{bias}/whole/{query}", write)
+        return self.once(f"{bias}/whole" if shared else f"{bias}/whole/{query}", write)
 
     def _lengths(self, bias: str, query: str) -> tuple[str, str]:
         """The last position of each row, int32 `(B,)`, and the number of positions, int32 `(1,)`; of all layers."""
-        size = self._once(f"{bias}/positions", lambda: self.node("Shape", [bias], start=3, end=4))
-        total = self._once(f"{size}/int32", lambda: self.node("Cast", [size], to=TensorProto.INT32))
+        size = self.once(f"{bias}/positions", lambda: self.node("Shape", [bias], start=3, end=4))
+        total = self.once(f"{size}/int32", lambda: self.node("Cast", [size], to=TensorProto.INT32))
 
         def write() -> str:
             last = self.node("Cast", [self.node("Sub", [size, self.integers(1)])], to=TensorProto.INT32)
             return self.node("Expand", [last, self.node("Shape", [query], start=0, end=1)])
 
-        return self._once(f"{size}/last", write), total
-
-    def _once(self, key: str, write: Callable[[], str]) -> str:
-        """What `write` gave the first time."""
-        if key not in self._shared:
-            self._shared[key] = write()
-        return self._shared[key]
+        return self.once(f"{size}/last", write), total
 
     def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: Any) -> None:
         """Appends a node with several results, or of ONNX Runtime's own."""

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasformer.errors import ExportError
+from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor
 
@@ -47,10 +48,11 @@ class OnnxLowering(Primitives):
 
     Args:
         names: Names of the exported variables by their `id`. A primitive with other weights stays as Keras has it.
+        opset: Version of the standard operators.
     """
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        self.names = names
+    def __init__(self, names: Mapping[int, str], opset: int) -> None:
+        self.names, self.opset = names, opset
         self.markers: list[Marker] = []
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
@@ -98,7 +100,14 @@ class OnnxLowering(Primitives):
     ) -> tuple[Tensor, Tensor | None]:
         """Marks an attention, which keeps its weights to itself."""
         inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
-        return self._mark("attention", inputs, query.shape, {}, scale=float(scale), softcap=softcap), None
+        settings = {"scale": float(scale), "softcap": softcap, "same_for_queries": one_row(bias)}
+        return self._mark("attention", inputs, query.shape, {}, **settings), None
+
+    def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
+        """Marks a rotation where there is an operator for it, since opset 23."""
+        if self.opset < 23:
+            return super().rotary(x, cosine, sine, rotary)
+        return self._mark("rotary", {"x": x, "cosine": cosine, "sine": sine}, x.shape, {}, rotary=rotary)
 
     def _named(self, **variables: Any) -> dict[str, str] | None:
         """Names of the variables that are given; `None` if one of them is not exported."""
@@ -126,6 +135,11 @@ class OnnxLowering(Primitives):
         results = tf.numpy_function(_never_run, tensors, [tf.float32] * len(shapes), name=name)
         # An operator, unlike `set_shape`, tells tf2onnx too; some of its conversions need to know the rank.
         return [tf.ensure_shape(result, shape) for result, shape in zip(results, shapes, strict=True)]
+
+
+def one_row(bias: Tensor | None) -> bool:
+    """Whether a bias `(B, H, T, S)` has one row for all queries."""
+    return bias is not None and bias.shape[2] == 1
 
 
 def _never_run(*tensors: np.ndarray) -> np.ndarray:

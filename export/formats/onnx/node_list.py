@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,19 @@ class NodeList:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, TensorProto] = {}
         self.scope = ""
+        self._shared: dict[str, str] = {}
 
     def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
         """Appends a node; its result is named after the scope unless a name is given."""
         name = output or f"{self.scope}/{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **settings))
         return name
+
+    def once(self, key: str, write: Callable[[], str]) -> str:
+        """The tensor that `write` makes, made once for all that ask for this key."""
+        if key not in self._shared:
+            self._shared[key] = write()
+        return self._shared[key]
 
     def axes(self, *axes: int) -> tuple[list[str], dict[str, Any]]:
         """Axes of a reduction, as inputs and attributes: they became an input in opset 18."""

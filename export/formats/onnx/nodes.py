@@ -121,7 +121,16 @@ class NodeWriter(NodeList):
             self.node("Mul", [product, self.number(0.5)], output)
 
     def attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """Scores, softmax, average. ONNX Runtime folds the transpose and the scale into its product."""
+        """One operator since opset 23, before that scores, softmax and average.
+
+        ONNX Runtime folds the transpose and the scale into its product. Its one operator is slow with soft caps, and
+        refuses a bias that has one row for all queries, though the standard lets it be broadcast.
+        """
+        given = marker.settings
+        if self.opset >= 23 and given["softcap"] is None and not given["same_for_queries"]:
+            operands = [inputs[name] for name in ("query", "key", "value", "bias") if name in inputs]
+            self.node("Attention", operands, output, scale=marker.settings["scale"])
+            return
         keys = self.node("Transpose", [inputs["key"]], perm=[0, 1, 3, 2])
         scores = self.node("MatMul", [inputs["query"], keys])
         if marker.settings["scale"] != 1.0:
@@ -132,3 +141,28 @@ class NodeWriter(NodeList):
         if "bias" in inputs:
             scores = self.node("Add", [scores, inputs["bias"]])
         self.node("MatMul", [self.node("Softmax", [scores], axis=-1), inputs["value"]], output)
+
+    def rotary(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
+        """RotaryEmbedding, with the cosine and the sine of each pair of each token, `(B, T, R / 2)`.
+
+        The angles come for all entries of a head, see `Rotary.angles`: the second half of the sines, or every second,
+        has the sign that the operator expects. They are the same for all layers.
+        """
+        rotary = marker.settings["rotary"]
+        step = 2 if rotary.interleaved else 1
+        second = 1 if rotary.interleaved else rotary.dim // 2
+
+        def table(values: str, start: int) -> str:
+            end = rotary.dim if rotary.interleaved else start + rotary.dim // 2
+            bounds = [self.integers(number) for number in (start, end, -1, step)]
+            pairs = self.node("Squeeze", [self.node("Slice", [values, *bounds]), self.integers(1)])
+            batch = self.node("Shape", [inputs["x"]], start=0, end=1)
+            return self.node("Expand", [pairs, self.node("Concat", [batch, self.integers(1, 1)], axis=0)])
+
+        cosine, sine = inputs["cosine"], inputs["sine"]
+        tables = [
+            self.once(f"{cosine}/table", lambda: table(cosine, 0)),
+            self.once(f"{sine}/table", lambda: table(sine, second)),
+        ]
+        settings = {"interleaved": int(rotary.interleaved), "rotary_embedding_dim": rotary.dim}
+        self.node("RotaryEmbedding", [inputs["x"], *tables], output, **settings)

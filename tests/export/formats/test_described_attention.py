@@ -96,7 +96,10 @@ def test_onnx(tmp_path, name):
         assert_equal(steps(path, ids, mask, capacity), want, mask)
 
     for opset in (17, 23):
-        write(path, model, "portable", opset)
+        operators = write(path, model, "portable", opset)
+        newest = opset == 23
+        assert operators["RotaryEmbedding"] == 2 * len(rotations) * newest
+        assert operators["Attention"] == sum("softcap" not in layer for layer in layers) * newest
         assert_equal(steps(path, ids, mask, None), want, mask)
 
 
