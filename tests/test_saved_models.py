@@ -35,6 +35,10 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
         layers.RelativePositionBias(8, 10, 3, bidirectional=True),
         {"query_positions": np.arange(5, dtype="int32"), "key_positions": np.arange(7, dtype="int32")},
     ),
+    "output": (
+        layers.LMHead(11, tied=False, use_bias=True, scale=0.5, softcap=3.0),
+        {"x": np.ones((2, 3, 12), "float32")},
+    ),
 }
 """Layers that no row of `CASES` has by itself."""
 
@@ -71,7 +75,7 @@ def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
 
 def zoo_model(model_type: str, task: str) -> Any:
     """A small model with a tokenizer and settings of its own."""
-    sizes = {"gpt2": {"max_length": 16}, "t5": {"intermediate_dim": 20, "head_dim": 5}}
+    sizes = {"bloom": {}, "gpt2": {"max_length": 16}, "t5": {"intermediate_dim": 20, "head_dim": 5}}
     model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, {"max_length": 16, "intermediate_dim": 20}))
     model.tokenizer = tiny_text.wordpiece()
     model.generation_config = model.generation_config.replace(max_new_tokens=7, eos_token_id=3)

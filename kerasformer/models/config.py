@@ -114,9 +114,15 @@ class Config:
         """Names of the classes, in the order of their ids."""
         return tuple(self.id2label[i] for i in range(len(self.id2label)))
 
+    @property
+    def longest_text(self) -> int | None:
+        """Longest text in tokens, or `None` if positions have no end."""
+        return getattr(self, "max_length", None)
+
     def with_tied_output(self, tied: bool) -> Self:
         """The configuration of a model that generates, with another `tied`; nothing else is computed otherwise."""
-        return dataclasses.replace(self, **{"tied": tied})
+        changes: dict[str, Any] = {"tied": tied}
+        return dataclasses.replace(self, **changes)
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:

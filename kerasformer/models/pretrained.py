@@ -214,7 +214,8 @@ class PretrainedModel(keras.Model):
     @property
     def max_length(self) -> int | None:
         """Longest text in tokens, or `None` if positions have no end."""
-        return getattr(self.config, "max_length", None)
+        limit: int | None = self.config.longest_text
+        return limit
 
     @property
     def task_prefixes(self) -> dict[str, str]:

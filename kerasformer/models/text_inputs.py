@@ -34,4 +34,4 @@ class TextInput:
 INPUT_IDS = TextInput("input_ids", "ids", "vocab_size")
 ATTENTION_MASK = TextInput("attention_mask", "attention_mask", 2)
 TOKEN_TYPE_IDS = TextInput("token_type_ids", "segments", "num_segments")
-POSITION_IDS = TextInput("position_ids", "positions", "max_length", exported=False)
+POSITION_IDS = TextInput("position_ids", "positions", "longest_text", exported=False)

@@ -27,6 +27,101 @@ from kerasformer.layers.core import LOW_RANK
 from kerasformer.models.tensor_files import FLOATS, TensorFile
 
 
+class Layout:
+    """How one tensor of a checkpoint holds several variables, here side by side along its first axis.
+
+    Shapes and values are those of PyTorch: a variable `(in, out)` of a transposed row is `(out, in)` here.
+    """
+
+    axis: int = 0
+
+    def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Shape of the tensor, from those of the variables."""
+        total = list(shapes[0])
+        total[self.axis] = sum(shape[self.axis] for shape in shapes)
+        return tuple(total)
+
+    def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The values of the variables with these shapes."""
+        ends = np.cumsum([shape[self.axis] for shape in shapes])[:-1]
+        return np.split(tensor, ends, axis=self.axis)
+
+    def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """The tensor."""
+        return np.concatenate(values, axis=self.axis)
+
+
+@dataclass(frozen=True)
+class SideBySide(Layout):
+    """Variables that lie side by side along an axis: fused queries, keys and values (GPT-2).
+
+    Attributes:
+        axis: The axis of the tensor.
+    """
+
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Interleaved(Layout):
+    """Variables whose heads lie in turn along the first axis: of `(H, 3, D)` for queries, keys and values of BLOOM.
+
+    Attributes:
+        groups: Number of heads, or of groups of heads: each holds an equal share of every variable.
+    """
+
+    groups: int
+
+    def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """See `Layout.split`."""
+        grouped = tensor.reshape(self.groups, -1, *tensor.shape[1:])
+        ends = np.cumsum([shape[0] // self.groups for shape in shapes])[:-1]
+        return [
+            part.reshape(shape) for part, shape in zip(np.split(grouped, ends, axis=1), map(tuple, shapes), strict=True)
+        ]
+
+    def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """See `Layout.joined`."""
+        grouped = [value.reshape(self.groups, -1, *value.shape[1:]) for value in values]
+        return np.concatenate(grouped, axis=1).reshape(-1, *values[0].shape[1:])
+
+
+@dataclass(frozen=True)
+class Stacked(Layout):
+    """Variables of one shape that are stacked along a new first axis; a single one has a first axis of 1."""
+
+    def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """See `Layout.shape`."""
+        return (len(shapes), *shapes[0])
+
+    def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """See `Layout.split`."""
+        return list(tensor)
+
+    def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """See `Layout.joined`."""
+        return np.stack(values)
+
+
+@dataclass(frozen=True)
+class Offset(Layout):
+    """One variable that is the tensor plus a constant: norms that multiply by `1 + w` (Gemma).
+
+    Attributes:
+        offset: The constant.
+    """
+
+    offset: float = 1.0
+
+    def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """See `Layout.split`."""
+        return [tensor + tensor.dtype.type(self.offset)]
+
+    def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """See `Layout.joined`."""
+        return values[0] - values[0].dtype.type(self.offset)
+
+
 @dataclass(frozen=True)
 class Row:
     """One tensor and the variables that it holds.
@@ -35,34 +130,30 @@ class Row:
         variables: Keras paths, in the order in which the tensor holds them.
         tensor: Name in the checkpoint.
         transpose: The tensor is `(out, in)`, as `nn.Linear` keeps it, and the variable `(in, out)`.
-        axis: The tensor's axis along which several variables lie side by side.
+        layout: How the tensor holds the variables, where it is not a single one as it is.
     """
 
     variables: tuple[str, ...]
     tensor: str
     transpose: bool = False
-    axis: int = 0
+    layout: Layout = SideBySide()  # noqa: RUF009  (frozen)
 
-    def to_keras(self, tensor: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
-        """The variables' values; `sizes` are their lengths along the tensor's axis."""
-        parts = np.split(tensor, np.cumsum(sizes)[:-1], axis=self.axis) if len(self.variables) > 1 else [tensor]
+    def to_keras(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The variables' values; `shapes` are theirs."""
+        parts = self.layout.split(tensor, self._turned(shapes))
         return [part.T if self.transpose else part for part in parts]
 
     def to_hf(self, values: Sequence[np.ndarray]) -> np.ndarray:
         """The tensor."""
-        parts = [value.T if self.transpose else value for value in values]
-        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=self.axis))
+        return np.ascontiguousarray(self.layout.joined([value.T if self.transpose else value for value in values]))
 
     def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """The tensor's shape, from those of the variables."""
-        parts = [list(reversed(shape)) if self.transpose else list(shape) for shape in shapes]
-        total = parts[0]
-        total[self.axis] = sum(part[self.axis] for part in parts)
-        return tuple(total)
+        return self.layout.shape(self._turned(shapes))
 
-    def sizes(self, shapes: Sequence[Sequence[int]]) -> list[int]:
-        """Length of each variable along the tensor's axis."""
-        return [(list(reversed(shape)) if self.transpose else list(shape))[self.axis] for shape in shapes]
+    def _turned(self, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        """Shapes of the variables as PyTorch keeps them."""
+        return [tuple(reversed(shape) if self.transpose else shape) for shape in shapes]
 
 
 def dense(path: str, tensor: str, *, bias: bool = True, transpose: bool = True) -> list[Row]:
@@ -71,16 +162,30 @@ def dense(path: str, tensor: str, *, bias: bool = True, transpose: bool = True) 
     return [*rows, Row((f"{path}/bias",), f"{tensor}.bias")] if bias else rows
 
 
-def fused(paths: Sequence[str], tensor: str, *, bias: bool = True, transpose: bool = True) -> list[Row]:
-    """Rows of several `Dense` layers that the checkpoint keeps as one."""
-    kernels = tuple(f"{path}/kernel" for path in paths)
-    rows = [Row(kernels, f"{tensor}.weight", transpose, axis=0 if transpose else 1)]
-    return [*rows, Row(tuple(f"{path}/bias" for path in paths), f"{tensor}.bias")] if bias else rows
+def fused(
+    paths: Sequence[str], tensor: str, *, bias: bool = True, transpose: bool = True, groups: int | None = None
+) -> list[Row]:
+    """Rows of several `Dense` layers that the checkpoint keeps as one.
+
+    Args:
+        paths: Keras paths of the layers.
+        tensor: Name of the one layer in the checkpoint.
+        bias: The layers have a bias.
+        transpose: As in `dense`.
+        groups: Number of heads, or of groups of heads, if those of the layers lie in turn; see `Interleaved`.
+    """
+    kernels, biases = (tuple(f"{path}/{name}" for path in paths) for name in ("kernel", "bias"))
+    layout: Layout = SideBySide(0 if transpose else 1) if groups is None else Interleaved(groups)
+    rows = [Row(kernels, f"{tensor}.weight", transpose, layout)]
+    return [*rows, Row(biases, f"{tensor}.bias", layout=SideBySide() if groups is None else layout)] if bias else rows
 
 
-def norm(path: str, tensor: str, *, bias: bool = True) -> list[Row]:
-    """Rows of a `LayerNormalization`, or of an `RMSNormalization` with `bias=False`."""
-    rows = [Row((f"{path}/scale",), f"{tensor}.weight")]
+def norm(path: str, tensor: str, *, bias: bool = True, offset: float = 0.0) -> list[Row]:
+    """Rows of a `LayerNormalization`, or of an `RMSNormalization` with `bias=False`.
+
+    With `offset=1.0` the layer multiplies by `1 + w`, of which the checkpoint has `w`.
+    """
+    rows = [Row((f"{path}/scale",), f"{tensor}.weight", layout=Offset(offset) if offset else SideBySide())]
     return [*rows, Row((f"{path}/bias",), f"{tensor}.bias")] if bias else rows
 
 
@@ -320,12 +425,12 @@ def _flaws(name: str, tensor: np.ndarray, dtype: str) -> Iterator[str]:
 
 def _begin_with(variables: Sequence[Any], row: Row, read: Callable[[str], np.ndarray]) -> None:
     """Variables that wait for their values will get those of a row, which is read when the first one asks."""
-    sizes = row.sizes([variable.shape for variable in variables])
+    shapes = [variable.shape for variable in variables]
     parts: list[Any] = []
 
     def value(place: int, shape: Any, dtype: str) -> Any:
         if not parts:
-            parts.extend(row.to_keras(read(dtype), sizes))
+            parts.extend(row.to_keras(read(dtype), shapes))
         part, parts[place] = parts[place], None
         return part if part.dtype.name == dtype else keras.ops.cast(part, dtype)
 

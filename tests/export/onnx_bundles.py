@@ -27,7 +27,19 @@ TINY = {
         "intermediate_dim": 40,
         "max_length": 32,
     },
+    "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
     "gpt2": {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "max_length": 40},
+    # Heads that share keys and values, and do not add up to the hidden size.
+    "llama": {
+        "hidden_dim": 32,
+        "head_dim": 6,
+        "num_layers": 2,
+        "num_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_dim": 40,
+        "max_length": 40,
+        "epsilon": 1e-3,
+    },
     # Heads that do not add up to the hidden size.
     "t5": {"hidden_dim": 20, "head_dim": 6, "num_layers": 2, "num_heads": 3, "intermediate_dim": 36},
 }

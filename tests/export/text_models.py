@@ -61,6 +61,15 @@ class Row:
 
 _ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "max_length": 64}
 _GPT2 = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "max_length": 96, "eos_token_id": 0, "bos_token_id": 0}
+# Heads that share keys and values, and do not add up to the hidden size.
+_LLAMA = {
+    **{name: size for name, size in _GPT2.items() if name != "num_heads"},
+    "head_dim": 20,
+    "num_heads": 6,
+    "num_key_value_heads": 2,
+    "intermediate_dim": 90,
+}
+_BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
 # Heads that do not add up to the hidden size.
 _T5 = {"hidden_dim": 64, "head_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90}
 
@@ -87,6 +96,8 @@ ROWS = {
             tiny_text.byte_pairs,
             spread=1.0,
         ),
+        Row("llama", "text-generation", _LLAMA, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("bloom", "text-generation", _BLOOM, tiny_text.byte_pairs, min_agreement=0.95),
         Row("t5", "text2text-generation", {**_T5, "decoder_start_token_id": 0}, tiny_text.pieces, min_agreement=0.95),
         Row("t5", "feature-extraction", {**_T5, "feed_forward": "gated-gelu"}, tiny_text.pieces),
     )
@@ -96,7 +107,9 @@ _SETTINGS = {
     "bert": _ENCODER,
     "distilbert": _ENCODER,
     "albert": {**_ENCODER, "embedding_dim": 40, "num_groups": 2},
+    "bloom": _BLOOM,
     "gpt2": _GPT2,
+    "llama": _LLAMA,
     "t5": _T5,
 }
 
@@ -107,7 +120,7 @@ OTHERS = {
             model_type,
             task,
             _SETTINGS[model_type],
-            tiny_text.byte_pairs if model_type == "gpt2" else tiny_text.wordpiece,
+            tiny_text.byte_pairs if model_type in ("bloom", "gpt2", "llama") else tiny_text.wordpiece,
         )
         for model_type, tasks in zoo.models().items()
         for task in tasks

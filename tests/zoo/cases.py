@@ -93,6 +93,16 @@ T5 = {
     "decoder_start_token_id": 0, "dropout_rate": 0.11,
 }  # fmt: skip
 T5_DERIVED = frozenset({"is_gated_act", "dense_act_fn", "scale_decoder_outputs", "num_decoder_layers"})
+LLAMA = {
+    "vocab_size": 97, "hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+LLAMA_DERIVED = frozenset({"head_dim", "num_key_value_heads"})
+BLOOM = {
+    "vocab_size": 97, "hidden_size": 42, "n_layer": 3, "n_head": 6, "layer_norm_epsilon": 1e-3, "pad_token_id": 0,
+    "hidden_dropout": 0.11, "attention_dropout": 0.12, "initializer_range": 0.03,
+}  # fmt: skip
 
 CASES = (
     Case(
@@ -141,6 +151,43 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
+    # The switches of published models at small sizes: TinyLlama, SmolLM2, Llama 3.2; then all that none of them uses.
+    Case("llama", "llama", LLAMA, derived=LLAMA_DERIVED, on_jax=True),
+    Case(
+        "llama-smollm2",
+        "llama",
+        {
+            **LLAMA, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "llama-3.2",
+        "llama",
+        {
+            **LLAMA, "head_dim": 8, "tie_word_embeddings": True, "eos_token_id": [2, 3],
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "llama-biased",
+        "llama",
+        {
+            **LLAMA, "head_dim": 10, "num_key_value_heads": 6, "attention_bias": True, "mlp_bias": True,
+            "hidden_act": "gelu_new", "attention_dropout": 0.11, "initializer_range": 0.03,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
+        only=("text-generation",),
+    ),
+    Case("bloom", "bloom", BLOOM, on_jax=True),
+    Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),
     Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED),
     Case(
         "t5-gated",

@@ -59,6 +59,7 @@ REFUSED = [
     ("albert", "position_embedding_type", "relative_key_query"),
     ("albert", "num_hidden_groups", 99),
     ("gpt2", "add_cross_attention", True),
+    ("bloom", "apply_residual_connection_post_layernorm", True),
     ("t5", "is_decoder", True),
     ("t5", "feed_forward_proj", "doubly-gated-gelu"),
 ]
@@ -74,7 +75,7 @@ def test_a_value_that_is_not_implemented_is_refused_by_name(model_type, key, val
         config_type(case).from_hf({**case.settings, key: value})
 
 
-@pytest.mark.parametrize("case", FIRST, ids=str)
+@pytest.mark.parametrize("case", [case for case in FIRST if case.model_type != "bloom"], ids=str)  # it has but one
 def test_an_unknown_activation_is_refused(case, tmp_path):
     key = {"distilbert": "activation", "gpt2": "activation_function", "t5": "feed_forward_proj"}
     config = config_type(case).from_hf({**case.settings, key.get(case.model_type, "hidden_act"): "swoosh"})

@@ -14,7 +14,7 @@ from kerasformer import decoding, zoo
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.models.keras_engine import KerasStep
 from tests import tiny_text
-from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run
+from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run, takes_positions
 
 ROWS = rows(tasks=("text-generation", "text2text-generation"))
 NEW = 12
@@ -80,7 +80,8 @@ def test_with_the_cache_as_without(loaded, row):
     else:
         real = np.concatenate([mask, np.ones_like(text)], axis=1)
         positions = np.maximum(np.cumsum(real, axis=1) - 1, 0)
-        inputs = {"input_ids": np.concatenate([ids, text], axis=1), "attention_mask": real, "position_ids": positions}
+        inputs = {"input_ids": np.concatenate([ids, text], axis=1), "attention_mask": real}
+        inputs |= {"position_ids": positions} if takes_positions(it) else {}
         whole = run(it, inputs)["logits"][:, ids.shape[1] - 1 : -1]
         following = np.concatenate([ids[:, -1:], text], axis=1)[:, :7]
     got = []

@@ -1,0 +1,127 @@
+"""BLOOM: a decoder that tells tokens apart by their distances alone, by a linear bias of the scores (ALiBi).
+
+Paper: BigScience Workshop 2022, "BLOOM: A 176B-Parameter Open-Access Multilingual Language Model", arXiv:2211.05100;
+positions: Press et al. 2022, arXiv:2108.12409. Reference: `transformers.models.bloom`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention, Visibility, alibi_bias
+from kerasformer.layers.tensor import Tensor
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.decoder import CausalDecoder
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures
+from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
+from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class BloomConfig(Config):
+    """Configuration of BLOOM; the defaults are those of the reference, a tiny model."""
+
+    model_type = "bloom"
+    required = {"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)}
+    # Of the training on several devices, and of kernels that compute the same.
+    ignored = frozenset(
+        """attention_softmax_in_fp32 masked_softmax_fusion offset_alibi pretraining_tp seq_length skip_bias_add
+        skip_bias_add_qkv slow_but_exact unk_token_id""".split()
+    )
+
+    vocab_size: Size = hf("vocab_size", 250880)
+    hidden_dim: Size = hf("hidden_size", 64, "n_embed")
+    num_layers: Layers = hf("n_layer", 2, "num_hidden_layers")
+    num_heads: Size = hf("n_head", 8, "num_attention_heads")
+    hidden_dropout: Rate = hf("hidden_dropout", 0.0)
+    attention_dropout: Rate = hf("attention_dropout", 0.0)
+    epsilon: Epsilon = hf("layer_norm_epsilon", 1e-5)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    tied: bool = hf("tie_word_embeddings", True)
+    bos_token_id: TokenId | None = hf("bos_token_id", 1)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
+
+
+class Bloom(CausalDecoder):
+    """BLOOM without head."""
+
+    config_type = BloomConfig
+    inputs = (INPUT_IDS, ATTENTION_MASK)
+    has_embedding_norm = True
+    names = Names("transformer.", mark="word_embeddings_layernorm.weight", tokens="word_embeddings.weight")
+
+    def make_layer(self, index: int) -> DecoderLayer:
+        """A layer that normalizes first."""
+        config = self.config
+        attention = MultiHeadAttention(
+            config.num_heads,
+            config.hidden_dim,
+            dropout=config.attention_dropout,
+            kernel_initializer=self.initializer,
+            name="attention",
+        )
+        feed_forward = FeedForward(
+            config.hidden_dim,
+            4 * config.hidden_dim,
+            "gelu_new",
+            kernel_initializer=self.initializer,
+            name="feed_forward",
+        )
+        return DecoderLayer(
+            attention,
+            feed_forward,
+            epsilon=config.epsilon,
+            norm_first=True,
+            dropout=config.hidden_dropout,
+            name=f"layer_{index}",
+        )
+
+    def position_bias(self, visibility: Visibility) -> Tensor:
+        """Scores that fall with the distance; slots of a row are as far apart as its positions, on either padding."""
+        return alibi_bias(self.config.num_heads, visibility.query_slots, visibility.key_slots)
+
+    def rows(self) -> list[Row]:
+        """The weight table; queries, keys and values of each head lie side by side."""
+        projections = ["attention/query", "attention/key", "attention/value"]
+        layer = [
+            *norm("attention_norm", "input_layernorm"),
+            *fused(projections, "self_attention.query_key_value", groups=self.config.num_heads),
+            *dense("attention/output", "self_attention.dense"),
+            *norm("feed_forward_norm", "post_attention_layernorm"),
+            *dense("feed_forward/intermediate", "mlp.dense_h_to_4h"),
+            *dense("feed_forward/output", "mlp.dense_4h_to_h"),
+        ]
+        return [
+            *embedding("tokens", "word_embeddings"),
+            *norm("embedding_norm", "word_embeddings_layernorm"),
+            *repeat(self.config.num_layers, nested(layer, "decoder/layer_{i}/", "h.{i}.")),
+            *norm("decoder/final_norm", "ln_f"),
+        ]
+
+
+class BloomCausalLM(CausalLM):
+    """BLOOM for texts that continue a prompt."""
+
+    backbone_type = Bloom
+    architecture = "BloomForCausalLM"
+
+
+class BloomCausalFeatures(CausalFeatures):
+    """BLOOM for the hidden states of a text."""
+
+    backbone_type = Bloom
+    architecture = "BloomModel"
+
+
+class BloomCausalClassification(CausalClassification):
+    """BLOOM for classes of texts, by the last real token."""
+
+    backbone_type = Bloom
+    architecture = "BloomForSequenceClassification"
+    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+
+MODELS = by_task(BloomCausalLM, BloomCausalFeatures, BloomCausalClassification)

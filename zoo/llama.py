@@ -1,0 +1,131 @@
+"""LLaMA: a decoder with rotary positions, gated feed-forwards and heads that may share keys and values.
+
+Also of this form: Llama 2, 3 and 3.2, TinyLlama, SmolLM and SmolLM2.
+
+Paper: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971; grouped heads and
+longer texts: Llama Team 2024, "The Llama 3 Herd of Models", arXiv:2407.21783. Reference: `transformers.models.llama`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.decoder import CausalDecoder
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.rotary_config import RotaryConfig
+from kerasformer.models.task_models import CausalClassification, CausalFeatures
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaConfig(RotaryConfig):
+    """Configuration of LLaMA; the defaults are those of the model of 7 billion parameters."""
+
+    model_type = "llama"
+    # Of a training on several devices; the parts of the matrices that it names are summed in another order at most.
+    ignored = frozenset({"pretraining_tp"})
+
+    vocab_size: Size = hf("vocab_size", 32000)
+    max_length: Size = hf("max_position_embeddings", 2048)
+    hidden_dim: Size = hf("hidden_size", 4096)
+    intermediate_dim: Size = hf("intermediate_size", 11008)
+    num_layers: Layers = hf("num_hidden_layers", 32)
+    num_heads: Size = hf("num_attention_heads", 32)
+    num_key_value_heads: Size | None = hf("num_key_value_heads", None)
+    head_dim: Size | None = hf("head_dim", None)
+    hidden_act: str = hf("hidden_act", "silu")
+    attention_bias: bool = hf("attention_bias", False)
+    mlp_bias: bool = hf("mlp_bias", False)
+    attention_dropout: Rate = hf("attention_dropout", 0.0)
+    epsilon: Epsilon = hf("rms_norm_eps", 1e-6)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    tied: bool = hf("tie_word_embeddings", False)
+    bos_token_id: TokenId | None = hf("bos_token_id", 1)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
+
+
+class Llama(CausalDecoder):
+    """LLaMA without head."""
+
+    config_type = LlamaConfig
+    norm = "rms_norm"
+    # Left over without loss: the rotary frequencies that older files carry.
+    names = Names(
+        "model.",
+        (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
+        mark="layers.0.self_attn.q_proj.weight",
+        tokens="embed_tokens.weight",
+    )
+
+    def make_layer(self, index: int) -> DecoderLayer:
+        """A layer that normalizes first."""
+        config = self.config
+        attention = MultiHeadAttention(
+            config.num_heads,
+            config.hidden_dim,
+            config.head_dim,
+            config.num_key_value_heads,
+            use_bias=config.attention_bias,
+            rotary=config.rotary,
+            dropout=config.attention_dropout,
+            kernel_initializer=self.initializer,
+            name="attention",
+        )
+        feed_forward = FeedForward(
+            config.hidden_dim,
+            config.intermediate_dim,
+            config.hidden_act,
+            gated=True,
+            use_bias=config.mlp_bias,
+            kernel_initializer=self.initializer,
+            name="feed_forward",
+        )
+        return DecoderLayer(
+            attention, feed_forward, norm=self.norm, epsilon=config.epsilon, norm_first=True, name=f"layer_{index}"
+        )
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        config = self.config
+        layer = [
+            *norm("attention_norm", "input_layernorm", bias=False),
+            *norm("feed_forward_norm", "post_attention_layernorm", bias=False),
+        ]
+        for path, tensor in {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}.items():
+            layer += dense(f"attention/{path}", f"self_attn.{tensor}", bias=config.attention_bias)
+        for path, tensor in {"gate": "gate_proj", "up": "up_proj", "output": "down_proj"}.items():
+            layer += dense(f"feed_forward/{path}", f"mlp.{tensor}", bias=config.mlp_bias)
+        return [
+            *embedding("tokens", "embed_tokens"),
+            *repeat(config.num_layers, nested(layer, "decoder/layer_{i}/", "layers.{i}.")),
+            *norm("decoder/final_norm", "norm", bias=False),
+        ]
+
+
+class LlamaCausalLM(CausalLM):
+    """LLaMA for texts that continue a prompt."""
+
+    backbone_type = Llama
+    architecture = "LlamaForCausalLM"
+
+
+class LlamaCausalFeatures(CausalFeatures):
+    """LLaMA for the hidden states of a text."""
+
+    backbone_type = Llama
+    architecture = "LlamaModel"
+
+
+class LlamaCausalClassification(CausalClassification):
+    """LLaMA for classes of texts, by the last real token."""
+
+    backbone_type = Llama
+    architecture = "LlamaForSequenceClassification"
+    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+
+MODELS = by_task(LlamaCausalLM, LlamaCausalFeatures, LlamaCausalClassification)
