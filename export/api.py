@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional, sequence
-from kerasformer.bundle import Manifest
+from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional
+from kerasformer.bundle import Bundle, Manifest
 from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.evaluation import Example, examples
 from kerasformer.export.attention_support import check_attention
@@ -25,7 +25,18 @@ from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
-from kerasformer.export.options import IN_GRAPH, ExportOptions, resolve_options
+from kerasformer.export.options import (
+    IN_GRAPH,
+    Calibrated,
+    Checks,
+    ExportOptions,
+    FormatValue,
+    check_keywords,
+    chosen_checks,
+    chosen_format,
+    chosen_quantization,
+    resolve_options,
+)
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
@@ -33,7 +44,7 @@ from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
-from kerasformer.export.quantization.search import Budget
+from kerasformer.export.quantization.search import Auto
 from kerasformer.export.references import keras_quality, record
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.fidelity.figures import Fidelity
@@ -52,95 +63,78 @@ _PROGRESS = optional(
 def export(
     model: PretrainedModel | str | Path,
     destination: str | Path,
-    format: str | None = None,
-    quantize: str | Recipe = "none",
+    format: str | FormatValue | None = None,
+    quantize: str | Recipe | Calibrated | Auto = "none",
     *,
     target: str | None = None,
     task: str | None = None,
     overwrite: bool = False,
-    capacity: int | None = None,
-    lengths: Sequence[int] | None = None,
-    profile: str | None = None,
-    opset: int | None = None,
-    texts: Sequence[Any] | None = None,
-    labels: Sequence[Any] | None = None,
-    calibration: Any = None,
-    max_size: float | None = None,
-    max_latency: float | None = None,
-    min_agreement: float | None = None,
-    tokenizer: str | None = None,
+    checks: Checks | None = None,
     progress: StageProgress | bool | None = None,
-) -> Path:
+    **keywords: Any,
+) -> Bundle:
     """Writes a verified bundle: a folder that runs without Keras.
+
+        export(model, "out", "onnx", "int8")
+        export(model, "out", TFLite(capacity=512, signatures=DecoderSignatures(rows=())), Auto(max_size=90))
 
     Args:
         model: A model of the zoo, or what `zoo.load` takes.
         destination: The folder; written aside and moved into place.
-        format: `"tflite"`, the default, `"onnx"`, or `"saved-model"`, which is for TensorFlow.
-        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe` of your own; or `"auto"`, which finds out how
-            coarsely each part of the model may be stored.
+        format: `"tflite"`, the default, `"onnx"`, or `"saved-model"`, which is for TensorFlow; or one of these with
+            options: `TFLite(…)`, `Onnx(…)`, `SavedModel(…)`.
+        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe`; `Calibrated(…)`, which has calibration texts;
+            `"auto"`, which finds out how coarsely each part of the model may be stored; or `Auto(…)` with limits.
         target: Name of one of `TARGETS`, a runtime that asks for more than the plain bundle, such as `"mediapipe"`; it
             sets the format. What it cannot do is refused.
-        task: For which the bundle is meant, such as `"summarization"`; the model's by default.
+        task: Task that the bundle is meant for, such as `"summarization"`; the model's by default.
         overwrite: Replaces a bundle that is there; the old one is kept until the new one is whole.
-        capacity: Positions of the decoder's cache; the smaller of the model's limit and 1024 by default.
-        lengths: Token lengths for which an encoder is compiled (TFLite); the smallest that fits a text is used.
-        profile: ONNX: `"ort"`, the default, takes the fused operators of ONNX Runtime (domain `com.microsoft`);
-            `"portable"` takes those of the standard, as far as the recipe allows.
-        opset: ONNX: version of the standard operators; 17 by default.
-        texts: Of the model's own kind, on which the artifact is compared with Keras; each a text, a list of words, or
-            `{"question": …, "context": …}`.
-        labels: What is right for each text: a class, a list of classes (of words, say), an answer or a text to be
-            written. The task's metrics before and after are then part of the fidelity, and the texts of the bundle.
-        calibration: Texts for recipes with static activations, such as `"int8_static"`: a file with a text a line, a
-            list, or a dataset of texts, of which the first 128 are read; sentences of this package by default.
-        max_size: For `"auto"`: MB (1e6 bytes) of the model files. Without `max_size` and `max_latency` the smallest
-            mix that keeps `min_agreement` is taken, with them the most faithful one within.
-        max_latency: For `"auto"`: milliseconds of a token, or of a text that is answered at once, on this machine.
-        min_agreement: For `"auto"`: least share of answers whose most probable one is the Keras model's; 0.98 by
+        checks: Texts, with labels or without, that the artifact is compared with Keras on; sentences of this package by
             default.
-        tokenizer: `"in-graph"` writes an encoder's tokenizer in operators of TF Text too: for `"tflite"` as
-            `tokenizer.tflite` beside the model, with the signature `tokenize`; for `"saved-model"` as the signature
-            `serving_default`, which reads texts.
-        progress: A function that is told each stage; `False` for nobody. By default a bar on the standard error, where
-            that is a terminal.
+        progress: A function that is called with each stage; `False` for none. By default a bar on the standard error,
+            where that is a terminal.
+        keywords: Fields of the values above, as a shorter form: `capacity`, `encoder_capacity`, `lengths`, `profile`,
+            `opset`, `tokenizer` and `signatures` of the format, `max_size`, `max_latency` and `min_agreement` of
+            `Auto`, `calibration` (the texts of `Calibrated`), `texts` and `labels` of `Checks`.
 
     Returns:
-        The absolute path of the folder.
+        The bundle, which is accepted wherever the path of its folder is.
 
     Raises:
         BundleError: the destination exists and `overwrite` is false.
         ExportError: an unknown format, target or recipe, a model, task or tokenizer that the target cannot run, an
-            operator that the format lacks, or budgets that no mix keeps.
+            operator that the format lacks, or limits that no mix keeps.
         ExportMismatchError: the artifact does not answer as the Keras model does.
-        InputError: a task that the model is not for, or lengths, a capacity or texts that cannot be.
+        InputError: a task that the model is not for; lengths, a capacity or texts that are out of range; an option that
+            the format, the model or the recipe would ignore, that is unknown, or that is given twice.
         MissingExtraError: a converter or runtime is not installed.
     """
     progress = check("progress", progress, _PROGRESS)
     overwrite = check("overwrite", overwrite, BOOLEAN)
-    format, target = check("format", format, optional(STRING)), check("target", target, optional(STRING))
-    runtime = find_target(format if target is None and format in TARGETS else target)
-    options = runtime.with_needs(ExportOptions(format, task, capacity, lengths, profile, opset, tokenizer))
+    target = check("target", target, optional(STRING))
+    keywords = check_keywords(keywords)
+    options = chosen_format(format, task, keywords)
+    checks = chosen_checks(checks, keywords)
+    wanted, calibration = chosen_quantization(quantize, keywords)
+    runtime = find_target(options.format if target is None and options.format in TARGETS else target)
+    options = runtime.with_needs(options)
     options = replace(options, format=options.format or FORMATS[0])
     kind = find_format(str(options.format))
-    recipe = _recipe(quantize, {"max_size": max_size, "max_latency": max_latency, "min_agreement": min_agreement})
-    name = AUTO if isinstance(recipe, Budget) else recipe.name
+    recipe = wanted if isinstance(wanted, Auto) else find_recipe(wanted)
+    name = AUTO if isinstance(recipe, Auto) else recipe.name
     kind.check(options, name)
     _check_model(model)
-    if tokenizer is not None:
+    if options.tokenizer is not None:
         model = _with_tokenizer(model, options, kind)
-    if texts is None and labels is not None:
-        raise InputError(f"labels are for texts. Received: labels without {argument('texts', ...)}")
-    labels = check("labels", labels, optional(sequence(Kind("anything", lambda label: label))))
-    given_texts = None if texts is None else examples(texts, labels)
+    given_texts = None if checks.texts is None else examples(checks.texts, checks.labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
     with progress_reporter(progress) as tell:
         if is_keras_hub(model):
-            model = load(model, task)
+            model = load(model, options.task)
         if keras.backend.backend() != "tensorflow":
             given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
-            return export_in_child(model, destination, options, target, recipe, overwrite, given, tell)
+            return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, given, tell))
         job = resolve_options(model, options, kind.profiles, kind.static, runtime.lengths)
         check_attention(job, argument("format", kind.name), kind.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)
@@ -154,13 +148,13 @@ def export(
             texts_of_ranges = calibration_texts, calibration is not None
             manifest = _write_all(artifact, recipe, given_texts, quality, texts_of_ranges)
             written = bundle.publish(folder, destination, overwrite)
-    logger.info("%s: %s", written, recipe_line(manifest.recipe, quantize == "none"))
-    return written
+    logger.info("%s: %s", written, recipe_line(manifest.recipe, wanted == "none"))
+    return Bundle(written)
 
 
 def _write_all(
     artifact: BundleBuilder,
-    recipe: Recipe | Budget,
+    recipe: Recipe | Auto,
     texts: Sequence[Example] | None,
     quality: dict[str, np.ndarray],
     calibration: tuple[list[str] | None, bool],
@@ -179,7 +173,7 @@ def _write_all(
     artifact.tell("answer with Keras", 0, 0)
     answers = record(job.model, artifact.manifest(), texts, artifact.functions[0])
     bundle.write_references(folder, answers | quality)
-    if isinstance(recipe, Budget):
+    if isinstance(recipe, Auto):
         of_recipe, fidelity = _write_chosen(artifact, recipe)
     else:
         of_recipe, fidelity = _write(artifact, recipe, *calibration)
@@ -209,7 +203,7 @@ def _write(
     return {**recipe.to_dict(), **notes}, artifact.verify_decided(recipe)
 
 
-def _write_chosen(artifact: BundleBuilder, budget: Budget) -> tuple[dict[str, Any], Fidelity]:
+def _write_chosen(artifact: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:
     """Likewise for the recipe that fits a budget."""
     job = artifact.job
     choice = choose(
@@ -223,21 +217,7 @@ def _write_chosen(artifact: BundleBuilder, budget: Budget) -> tuple[dict[str, An
     return {**choice.recipe.to_dict(), AUTO: choice.to_dict()}, choice.fidelity
 
 
-def _recipe(quantize: str | Recipe, limits: dict[str, float | None]) -> Recipe | Budget:
-    """The recipe, or what one that is to be found may cost."""
-    given = {name: value for name, value in limits.items() if value is not None}
-    if quantize == AUTO:
-        return Budget(**given)
-    if given:
-        received = ", ".join(f"{name}={value:g}" for name, value in given.items())
-        raise InputError(
-            f"{', '.join(limits)} are for {argument('quantize', 'auto')}. Received: {received} for "
-            f"{argument('quantize', quantize)}"
-        )
-    return find_recipe(quantize)
-
-
-def _calibration_texts(recipe: Recipe | Budget, calibration: Any) -> list[str] | None:
+def _calibration_texts(recipe: Recipe | Auto, calibration: Any) -> list[str] | None:
     """The texts, if the recipe needs some."""
     if isinstance(recipe, Recipe) and recipe.activations == "static":
         return read_texts(calibration)

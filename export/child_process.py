@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from kerasformer import errors
 from kerasformer.errors import ExportError, require
 from kerasformer.evaluation import Example
 from kerasformer.export.card.credits import Credits
+from kerasformer.export.formats.tflite.signatures import DecoderSignatures
 from kerasformer.export.options import ExportOptions
 from kerasformer.export.progress_report import read_line
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.search import Budget
+from kerasformer.export.quantization.search import Auto
 from kerasformer.files import local_path
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel
@@ -32,7 +33,7 @@ def export_in_child(
     destination: str | Path,
     options: ExportOptions,
     target: str | None,
-    recipe: Recipe | Budget,
+    recipe: Recipe | Auto,
     overwrite: bool,
     given: Mapping[str, Sequence[Any] | None],
     tell: StageProgress,
@@ -42,7 +43,7 @@ def export_in_child(
     Args:
         model: As for `export`.
         destination: Likewise.
-        options: What the caller said.
+        options: What the caller asked for.
         target: Name of the runtime.
         recipe: A named one, or the limits of one that is to be found.
         overwrite: As for `export`.
@@ -57,15 +58,15 @@ def export_in_child(
         raise ExportError(
             f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
         )
-    command_options: dict[str, Any] = {**asdict(options), "target": target}
+    flags: dict[str, Any] = {**_of_options(options), "target": target}
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
-        command_options |= _of_recipe(recipe)
+        flags |= _of_recipe(recipe)
         try:
             if isinstance(model, PretrainedModel):
                 source = _checkpoint(model, folder)
-                command_options["task"] = options.task or model.task
-            command_options |= {key: _written(texts, folder / key) for key, texts in given.items() if texts is not None}
+                flags["task"] = options.task or model.task
+            flags |= {key: _written(texts, folder / key) for key, texts in given.items() if texts is not None}
         except OSError as error:
             raise ExportError(
                 f"The model goes to a TensorFlow process through {folder.parent}, which cannot be written: {error}. "
@@ -73,7 +74,7 @@ def export_in_child(
             ) from error
         # --debug, for then the last line of stderr names the error's type.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
-        command += [*_arguments(command_options), *(["--overwrite"] if overwrite else [])]
+        command += [*_arguments(flags), *(["--overwrite"] if overwrite else [])]
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
         status, log = _run([*command, "--progress-lines"], environment, tell)
     if status:
@@ -105,7 +106,15 @@ def _run(command: Sequence[str], environment: Mapping[str, str], tell: StageProg
         return process.returncode, log.read()
 
 
-def _of_recipe(recipe: Recipe | Budget) -> dict[str, Any]:
+def _of_options(options: ExportOptions) -> dict[str, Any]:
+    """Options of the command line; there, 0 stands for an empty list of signatures."""
+    flags = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "signatures"}
+    signatures = options.signatures or DecoderSignatures()
+    sizes = {field.name: getattr(signatures, field.name) for field in fields(signatures)}
+    return flags | {name: value if value is None or value else (0,) for name, value in sizes.items()}
+
+
+def _of_recipe(recipe: Recipe | Auto) -> dict[str, Any]:
     return {"quantize": recipe.name} if isinstance(recipe, Recipe) else {"quantize": AUTO, **asdict(recipe)}
 
 
@@ -118,9 +127,9 @@ def _written(texts: Sequence[Any], path: Path) -> Path:
     return path
 
 
-def _arguments(command_options: Mapping[str, Any]) -> Iterable[str]:
+def _arguments(flags: Mapping[str, Any]) -> Iterable[str]:
     """Of the command line; an option with several values is repeated."""
-    for name, value in command_options.items():
+    for name, value in flags.items():
         for each in value if isinstance(value, list | tuple) else [value]:
             if each is not None:
                 yield from (f"--{name.replace('_', '-')}", str(each))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerasformer import bundle
 from kerasformer.errors import require
 from kerasformer.progress import StageProgress
 from kerasformer.sample_texts import examples
@@ -115,11 +114,8 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
             progress(f"{name}: {stage}", done, total)
 
         place = folder / f"{work.preset}-{format}"
-        export(model, place, format, "int8", task=work.task, overwrite=True, progress=tell)
-        manifest = bundle.read(place)
-        files = {signature.file for signature in manifest.signatures.values()}
-        size = sum((place / file).stat().st_size for file in files) / 1e6
-        pipes[engine] = (pipeline(work.task, place), size, manifest.fidelity["agreement"])
+        bundle = export(model, place, format, "int8", task=work.task, overwrite=True, progress=tell)
+        pipes[engine] = (bundle.pipeline(work.task), bundle.model_bytes / 1e6, bundle.fidelity["agreement"])
     rows, answers = [], {}
     for engine, (pipe, megabytes, agreement) in pipes.items():
         progress(f"{work.preset}: {engine}", 0, 0)

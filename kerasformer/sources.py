@@ -21,7 +21,7 @@ _LOOKS = 3
 _TORCH_FILES = ["pytorch_model*.bin"]
 
 
-def resolve(source: str | Path, *, revision: str | None = None, token: str | None = None) -> Path:
+def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
     """Finds the local folder of a preset, a folder or a hub id, in this order; a hub id is downloaded once.
 
     Args:

@@ -89,7 +89,7 @@ before = process()
 writer.start()
 folder = Path(sys.argv[1])
 kf.export.export(encoder, folder / "encoder", "tflite", lengths=(8,), progress=False)
-kf.export.export(encoder, folder / "saved-model", "saved-model", lengths=(8,), progress=False)
+kf.export.export(encoder, folder / "saved-model", "saved-model", progress=False)
 kf.export.export(decoder, folder / "decoder", "onnx", capacity=16, progress=False)
 ids = np.ones((1, 4), "int32")
 for path in folder.iterdir():

@@ -44,7 +44,7 @@ class Format:
         """Refuses, before a model is loaded, settings that this format does not have.
 
         Args:
-            options: What the caller said.
+            options: What the caller asked for.
             quantize: Name of the recipe.
         Raises:
             ExportError: an unknown profile, or a recipe that the format cannot store.
@@ -61,6 +61,16 @@ class Format:
         if options.profile not in (None, *self.profiles):
             raise ExportError(
                 f"Unknown profile. Expected one of {', '.join(self.profiles)}. Received: {options.profile!r}"
+            )
+        if options.signatures is not None and not self.static:
+            raise InputError(
+                f"signatures are for {argument('format', 'tflite')}. Received: "
+                f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
+            )
+        if options.encoder_capacity is not None and self.static:
+            raise InputError(
+                f"encoder_capacity is for {argument('format', 'onnx')} or 'saved-model'; in this format, the largest "
+                f"of {argument('lengths')} is it. Received: {argument('encoder_capacity', options.encoder_capacity)}"
             )
 
     def functions(self, job: ExportJob) -> list[Function]:

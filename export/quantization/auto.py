@@ -19,7 +19,7 @@ from kerasformer.export.quantization.layouts import Layout, num_bytes
 from kerasformer.export.quantization.model_matrices import Group, groups, matrices, mixed
 from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_read, shortest
-from kerasformer.export.quantization.search import Budget, Search, Tried, Workshop
+from kerasformer.export.quantization.search import Auto, Search, Tried, Workshop
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.progress import StageProgress
@@ -47,7 +47,7 @@ class ChosenMix:
 
     recipe: Recipe
     fidelity: Fidelity
-    budget: Budget
+    budget: Auto
     tried: tuple[Tried, ...]
     sensitivities: tuple[Sensitivity, ...]
 
@@ -86,7 +86,7 @@ def choose(
     model: Any,
     references: Mapping[str, np.ndarray],
     layout: Layout,
-    budget: Budget,
+    budget: Auto,
     workshop: Workshop,
     progress: StageProgress,
 ) -> ChosenMix:
@@ -181,7 +181,7 @@ def _group_bytes(group: Group, storage: Storage, layout: Layout) -> int:
     return sum(layout.num_bytes(part, recipe) for part in group.parts)
 
 
-def _recipe(mix: Mix, parts: Sequence[Group], budget: Budget) -> Recipe:
+def _recipe(mix: Mix, parts: Sequence[Group], budget: Auto) -> Recipe:
     """The mix with the tolerance of its coarsest storage."""
     coarsest = min(mix.values(), key=BITS.__getitem__)
     named = {"float32": "none", "float16": "fp16", "int8": "int8", "int4": "int4"}[coarsest]

@@ -20,8 +20,11 @@ _ADVICE = "Allow more size, latency or difference, or train the model with quant
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What an export may cost.
+class Auto:
+    """A recipe that is found: how coarsely each part of the model may be stored, within limits.
+
+    `quantize="auto"` stands for `Auto()`. Without `max_size` and `max_latency` the smallest mix that keeps
+    `min_agreement` is taken; with them, the most faithful one within the limits.
 
     Attributes:
         min_agreement: Least share of answers whose most probable one is the Keras model's; 0.98 by default.
@@ -105,7 +108,7 @@ class Search:
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Auto,
         recipes: Sequence[Recipe],
         workshop: Workshop,
         progress: StageProgress,

@@ -23,7 +23,7 @@ class Target:
     Attributes:
         name: As `export(target=…)` takes it.
         summary: A line for `kerasformer export --list-targets`.
-        needs: Settings of an `ExportOptions` that this runtime dictates, such as `{"format": "tflite"}`.
+        needs: Settings of `ExportOptions` that this runtime dictates, such as `{"format": "tflite"}`.
         attention: What it computes of an attention, beyond what its format does.
         tokenizes: An app gives it texts and sees no ids.
         lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
@@ -88,3 +88,21 @@ class Target:
             folder: With all files of the bundle but manifest and card.
         """
         return ""
+
+
+def refuse_signatures(target: str, job: ExportJob, *names: str) -> None:
+    """Refuses signatures that a runtime never calls and that the caller asked for.
+
+    Args:
+        target: Name of the runtime.
+        job: With the signatures.
+        names: Fields of `DecoderSignatures` that the runtime ignores.
+    Raises:
+        ExportError: one of them is given.
+    """
+    for name in names:
+        if given := getattr(job.signatures, name):
+            raise ExportError(
+                f"{argument('target', target)} calls no such signatures, and its bundles have none. Received: "
+                f"{argument(name, list(given))}. Leave {argument(name)} out"
+            )

@@ -1,4 +1,4 @@
-"""Exported bundles: the manifest, the reference answers, and replacing a folder safely."""
+"""Exported bundles: a bundle as a value, the manifest, the reference answers, and replacing a folder safely."""
 
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
 from kerasformer.bundle.manifest import (
@@ -14,6 +14,7 @@ from kerasformer.bundle.manifest import (
     write,
     write_references,
 )
+from kerasformer.bundle.opened import Bundle, fidelity_line
 from kerasformer.publishing import MANIFEST, check_destination, publish, repair, staging
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "MANIFEST",
     "PROBABILITIES",
     "SENTENCE_EMBEDDING",
+    "Bundle",
     "Kind",
     "Manifest",
     "ModelInfo",
@@ -30,6 +32,7 @@ __all__ = [
     "check_destination",
     "checksums",
     "encoded",
+    "fidelity_line",
     "load",
     "publish",
     "read",

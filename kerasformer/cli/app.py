@@ -27,7 +27,7 @@ from kerasformer.cli.console import (
     say,
     table,
 )
-from kerasformer.cli.export_command import export, fidelity_line
+from kerasformer.cli.export_command import export
 from kerasformer.cli.run_command import run
 from kerasformer.cli.web_commands import serve, web
 from kerasformer.errors import BundleError, argument, require
@@ -106,7 +106,7 @@ def info(source: Source, as_json: Json = False) -> None:
     folder = sources.resolve(source)
     if sources.kind(folder) == "bundle":
         manifest = bundle.read(folder)
-        content, rows = asdict(manifest), _bundle_rows(folder, manifest)
+        content, rows = asdict(manifest), [[*row] for row in bundle.Bundle(folder).rows()]
     else:
         content = sources.read_json(folder / "config.json")
         rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
@@ -114,25 +114,6 @@ def info(source: Source, as_json: Json = False) -> None:
         print_json(content)
         return
     table(str(folder), ["field", "value"], rows)
-
-
-def _bundle_rows(folder: Path, manifest: Any) -> list[list[Any]]:
-    """What a person wants to know of a bundle; `--json` has all."""
-    known = manifest.info
-    rows = [
-        ["format", manifest.format],
-        ["model", f"{known.name} ({known.model_type})"],
-        ["task", known.task],
-        ["labels", ", ".join(known.labels)],
-        ["recipe", manifest.recipe.get("name", "")],
-        ["cache", f"{manifest.capacity} tokens" if manifest.capacity else ""],
-        ["reads up to", f"{manifest.encoder_capacity or known.max_length} tokens"],
-        ["signatures", ", ".join(manifest.signatures)],
-        ["files", "\n".join(f"{name}: {(folder / name).stat().st_size:,} bytes" for name in sorted(manifest.files))],
-        ["fidelity", fidelity_line(manifest.fidelity) if manifest.fidelity else ""],
-        ["made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())],
-    ]
-    return [row for row in rows if row[1]]
 
 
 command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,13 +53,30 @@ def export(
     quantize: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}.", autocompletion=one_of(*RECIPES))] = "none",
     target: Annotated[
         str | None,
-        typer.Option(
-            help=f"A runtime of others that is to run it: {', '.join(TARGETS)}.", autocompletion=one_of(*TARGETS)
-        ),
+        typer.Option(help=f"Third-party runtime to export for: {', '.join(TARGETS)}.", autocompletion=one_of(*TARGETS)),
     ] = None,
     task: Task = None,
     capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
-    lengths: Annotated[list[int] | None, typer.Option(help="Text lengths of an encoder; may be repeated.")] = None,
+    encoder_capacity: Annotated[
+        int | None, typer.Option(help="ONNX, SavedModel: longest text of an encoder-decoder, in tokens.")
+    ] = None,
+    lengths: Annotated[
+        list[int] | None, typer.Option(help="TFLite: text lengths of an encoder; may be repeated.")
+    ] = None,
+    prefill_lengths: Annotated[
+        list[int] | None, typer.Option(help="TFLite: prompt tokens of a decoder's call; may be repeated; 8, 64.")
+    ] = None,
+    cache_lengths: Annotated[
+        list[int] | None,
+        typer.Option(help="TFLite: cache slots of a step on short texts; may be repeated; 128, 256; 0 for none."),
+    ] = None,
+    rows: Annotated[
+        list[int] | None, typer.Option(help="TFLite: texts of one step; may be repeated; 8; 0 for none.")
+    ] = None,
+    verify_lengths: Annotated[
+        list[int] | None,
+        typer.Option(help="TFLite: guessed tokens of one step; may be repeated; 4, 8; 0 for none."),
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="ONNX: ort or portable operators.")] = None,
     opset: Annotated[int | None, typer.Option(help="ONNX: version of the standard operators.")] = None,
     tokenizer: Annotated[
@@ -85,7 +102,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Write a verified bundle for LiteRT, ONNX Runtime or others."""
-    from kerasformer import bundle
+    from kerasformer.bundle import fidelity_line
 
     require("keras", "export")
     lines = None
@@ -93,11 +110,19 @@ def export(
         from kerasformer.evaluation import read_examples
 
         lines = read_examples(texts)
+    from kerasformer.export import DecoderSignatures
     from kerasformer.export import export as export_model
     from kerasformer.export.progress_report import write_line
     from kerasformer.export.quantization.recipes import recipe_line
 
-    folder = export_model(
+    sizes = {
+        "prefill_lengths": prefill_lengths,
+        "cache_lengths": cache_lengths,
+        "rows": rows,
+        "verify_lengths": verify_lengths,
+    }
+    given = {name: () if values == [0] else values for name, values in sizes.items() if values}
+    written = export_model(
         source,
         destination,
         format,
@@ -105,8 +130,11 @@ def export(
         target=target,
         task=task,
         overwrite=overwrite,
+        progress=write_line if progress_lines else not as_json,
         capacity=capacity,
+        encoder_capacity=encoder_capacity,
         lengths=lengths or None,
+        signatures=DecoderSignatures(**given) if given else None,
         profile=profile,
         opset=opset,
         tokenizer=tokenizer,
@@ -115,31 +143,17 @@ def export(
         max_size=max_size,
         max_latency=max_latency,
         min_agreement=min_agreement,
-        progress=write_line if progress_lines else not as_json,
     )
-    manifest = bundle.read(folder)
-    sizes = {name: (folder / name).stat().st_size for name in manifest.files}
+    manifest = written.manifest
     if as_json:
-        print_json({"folder": str(folder), "files": sizes, "recipe": manifest.recipe, "fidelity": manifest.fidelity})
+        print_json(
+            {"folder": str(written), "files": written.files, "recipe": manifest.recipe, "fidelity": written.fidelity}
+        )
         return
     if "auto" in manifest.recipe:
         from kerasformer.export.quantization.auto import COLUMNS, search_rows
 
         table("Mixes that were tried", list(COLUMNS), search_rows(manifest.recipe["auto"]))
-    table(str(folder), ["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
-    say(fidelity_line(manifest.fidelity))
+    table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
+    say(fidelity_line(written.fidelity))
     say(recipe_line(manifest.recipe, default=quantize == "none"))
-
-
-def fidelity_line(figures: dict[str, Any]) -> str:
-    """How faithful a bundle is, in a line."""
-    generated = figures.get("generated")
-    free = "" if generated is None else f", generated tokens equal {generated:.1%}"
-    ties, rest = figures.get("near_ties"), ""
-    if ties is not None:
-        decided = f", {figures['decided_agreement']:.2%} of the others agree" if ties < figures["answers"] else ""
-        rest = f" ({ties} are near ties{decided})"
-    return (
-        f"Against Keras on {figures['answers']} answers: agreement {figures['agreement']:.2%}{rest}, largest error "
-        f"{figures['max_error']:.2g} of the scale{free}"
-    )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kerasformer.cli.console import Stages, say, table
 from kerasformer.errors import require
+
+if TYPE_CHECKING:
+    from kerasformer.bundle import Bundle
 
 _RECIPES = ("int8", "fp16")
 """For a page, the preferred one first; where it changes too many answers, the next."""
@@ -67,7 +70,7 @@ def _bundle(given: str, place: Path) -> str:
     return f"{name or Path(source).name}={bundle}"
 
 
-def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Path, str]:
+def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Bundle, str]:
     """A bundle for a page, and the recipe that was faithful enough."""
     from kerasformer.errors import ExportMismatchError
 

@@ -5,10 +5,10 @@ Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -308,7 +308,7 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
     """An engine as it is; that of a pipeline, of a model, or of a checkpoint that is loaded for it."""
     if isinstance(source, decoding.Step):
         return source, None
-    if isinstance(source, str | Path):
+    if isinstance(source, str | os.PathLike):
         from kerasformer.models.loading import load
 
         source = load(source)

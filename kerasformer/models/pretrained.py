@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.bundle import ModelInfo
+import kerasformer
+from kerasformer.bundle import Bundle, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import array_of, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
@@ -277,11 +278,19 @@ class PretrainedModel(keras.Model):
         """Refused by models that answer at once."""
         return self.generate()
 
-    def export(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Keras' own export would write a file without cache and without check."""
-        raise InputError(
-            "model.export is not supported. Use kerasformer.export.export(model, folder, format='tflite' or 'onnx')"
-        )
+    def export(  # type: ignore[override]  # Keras' own export writes files without caches and without verification
+        self, destination: str | Path, format: Any = None, quantize: Any = "none", **options: Any
+    ) -> Bundle:
+        """Writes a verified bundle; the same as `kerasformer.export.export(model, destination, …)`.
+
+        Args:
+            destination: The folder.
+            format: `"tflite"`, the default, `"onnx"` or `"saved-model"`, or a value such as `kf.export.Onnx(…)`.
+            quantize: Name of a recipe, or a value such as `kf.export.Auto(…)`.
+            options: Further arguments of `kerasformer.export.export`. Those of Keras' own `Model.export`, such as
+                `input_signature`, are refused.
+        """
+        return kerasformer.export.export(self, destination, format, quantize, **options)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -39,11 +40,11 @@ PIPELINES: dict[str, type[Pipeline]] = {
 
 
 def pipeline(
-    task: str | Path | PretrainedModel | None = None,
-    source: str | Path | PretrainedModel | None = None,
+    task: str | os.PathLike[str] | PretrainedModel | None = None,
+    source: str | os.PathLike[str] | PretrainedModel | None = None,
     *,
-    model: str | Path | PretrainedModel | None = None,
-    tokenizer: Tokenizer | str | Path | None = None,
+    model: str | os.PathLike[str] | PretrainedModel | None = None,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     num_threads: int | None = None,
     cache_dir: str | Path | bool | None = None,
     accelerator: str | None = None,

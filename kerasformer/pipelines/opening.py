@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,8 @@ class Opened:
 
 def open_source(
     task: str | None,
-    source: str | Path | PretrainedModel,
-    tokenizer: Tokenizer | str | Path | None = None,
+    source: str | os.PathLike[str] | PretrainedModel,
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Opened:
     """Opens a model, checkpoint, preset, hub id or bundle.
@@ -56,10 +57,10 @@ def open_source(
         InputError: the source is for another task, or an option of a bundle's runtime is given with Keras.
         TokenizerError: the source has no tokenizer.
     """
-    kind = instance("a Tokenizer, a preset, a folder or a hub id, or None", Tokenizer, str, Path, type(None))
+    kind = instance("a Tokenizer, a preset, a folder or a hub id, or None", Tokenizer, str, os.PathLike, type(None))
     given = check("tokenizer", tokenizer, kind)
-    own = load_tokenizer(given) if isinstance(given, str | Path) else given
-    if not isinstance(source, str | Path):
+    own = load_tokenizer(given) if isinstance(given, str | os.PathLike) else given
+    if not isinstance(source, str | os.PathLike):
         return _open_model(task, source, own, options)
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":

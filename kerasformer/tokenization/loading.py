@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,7 +27,7 @@ _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 )
 
 
-def load_tokenizer(source: str | Path, *, model_type: str | None = None) -> Tokenizer:
+def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
     """Loads the tokenizer of a preset, a folder or a hub id.
 
     `tokenizer.json` is taken where there is one. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),

@@ -13,8 +13,10 @@ from kerasformer.export.options import ExportOptions, resolve_options
 
 def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:
     """Writes a model into a folder; `length` is that of the longest text that an encoder-decoder reads."""
-    lengths = None if length is None or model.max_length else [length]
-    job = resolve_options(model, ExportOptions("saved-model", capacity=capacity, lengths=lengths), (), static=False)
+    longest = length if model.is_encoder_decoder and not model.max_length else None
+    job = resolve_options(
+        model, ExportOptions("saved-model", capacity=capacity, encoder_capacity=longest), (), static=False
+    )
     functions = saved_model_functions(job)
     write_saved_model(functions, model.variables, folder)
     signatures = {

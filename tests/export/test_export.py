@@ -35,7 +35,7 @@ from kerasformer.export.options import cache_capacity
 from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tokenization.truncation import TruncationWarning
-from tests.export.text_models import OTHERS, ROWS
+from tests.export.text_models import OTHERS, ROWS, size_options
 from tests.pipelines.agreement import assert_same
 
 LENGTHS, CAPACITY = (16, 64), 64
@@ -89,9 +89,8 @@ def exported(models, tmp_path_factory) -> Callable[..., Path]:
         if key not in made:
             model = models(name)
             folder = tmp_path_factory.mktemp("bundle") / "-".join(key)
-            capacity = CAPACITY if model.generates else None
-            recipe = ROWS[name].recipe(quantize)
-            made[key] = kf.export.export(model, folder, format, recipe, lengths=LENGTHS, capacity=capacity)
+            sizes = size_options(model, format, LENGTHS, CAPACITY)
+            made[key] = kf.export.export(model, folder, format, ROWS[name].recipe(quantize), **sizes)
         return made[key]
 
     return make
@@ -129,7 +128,7 @@ def test_every_other_head(name, tmp_path):
     model = OTHERS[name].model()
     expected = CALLS[model.task](kf.pipeline(None, model)) if model.task in CALLS else None
     for format in FORMATS:
-        folder = kf.export.export(model, tmp_path / format, format, lengths=(64,))
+        folder = kf.export.export(model, tmp_path / format, format, **size_options(model, format, (64,), 64))
         assert bundle.read(folder).fidelity["max_error"] <= 1e-4
         if expected is not None:
             assert_same(CALLS[model.task](kf.pipeline(None, folder)), expected)
@@ -488,7 +487,7 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
     monkeypatch.setattr(tflite_storage, "content", wrong_content)
     monkeypatch.setattr(onnx_rounding, "in_channels", wrong_quantize)
     with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of \d+ answers"):
-        kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8", lengths=LENGTHS)
+        kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8")
     assert corrupted == [(288, 72)]
     assert not list(tmp_path.iterdir())
 
@@ -604,8 +603,13 @@ import keras, kerasformer as kf
 from tests.export.text_models import ROWS
 assert keras.backend.backend() == "jax"
 model = ROWS["bert-text-classification"].model()
-lengths = (16, 32)
-folder = kf.export.export(model, sys.argv[1], "tflite", "int8", lengths=lengths, texts=["Rain.", "No\\nsea"])
+stages = []
+folder = kf.export.export(
+    model, sys.argv[1], kf.export.TFLite(lengths=(16, 32)), "int8", checks=kf.export.Checks(["Rain.", "No\\nsea"]),
+    progress=lambda stage, done, total: stages.append(stage),
+)
+told = list(dict.fromkeys(stages))
+assert told == ["answer with Keras", "trace and convert", "write weights", "verify"], told
 texts = ["The train to Vienna leaves.", "What a waste!"]
 ours, theirs = kf.pipeline(None, model)(texts, top_k=None), kf.pipeline(None, folder)(texts, top_k=None)
 assert [row[0]["label"] for row in ours] == [row[0]["label"] for row in theirs], (ours, theirs)

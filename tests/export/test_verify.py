@@ -24,7 +24,7 @@ from kerasformer.export import verify
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.fidelity import verification
 from kerasformer.runtime import open_engine
-from tests.export.text_models import ROWS
+from tests.export.text_models import ROWS, size_options
 
 LENGTHS, CAPACITY = (16, 64), 80
 CLASSIFIER, WRITER, SUMMARIZER = "bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"
@@ -45,9 +45,9 @@ def exported(models, tmp_path_factory) -> Callable[..., Path]:
     def make(name: str, format: str, quantize: str = "none") -> Path:
         if (name, format, quantize) not in made:
             folder = tmp_path_factory.mktemp("bundle") / "out"
-            capacity = CAPACITY if models(name).generates else None
+            sizes = size_options(models(name), format, LENGTHS, CAPACITY)
             made[name, format, quantize] = kf.export.export(
-                models(name), folder, format, ROWS[name].recipe(quantize), lengths=LENGTHS, capacity=capacity
+                models(name), folder, format, ROWS[name].recipe(quantize), **sizes
             )
         return made[name, format, quantize]
 
@@ -137,7 +137,7 @@ def test_accuracy_before_and_after(format, models, tmp_path):
     assert len(set(answers)) > 1
     labels = [model.config.labels[0] if place < 2 else label for place, label in enumerate(answers)]
     right = np.mean([label == answer for label, answer in zip(labels, answers, strict=True)])
-    folder = kf.export.export(model, tmp_path / "out", format, lengths=LENGTHS, texts=own, labels=labels)
+    folder = kf.export.export(model, tmp_path / "out", format, texts=own, labels=labels)
     figures = bundle.read(folder).fidelity
     assert figures["answers"] >= 10
     assert figures["quality"]["accuracy"] == {"keras": right, "bundle": right}
@@ -307,7 +307,7 @@ def test_a_disk_that_fills_up_during_an_export(format, models, tmp_path):
     try:
         # Either while TensorFlow writes its graph to the folder for temporary files, or in the bundle itself.
         with pytest.raises((BundleError, ExportError), match="could not be written|File too large"):
-            kf.export.export(models(CLASSIFIER), tmp_path / "out", format, lengths=(16,))
+            kf.export.export(models(CLASSIFIER), tmp_path / "out", format)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())

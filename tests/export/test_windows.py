@@ -11,8 +11,8 @@ import pytest
 
 from kerasformer import bundle, zoo
 from kerasformer.decoding import GenerationConfig, generate
-from kerasformer.export import export, verify
-from kerasformer.export.formats.tflite import signatures as tflite_signatures
+from kerasformer.export import DecoderSignatures, TFLite, export, verify
+from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
@@ -40,13 +40,13 @@ def exported(request: Any, tmp_path_factory: Any) -> Any:
     name, recipe = request.param
     model = zoo.build(name, **SIZES[name])
     lengths = [4, READ] if model.is_encoder_decoder else None
+    # The second length is not below the capacity: the whole cache stands for it.
+    steps = DecoderSignatures(cache_lengths=(WINDOW, CAPACITY), rows=ROWS)
+    format = TFLite(capacity=CAPACITY, lengths=lengths, signatures=steps)
     with pytest.MonkeyPatch.context() as patch:
-        # The second window is not below the capacity: that of the whole cache stands for it.
-        patch.setattr(tflite_signatures, "DECODE_WINDOWS", (WINDOW, CAPACITY))
-        patch.setattr(tflite_signatures, "DECODE_ROWS", ROWS)
         patch.setattr(recipes, "MIN_QUANTIZED", 64)
         folder = tmp_path_factory.mktemp("windows") / name
-        return model, export(model, folder, "tflite", loose(recipe), capacity=CAPACITY, lengths=lengths)
+        return model, export(model, folder, format, loose(recipe))
 
 
 def loose(name: str) -> Recipe:
@@ -132,7 +132,7 @@ def test_a_limited_engine_runs_what_it_is_told(exported: Any) -> None:
 
 def test_no_window_is_as_large_as_the_cache() -> None:
     model = zoo.build("gpt2", **SIZES["gpt2"])
-    names = [function.name for function in tflite_signatures.tflite_functions(model, CAPACITY, None, ())]
+    names = [function.name for function in tflite_functions(model, CAPACITY, None, ())]
     assert names == ["prefill_8", "verify_4", "verify_8", "decode_rows_8", "decode"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -129,3 +129,10 @@ OTHERS = {
     if str(row) not in ROWS
 }
 """The heads that have no row above."""
+
+
+def size_options(model: Any, format: str, lengths: Sequence[int], capacity: int) -> dict[str, Any]:
+    """Those of `lengths` and `capacity` that an export of this model in this format takes."""
+    read_at_once = model.is_encoder_decoder or (format == "tflite" and not model.generates)
+    options: dict[str, Any] = {"lengths": lengths} if read_at_once else {}
+    return {**options, "capacity": capacity} if model.generates else options

@@ -40,9 +40,8 @@ def litert_step(quantize: str) -> Callable[[str, Path], Step]:
         pytest.importorskip("ai_edge_litert")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(recipes, "MIN_QUANTIZED", 64)
-            patch.setattr(tflite_signatures, "DECODE_WINDOWS", WINDOWS)
-            patch.setattr(tflite_signatures, "DECODE_ROWS", (2,))
-            functions = tflite_signatures.tflite_functions(model(model_type), CAPACITY, READ, (READ,))
+            steps = tflite_signatures.DecoderSignatures(cache_lengths=WINDOWS, rows=(2,))
+            functions = tflite_signatures.tflite_functions(model(model_type), CAPACITY, READ, (READ,), steps)
             manifest = tflite_bundles.write(folder, model(model_type), functions, quantize)
         return LiteRTStep(folder, manifest, num_threads=1)
 

@@ -59,7 +59,7 @@ def test_the_array_is_an_input_with_values_and_a_default(model):
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 def test_bundles_take_the_array_and_pipelines_need_not_give_it(model, format, tmp_path):
-    export(model, tmp_path / "bundle", format=format, lengths=[16], overwrite=True)
+    export(model, tmp_path / "bundle", format=format, overwrite=True)
     bundle = pipeline("feature-extraction", tmp_path / "bundle")
     expected = pipeline("feature-extraction", model)("the cat")
     assert np.allclose(bundle("the cat"), expected, atol=1e-4)

@@ -7,12 +7,13 @@ its cache serves steps alone as well as steps together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from keras import ops
 
+from kerasformer.arguments import check, integer, optional, sequence
 from kerasformer.bundle import TensorInfo
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
@@ -27,7 +28,7 @@ from kerasformer.bundle.interface import (
     static_caches,
     step_name,
 )
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, argument
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, Visibility
 
@@ -42,6 +43,73 @@ DECODE_ROWS = (8,)
 # fifth of GPT-2 in int8, eight as much as one and a half. A small model's step is mostly attention: there the windows
 # make guesses pay at all.
 VERIFY_LENGTHS = (4, 8)
+
+
+@dataclass(frozen=True)
+class DecoderSignatures:
+    """The signatures of a decoder in a TFLite file: how many tokens, texts and cache slots one call takes.
+
+    More signatures make generation faster in more situations; each costs load time and memory, and all share one set of
+    weights. `decode`, which reads one token of one text with the whole cache, is always there.
+
+    Attributes:
+        prefill_lengths: Tokens of a prompt that one call reads, of a decoder; (8, 64) by default.
+        cache_lengths: First slots of the cache that a step attends to while a text is that short, which is faster than
+            the whole cache; (128, 256) by default. A length that is not below the capacity means the whole cache.
+        rows: Texts that one step continues, at least 2; (8,) by default. Such steps have the cache lengths above, and
+            the whole cache if it is among them or if there are none.
+        verify_lengths: Tokens of one text that one step reads to check guesses, at least 2; (4, 8) by default.
+
+    An empty sequence leaves the signatures out. Defaults that are longer than the cache are left out, too.
+
+    Raises:
+        InputError: a value that is no sequence of such numbers.
+    """
+
+    prefill_lengths: Sequence[int] | None = None
+    cache_lengths: Sequence[int] | None = None
+    rows: Sequence[int] | None = None
+    verify_lengths: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in _SIZES.items():
+            given = check(name, getattr(self, name), optional(kind))
+            object.__setattr__(self, name, None if given is None else tuple(sorted(set(given))))
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """Each field with its default filled in."""
+        given = {name: getattr(self, name) for name in _DEFAULTS}
+        return {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
+
+    def check_capacity(self, capacity: int) -> None:
+        """Refuses lengths that the cache is too short for; defaults are left out instead.
+
+        Args:
+            capacity: Slots of the decoder's cache.
+        Raises:
+            InputError: with the lengths.
+        """
+        for name in ("prefill_lengths", "verify_lengths"):
+            if wrong := [length for length in getattr(self, name) or () if length > capacity]:
+                raise InputError(
+                    f"{argument(name)} must be at most {capacity}, the capacity of the cache. "
+                    f"Received: {argument(name, wrong)}"
+                )
+
+
+_SIZES = {
+    "prefill_lengths": sequence(integer(1), least=1),
+    "cache_lengths": sequence(integer(1)),
+    "rows": sequence(integer(2)),
+    "verify_lengths": sequence(integer(2)),
+}
+_DEFAULTS = {
+    "prefill_lengths": PREFILL_LENGTHS,
+    "cache_lengths": DECODE_CACHE_LENGTHS,
+    "rows": DECODE_ROWS,
+    "verify_lengths": VERIFY_LENGTHS,
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +139,11 @@ def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) ->
 
 
 def tflite_functions(
-    model: Any, capacity: int | None, encoder_capacity: int | None, lengths: Sequence[int]
+    model: Any,
+    capacity: int | None,
+    encoder_capacity: int | None,
+    lengths: Sequence[int],
+    signatures: DecoderSignatures = DecoderSignatures(),
 ) -> list[Function]:
     """The signatures of a TFLite file.
 
@@ -80,32 +152,35 @@ def tflite_functions(
         capacity: Positions of the decoder's cache; a multiple of the longest prefill.
         encoder_capacity: Longest text that an encoder-decoder reads.
         lengths: Of texts that are read at once.
+        signatures: Signatures of a model that generates.
     """
     if not model.generates:
         return [forward(model, forward_name(n), 1, n, "int32") for n in lengths]
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
+    sizes = signatures.sizes
     if not model.is_encoder_decoder:
-        prefills = [_static_prefill(model, n, capacity) for n in PREFILL_LENGTHS if n <= capacity]
-        return [*prefills, *(_static_step(model, step, capacity) for step in _steps(capacity, capacity))]
+        prefills = [_static_prefill(model, n, capacity) for n in sizes["prefill_lengths"] if n <= capacity]
+        return [*prefills, *(_static_step(model, step, capacity) for step in _steps(sizes, capacity, capacity))]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
-    steps = _steps(capacity, max(capacity, encoder_capacity))
+    steps = _steps(sizes, capacity, max(capacity, encoder_capacity))
     return [*encoders, *(_static_step_with_memory(model, step, capacity, encoder_capacity) for step in steps)]
 
 
-def _steps(capacity: int, longest: int) -> list[_Step]:
+def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int) -> list[_Step]:
     """Every step over caches of which the longest has so many positions; the last one is the plain `decode`."""
-    short = [length for length in DECODE_CACHE_LENGTHS if length < longest]
-    together: list[int | None] = [*short] if len(short) == len(DECODE_CACHE_LENGTHS) else [*short, None]
+    short = [length for length in sizes["cache_lengths"] if length < longest]
+    all_fit = bool(short) and len(short) == len(sizes["cache_lengths"])
+    together: list[int | None] = [*short] if all_fit else [*short, None]
     verifies = [
         _Step(count=count, cache_length=length)
-        for count in VERIFY_LENGTHS
+        for count in sizes["verify_lengths"]
         if count <= capacity
         for length in (*short, None)
     ]
-    several = [_Step(rows=rows, cache_length=length) for rows in DECODE_ROWS for length in together]
+    several = [_Step(rows=rows, cache_length=length) for rows in sizes["rows"] for length in together]
     return [*verifies, *several, *(_Step(cache_length=length) for length in short), _Step()]
 
 

@@ -33,7 +33,7 @@ class TfliteFormat(Format):
 
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
-        return tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths)
+        return tflite_functions(job.model, job.capacity, job.encoder_capacity, job.lengths, job.signatures)
 
     def write(
         self,

@@ -9,10 +9,9 @@ from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import DECODE, Role
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.formats.tflite.signatures import PREFILL_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import ExportJob
-from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.base import Target, refuse_signatures
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.tokenization import Tokenizer
@@ -49,6 +48,7 @@ class LitertLm(Target):
             )
         _begin_token(job)
         _check_capacity(job)
+        refuse_signatures(self.name, job, "cache_lengths", "rows", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """The signatures that LiteRT-LM calls."""
@@ -116,7 +116,7 @@ def _added(tokenizer: Tokenizer) -> list[int] | None:
 
 def _check_capacity(job: ExportJob) -> None:
     """A prompt is read in prefills, of which the last may be wider than what is left, but not than the cache."""
-    step, capacity = min(PREFILL_LENGTHS), job.capacity or 0
+    step, capacity = min(job.signatures.sizes["prefill_lengths"]), job.capacity or 0
     if capacity < step or capacity % step:
         raise ExportError(
             f"LiteRT-LM reads prompts in pieces of {step} and more tokens, and refuses those whose last piece does not "

@@ -9,7 +9,7 @@ from kerasformer.bundle import Manifest, Role
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import ExportJob
-from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.base import Target, refuse_signatures
 from kerasformer.export.targets.litert_web import card as litertjs_card
 
 _LARGEST = 2**31
@@ -26,6 +26,14 @@ class LitertWeb(Target):
     name = "litert-web"
     summary = "LiteRT.js: browsers"
     needs = {"format": "tflite"}
+
+    def check(self, job: ExportJob, quantize: str) -> None:
+        """Refuses signatures that a page does not call.
+
+        Raises:
+            ExportError: with the signatures.
+        """
+        refuse_signatures(self.name, job, "rows", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """The signatures that a page calls.

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kerasformer import bundle
 from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import api as build
@@ -18,9 +17,9 @@ from kerasformer.export import export
 from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
-from kerasformer.export.quantization.search import Budget, Search, Tried
+from kerasformer.export.quantization.search import Auto, Search, Tried
 from kerasformer.fidelity.figures import Fidelity
-from tests.export.text_models import ROWS
+from tests.export.text_models import ROWS, size_options
 
 # A group's storages: bytes, divergence.
 
@@ -69,7 +68,7 @@ class Shop:
         return Fidelity(0.0, 0.0, agreement, 100)
 
     def search(self, **limits: float) -> tuple[int, Any]:
-        self.budget = Budget(**limits)
+        self.budget = Auto(**limits)
         search = Search(
             self.budget,
             self.recipes,
@@ -151,7 +150,7 @@ def test_files_are_larger_than_their_weights():
 )
 def test_what_is_no_budget(limits):
     with pytest.raises(InputError, match=next(iter(limits))):
-        Budget(**limits)
+        Auto(**limits)
 
 
 def test_limits_are_for_auto(tmp_path):
@@ -175,9 +174,7 @@ def test_the_command_line_has_the_limits(tmp_path):
 
 def automatic(name: str, folder: Path, format: str, **limits: float) -> Any:
     model = ROWS[name].model()
-    capacity = 64 if model.generates else None
-    path = export(model, folder, format, "auto", capacity=capacity, lengths=(64,), **limits)
-    return bundle.read(path)
+    return export(model, folder, format, "auto", **size_options(model, format, (64,), 64), **limits).manifest
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
@@ -263,7 +260,7 @@ def test_the_table_in_words():
         Tried({"int8": 3, "int4": 23}, 2.345, 0.01, 0.98765, None, None),
         Tried({"int4": 26}, 1.5, 0.02, 0.981, 3.14159, 0.98, chosen=True),
     ]
-    rows = search_rows(ChosenMix(RECIPES["int8"], Fidelity(0, 0, 1, 1), Budget(), tuple(tried), ()).to_dict())
+    rows = search_rows(ChosenMix(RECIPES["int8"], Fidelity(0, 0, 1, 1), Auto(), tuple(tried), ()).to_dict())
     assert rows == [
         ["3 int8, 23 int4", "2.35", "98.77%", "", "", ""],
         ["26 int4", "1.50", "98.10%", "98.00%", "3.14", "chosen"],

@@ -21,7 +21,7 @@ from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import as_read, shortest
 from kerasformer.export.quantization.sensitivity import Simulation, cost, sensitivities
 from kerasformer.export.references import record
-from tests.export.text_models import ROWS
+from tests.export.text_models import ROWS, size_options
 
 MODELS = (
     "bert-text-classification",
@@ -169,8 +169,7 @@ def test_few_texts_for_trials(references, models):
 
 
 def exported(model: Any, folder: Path, format: str, recipe: Recipe, **options: Any) -> Path:
-    capacity = 64 if model.generates else None
-    return export(model, folder, format, recipe, capacity=capacity, lengths=(64,), **options)
+    return export(model, folder, format, recipe, **size_options(model, format, (64,), 64), **options)
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])

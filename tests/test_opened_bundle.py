@@ -1,0 +1,83 @@
+"""A bundle as a value: what it shows, where its folder's path is accepted, and how it is opened."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import rich.console
+
+import kerasformer as kf
+from kerasformer import bundle, cli, sources
+from kerasformer.bundle import Bundle
+from kerasformer.errors import BundleError
+from tests.export.text_models import ROWS
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> Bundle:
+    model = ROWS["bert-text-classification"].model()
+    return model.export(tmp_path_factory.mktemp("opened") / "out", format="onnx")
+
+
+def test_it_is_what_was_exported(exported):
+    assert exported.manifest == bundle.read(exported.path)
+    assert (exported.task, exported.manifest.format) == ("text-classification", "onnx")
+    assert exported.fidelity["agreement"] == 1.0
+    assert exported.files == {name: (exported.path / name).stat().st_size for name in exported.manifest.files}
+    assert exported.model_bytes == exported.files["onnx/model.onnx"]
+
+
+def test_it_stands_for_its_folder(exported, tmp_path):
+    path = exported.path
+    assert isinstance(path, Path) and path.is_absolute()
+    assert exported == path and path == exported and exported == Bundle(str(path)) and exported != path.parent
+    assert {exported: 1}[Bundle(path)] == {exported: 1}[path] == 1
+    assert str(exported) == f"{exported}" == str(path) and Path(exported) == path
+    assert exported / "README.md" == path / "README.md" and path.parent / exported == path
+    assert exported.exists() and exported.name == "out" and sorted(exported.iterdir()) == sorted(path.iterdir())
+    assert shutil.copytree(exported, tmp_path / "copy") == tmp_path / "copy"
+    assert sources.resolve(exported) == path and bundle.read(exported) == exported.manifest
+    assert copy.deepcopy(exported) == pickle.loads(pickle.dumps(exported)) == exported
+    with pytest.raises(AttributeError):
+        exported.no_such_thing  # noqa: B018
+    with pytest.raises(TypeError):
+        exported / 3
+
+
+def test_it_runs(exported):
+    text = "What a waste!"
+    expected = kf.pipeline("text-classification", exported.path)(text)
+    for pipe in (exported.pipeline(), exported.pipeline("text-classification", num_threads=1), kf.pipeline(exported)):
+        assert pipe.engine == "onnx" and pipe(text) == expected
+
+
+def test_it_shows_what_a_person_asks(exported, capsys):
+    size = exported.model_bytes / 1e6
+    assert repr(exported) == (
+        f"Bundle('{exported.path}': BertTextClassification for text-classification, onnx none, {size:.1f} MB, "
+        "agreement with Keras 100.00%)"
+    )
+    console = rich.console.Console(file=io.StringIO(), width=160)
+    console.print(exported)
+    shown = console.file.getvalue()
+    for row in exported.rows():
+        assert all(line in shown for cell in row for line in cell.split("\n") if len(line) < 80)
+    assert "│ format " in shown and "agreement 100.00%" in shown and str(exported.path) in shown
+    with pytest.raises(SystemExit):
+        cli.app(["info", str(exported)])
+    told = capsys.readouterr().out
+    assert "recipe\tnone\n" in told and bundle.fidelity_line(exported.fidelity) in told
+
+
+def test_what_is_no_bundle(tmp_path, exported):
+    with pytest.raises(BundleError, match="A bundle folder was expected"):
+        Bundle(tmp_path)
+    folder = shutil.copytree(exported, tmp_path / "out")
+    (folder / "README.md").unlink()
+    with pytest.raises(BundleError, match=r"README\.md is missing"):
+        Bundle(folder)
