@@ -513,7 +513,7 @@ def test_the_destination(exported, models, tmp_path, monkeypatch):
     assert [path.name for path in other.iterdir()] == ["letter.txt"]
 
 
-def _refuse(*arguments: Any) -> None:
+def _refuse(*arguments: Any, **options: Any) -> None:
     raise ExportMismatchError("refused")
 
 
