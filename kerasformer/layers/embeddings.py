@@ -71,7 +71,8 @@ class TransformerEmbeddings(Composite):
         self.positions = None if max_length is None else self._table(max_length, "positions")
         self.segments = self._table(num_segments, "segments") if num_segments else None
         self.others = {name: self._table(rows, name) for name, rows in self.tables.items()}
-        self.norm = self.projection = None
+        self.norm = None
+        self.projection: Any = None
         if epsilon is not None:
             self.norm = LayerNormalization(epsilon, name="norm", dtype=policy)
         if embedding_dim is not None:

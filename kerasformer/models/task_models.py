@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -173,7 +173,7 @@ class TextClassification(EncoderModel):
     task = "text-classification"
     has_labels = True
     count = 1
-    head_table = dense("output", "classifier")
+    head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
     def head_shape(self) -> tuple[int | None, ...]:
         """One vector a text."""
@@ -195,7 +195,7 @@ class TokenClassification(EncoderModel):
 
     task = "token-classification"
     has_labels = True
-    head_table = dense("output", "classifier")
+    head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
     def make_head(self) -> keras.layers.Layer:
         """Dropout and one dense layer."""
@@ -211,7 +211,7 @@ class QuestionAnswering(EncoderModel):
     """Scores of every token as first and as last of the answer, `(B, T, 2)`."""
 
     task = "question-answering"
-    head_table = dense("output", "qa_outputs")
+    head_table: ClassVar[Sequence[Row]] = dense("output", "qa_outputs")
 
     def named(self, output: Tensor) -> dict[str, Tensor]:
         """Both scores of a token apart, `(B, T)` each."""
