@@ -229,7 +229,13 @@ class MultiHeadAttention(Composite):
         if cache is None and banded.attends_within_window(self.spec, visibility):
             states_of_global = self.global_states(query, memory)
             context, weights = banded.multi_head_attention(
-                *states, self.spec, visibility, dropout, states_of_global, return_attention
+                *states,
+                self.spec,
+                visibility,
+                dropout,
+                states_of_global,
+                first_tokens=key_value is not None,
+                return_attention=return_attention,
             )
         else:
             context, weights, cache = primitives.multi_head_attention(*states, self.spec, visibility, cache, dropout)

@@ -66,10 +66,17 @@ class GlobalTokens:
         )
 
     def select(self, x: Tensor) -> Tensor:
-        """`(B, T, E)` of the first `T` tokens to `(B, G, E)`."""
-        length = x.shape[1]
-        selection = self.selection if length in (None, self.selection.shape[2]) else self.selection[:, :, :length]
-        return ops.matmul(selection, x)
+        """`(B, S, E)` to `(B, G, E)`."""
+        return ops.matmul(self.selection, x)
+
+    def of_first(self, length: Any) -> GlobalTokens:
+        """Those among the first `length` tokens."""
+        cut = {
+            "selection": self.selection[:, :, :length],
+            "placement": self.placement[:, :length],
+            "is_global": self.is_global[:, :length],
+        }
+        return replace(self, **cut)
 
 
 def attends_within_window(spec: AttentionSpec, visibility: Visibility) -> bool:
@@ -85,6 +92,7 @@ def multi_head_attention(
     visibility: Visibility,
     dropout: Callable[[Tensor], Tensor] | None = None,
     global_states: Callable[[GlobalTokens], States] | None = None,
+    first_tokens: bool = False,
     return_attention: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of a text to itself within a window of `spec.window` tokens on each side, and of its global tokens.
@@ -94,13 +102,14 @@ def multi_head_attention(
     computed in the dense form, with equal results.
 
     Args:
-        query: `(B, T, H * D)`; `T` may be less than `S`, for the first tokens alone.
+        query: `(B, T, H * D)`.
         key: `(B, S, G * D)` with `G` key heads.
         value: Likewise.
         spec: What is computed, with a window.
         visibility: Which keys are real, and which tokens are global.
         dropout: Applied to the weights; only in training.
         global_states: Queries, keys and values for the global tokens' own attention, if they have other projections.
+        first_tokens: The queries are those of the first `T` tokens alone; otherwise `T` is `S`.
         return_attention: Returns the weights, for which the dense form is computed.
 
     Returns:
@@ -117,21 +126,24 @@ def multi_head_attention(
     dtype = backend.standardize_dtype(query.dtype)
     visibility = visibility.rendered("keys", lambda: _with_key_mask(visibility))
     tokens = visibility.rendered(("global tokens", dtype), lambda: GlobalTokens.of(visibility, dtype))
-    dense = return_attention or not _is_banded(query, key, spec.window, visibility)
+    length = ops.shape(query)[1] if first_tokens else None
+    queried = tokens if tokens is None or length is None else tokens.of_first(length)
+    dense = return_attention or first_tokens or not _is_banded(query.shape[1], spec.window, visibility)
     weights = None
     if dense:
-        visible = _of_queries(visibility, tokens, query, key)
+        visible = _of_queries(visibility, tokens, queried, key, length)
         context, weights, _ = primitives.multi_head_attention(query, key, value, spec, visible, None, dropout)
     else:
         query, key, spec = _rotated(query, key, spec, visibility)
         context = _in_blocks(query, key, value, spec, visibility, tokens, dropout)
     separate = None
-    if tokens is not None and (global_states is not None or not dense):
-        states = (tokens.select(query), key, value) if global_states is None else global_states(tokens)
+    if queried is not None and (global_states is not None or not dense):
+        states = (queried.select(query), key, value) if global_states is None else global_states(queried)
         everything = Visibility(key_mask=visibility.key_mask)
         unlimited = replace(spec, window=None, rotary=None)
         separate = primitives.multi_head_attention(*states, unlimited, everything, None, dropout)[:2]
-    return _joined(context, weights, tokens, separate, visibility, dtype)
+    real = None if visibility.key_mask is None else ops.cast(visibility.key_mask[:, :length], dtype)
+    return _joined(context, weights, queried, separate, real)
 
 
 def _with_key_mask(visibility: Visibility) -> Visibility:
@@ -145,25 +157,29 @@ def _with_key_mask(visibility: Visibility) -> Visibility:
     return replace(visibility, mask=None, key_mask=keys)
 
 
-def _is_banded(query: Tensor, key: Tensor, window: int, visibility: Visibility) -> bool:
+def _is_banded(length: int | None, window: int, visibility: Visibility) -> bool:
     """Whether the text is long enough, or of unknown length, and the visibility has no other mask."""
-    length = query.shape[1]
     plain = visibility.mask is None and visibility.position_bias is None and visibility.starts is None
-    return plain and length == key.shape[1] and (length is None or length > 3 * window)
+    return plain and (length is None or length > 3 * window)
 
 
-def _of_queries(visibility: Visibility, tokens: GlobalTokens | None, query: Tensor, key: Tensor) -> Visibility:
-    """The visibility for as many first queries as there are, with slots from 0 on where it has none."""
+def _of_queries(
+    visibility: Visibility, tokens: GlobalTokens | None, queried: GlobalTokens | None, key: Tensor, length: Any
+) -> Visibility:
+    """The visibility for the first `length` queries, or for all if it is `None`, with slots from 0 on by default."""
 
     def described() -> Visibility:
         keys = ops.arange(ops.shape(key)[1], dtype="int32") if visibility.key_slots is None else visibility.key_slots
-        slots, length = keys if visibility.query_slots is None else visibility.query_slots, query.shape[1]
-        mask = rows = None if tokens is None else tokens.is_global
-        if length is not None:
-            slots, rows = slots[..., :length], None if rows is None else rows[:, :length]
-        return replace(visibility, query_slots=slots, key_slots=keys, global_mask=mask, global_queries=rows)
+        slots = keys if visibility.query_slots is None else visibility.query_slots
+        return replace(
+            visibility,
+            query_slots=slots[:length] if len(slots.shape) == 1 else slots[:, :length],
+            key_slots=keys,
+            global_mask=None if tokens is None else tokens.is_global,
+            global_queries=None if queried is None else queried.is_global,
+        )
 
-    return visibility.rendered(("queries", query.shape[1]), described)
+    return visibility.rendered("all queries", described) if length is None else described()
 
 
 def _rotated(
@@ -278,33 +294,27 @@ def _joined(
     weights: Tensor | None,
     tokens: GlobalTokens | None,
     separate: tuple[Tensor, Tensor | None] | None,
-    visibility: Visibility,
-    dtype: str,
+    real: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """The result at each token: of its window, of all keys for a global token, or 0 for padding.
 
     Args:
         context: `(B, T, H * D)` of the windows.
         weights: `(B, H, T, S)`, optional.
-        tokens: The global tokens, optional.
+        tokens: The global tokens among the queries, optional.
         separate: Context and weights of the global tokens where they have an attention of their own.
-        visibility: Which tokens are real.
-        dtype: Of the context.
+        real: 1 for queries that are not padding, `(B, T)`, optional.
     """
-    length = context.shape[1]
-    kept = None if visibility.key_mask is None else ops.cast(visibility.key_mask, dtype)
-    if separate is not None and tokens is not None:
-        others = 1.0 - tokens.is_global
+    kept, others = real, None if tokens is None or separate is None else 1.0 - tokens.is_global
+    if others is not None:
         kept = others if kept is None else kept * others
     if kept is not None:
-        kept = ops.expand_dims(kept if length is None else kept[:, :length], -1)
+        kept = ops.expand_dims(kept, -1)
         context = context * kept
         weights = None if weights is None else weights * ops.expand_dims(kept, 1)
-    if separate is not None and tokens is not None:
-        placement = tokens.placement if length is None else tokens.placement[:, :length]
-        context = context + ops.matmul(placement, separate[0])
-        if weights is not None and separate[1] is not None:
-            weights = weights + ops.matmul(ops.expand_dims(placement, 1), separate[1])
-        elif weights is not None:
-            weights = None
+    if tokens is not None and separate is not None:
+        context = context + ops.matmul(tokens.placement, separate[0])
+        if weights is not None:
+            own = None if separate[1] is None else ops.matmul(ops.expand_dims(tokens.placement, 1), separate[1])
+            weights = None if own is None else weights + own
     return context, weights

@@ -28,6 +28,8 @@ class TransformerEmbeddings(Composite):
         epsilon: Epsilon of the norm; `None` for no norm.
         projection_first: The norm follows the projection (DeBERTa); otherwise it precedes it (ALBERT).
         projection_bias: The projection has a bias.
+        padding_id: Positions count the tokens other than this one, from `padding_id + 1` on, and it has the position
+            `padding_id` (RoBERTa); `None` for positions from 0 on.
         dropout: Dropout rate after the norm.
         initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
@@ -35,7 +37,7 @@ class TransformerEmbeddings(Composite):
     Call arguments:
         ids: Integers `(B, T)`.
         segments: Integers `(B, T)`, 0 by default.
-        positions: Integers `(B, T)` or `(1, T)`; 0, 1, 2, … by default.
+        positions: Integers `(B, T)` or `(1, T)`; 0, 1, 2, … by default, or those after `padding_id`.
         others: Integers `(B, T)` by the names of `tables`, 0 by default.
 
     Returns:
@@ -55,6 +57,7 @@ class TransformerEmbeddings(Composite):
         epsilon: float | None = 1e-12,
         projection_first: bool = False,
         projection_bias: bool = True,
+        padding_id: int | None = None,
         dropout: float = 0.0,
         initializer: Any = "random_normal",
         **kwargs: Any,
@@ -64,6 +67,7 @@ class TransformerEmbeddings(Composite):
         self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
         self.num_segments, self.tables = num_segments, dict(tables or {})
         self.projection_first, self.projection_bias = projection_first, projection_bias
+        self.padding_id = padding_id
         self.epsilon, self.dropout = epsilon, dropout
         self.initializer = keras.initializers.serialize(keras.initializers.get(initializer))
         policy = self.dtype_policy
@@ -111,16 +115,20 @@ class TransformerEmbeddings(Composite):
             if table is not None:
                 x = x + table(ops.zeros_like(ids) if rows is None else rows)
         if self.positions is not None:
-            if positions is None:
-                positions = ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
-            x = x + self.positions(positions)
-        projected = self.projection is not None and self.projection_first
-        if projected:
+            x = x + self.positions(self._positions(ids) if positions is None else positions)
+        if self.projection is not None and self.projection_first:
             x = self.projection(x)
         if self.norm is not None:
             x = self.norm(x)
         x = self.output_dropout(x, training=training)
-        return x if self.projection is None or projected else self.projection(x)
+        return x if self.projection is None or self.projection_first else self.projection(x)
+
+    def _positions(self, ids: Tensor) -> Tensor:
+        """Positions of texts that come without."""
+        if self.padding_id is None:
+            return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
+        real = ops.cast(ops.not_equal(ids, self.padding_id), "int32")
+        return ops.cumsum(real, axis=1) * real + self.padding_id
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
         """`(B, T)` to `(B, T, E)`."""
@@ -129,7 +137,7 @@ class TransformerEmbeddings(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
-        names = ("projection_first", "projection_bias", "epsilon", "dropout", "initializer")
+        names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer")
         own = {name: getattr(self, name) for name in (*sizes, *names)}
         own["embedding_dim"] = None if self.projection is None else self.embedding_dim
         return {**super().get_config(), **own}

@@ -25,6 +25,7 @@ class ClassificationHead(Composite):
         activation: Of that layer.
         use_bias: The output has a bias.
         dropout: Rate before the output, in training.
+        input_dropout: Dropout rate of the input.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
@@ -39,15 +40,17 @@ class ClassificationHead(Composite):
         activation: str = "tanh",
         use_bias: bool = True,
         dropout: float = 0.0,
+        input_dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_labels, self.hidden_dim = num_labels, hidden_dim
+        self.num_labels, self.hidden_dim, self.input_dropout = num_labels, hidden_dim, input_dropout
         self.activation, self.use_bias, self.dropout = activation, use_bias, dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         policy, initializer = self.dtype_policy, keras.initializers.serialize(self.kernel_initializer)
         self.dense = None
+        self.first_dropout = Dropout(input_dropout, name="input_dropout", dtype=policy) if input_dropout else None
         if hidden_dim:
             self.dense = Dense(
                 hidden_dim, activation=activation, kernel_initializer=initializer, name="dense", dtype=policy
@@ -63,6 +66,8 @@ class ClassificationHead(Composite):
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:
         """Applies the head."""
+        if self.first_dropout is not None:
+            x = self.first_dropout(x, training=training)
         if self.dense is not None:
             x = self.dense(x)
         return self.output_dense(self.output_dropout(x, training=training))
@@ -73,7 +78,7 @@ class ClassificationHead(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("num_labels", "hidden_dim", "activation", "use_bias", "dropout")
+        names = ("num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout")
         own = {name: getattr(self, name) for name in names}
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **own, "kernel_initializer": initializer}

@@ -23,7 +23,7 @@ from kerasformer.layers import (
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Backbone
-from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TOKEN_TYPE_IDS
+from kerasformer.models.text_inputs import POSITION_IDS, TEXT, TextInput
 from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
 
 
@@ -40,11 +40,13 @@ class BidirectionalEncoder(Backbone):
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
+        attention_type: Class of the layers' attention.
         pooler_activation: Activation of the pooler.
 
     Call arguments:
         ids: `(B, T)` int32.
         attention_mask: 1 for real tokens, `(B, T)`.
+        visibility: Which tokens see which, instead of `attention_mask`; optional.
         count: Only this many first tokens are computed by the last layer.
         return_pooled: Returns a dictionary of `output` and `pooled` `(B, E)`, from the first token.
         return_hidden_states: Likewise with `hidden_states`: the embeddings and the output of each layer, `(B, T, E)`.
@@ -58,7 +60,8 @@ class BidirectionalEncoder(Backbone):
         InputError: a pooled vector of an encoder without pooler.
     """
 
-    inputs = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS, POSITION_IDS)
+    inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, POSITION_IDS)
+    attention_type: ClassVar[type[MultiHeadAttention]] = MultiHeadAttention
     pooler_activation: ClassVar[str] = "tanh"
 
     def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
@@ -119,13 +122,18 @@ class BidirectionalEncoder(Backbone):
     def make_attention(self, index: int) -> keras.layers.Layer:
         """The attention of the layer of this index, named `attention`."""
         config = self.config
-        return MultiHeadAttention(
+        return self.attention_type(
             config.num_heads,
             config.hidden_dim,
             dropout=config.attention_dropout,
             kernel_initializer=self.initializer,
             name="attention",
+            **self.attention_options(index),
         )
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Further arguments of the attention of the layer of this index."""
+        return {}
 
     def make_pooler(self) -> keras.layers.Layer:
         """The layer over the first token's vector `(B, E)`, named `pooler`."""
@@ -155,6 +163,7 @@ class BidirectionalEncoder(Backbone):
         self,
         ids: Tensor,
         attention_mask: Tensor | None = None,
+        visibility: Visibility | None = None,
         count: int | None = None,
         training: bool = False,
         return_pooled: bool = False,
@@ -166,7 +175,7 @@ class BidirectionalEncoder(Backbone):
         x = self.embeddings(ids, training=training, **arrays)
         states = self.encoder(
             x,
-            visibility=Visibility(key_mask=attention_mask),
+            visibility=Visibility(key_mask=attention_mask) if visibility is None else visibility,
             count=count,
             attention_inputs=None if self.relative is None else self.relative(x, training=training),
             training=training,

@@ -113,12 +113,12 @@ class PretrainedModel(keras.Model):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the arrays that `call` takes and bundles have."""
-        return tuple(each.name for each in self.backbone.text_inputs if each.exported)
+        return tuple(each.name for each in self.backbone.text_inputs if each.in_bundles(self.config))
 
     @property
     def optional_names(self) -> tuple[str, ...]:
         """Names of the arrays that `call` takes too, and bundles do not have."""
-        return tuple(each.name for each in self.backbone.text_inputs if not each.exported)
+        return tuple(each.name for each in self.backbone.text_inputs if not each.in_bundles(self.config))
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
         """The inputs as int32 tensors.
@@ -151,7 +151,7 @@ class PretrainedModel(keras.Model):
         """
         given = _as_dict(inputs)
         if isinstance(given, dict):
-            given = {name: self.ids(name, value) if _is_concrete(value) else value for name, value in given.items()}
+            given = {name: self.ids(name, value) if is_concrete(value) else value for name, value in given.items()}
         return super().__call__(given, *args, **kwargs)
 
     def ids(self, name: str, value: Any) -> np.ndarray:
@@ -308,7 +308,7 @@ def _as_dict(inputs: Any) -> Any:
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
 
 
-def _is_concrete(value: Any) -> bool:
+def is_concrete(value: Any) -> bool:
     """Whether these are numbers, rather than a tensor of a graph that is being traced."""
     if not ops.is_tensor(value):
         return isinstance(value, np.ndarray | list | tuple)

@@ -50,12 +50,16 @@ class FillMask(EncoderModel):
         activation: Of the head; the configuration's by default, as in Hugging Face's format.
         epsilon: Of the head's norm, likewise.
         kwargs: Of `PretrainedModel`.
+
+    Attributes:
+        head_activation: Activation of the head whatever that of the layers is, in the format of Hugging Face (RoBERTa).
     """
 
     task = "fill-mask"
+    head_activation: ClassVar[str | None] = None
 
     def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
-        self.activation = activation or config.hidden_act
+        self.activation = activation or self.head_activation or config.hidden_act
         self.epsilon = config.epsilon if epsilon is None else epsilon
         super().__init__(config, **kwargs)
 
@@ -85,7 +89,8 @@ class FillMask(EncoderModel):
         Raises:
             UnsupportedConfigError: the head is of another activation or epsilon than the backbone, as in KerasHub.
         """
-        own, usual = (self.activation, self.epsilon), (self.config.hidden_act, self.config.epsilon)
+        own = self.activation, self.epsilon
+        usual = self.head_activation or self.config.hidden_act, self.config.epsilon
         if own != usual:
             raise UnsupportedConfigError(
                 "Hugging Face's format has one activation and one epsilon for the layers and the head. "
@@ -188,6 +193,17 @@ class TextClassification(EncoderModel):
         """Scores."""
         vector = states["pooled"] if self.pooled else states["output"][:, 0]
         return self.head(vector, training=training)
+
+
+class DenseTextClassification(TextClassification):
+    """Scores of the classes of a text from its first vector, by a head of two dense layers (RoBERTa)."""
+
+    head_table = (*dense("dense", "classifier.dense"), *dense("output", "classifier.out_proj"))
+
+    def make_head(self) -> keras.layers.Layer:
+        """Dropout and a dense layer with tanh, dropout and the output."""
+        rate, size = self.config.head_dropout, self.config.hidden_dim
+        return ClassificationHead(self.config.num_labels, size, input_dropout=rate, dropout=rate, name="head")
 
 
 class TokenClassification(EncoderModel):

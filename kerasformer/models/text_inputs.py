@@ -17,7 +17,8 @@ class TextInput:
         name: Key in the dictionary of inputs, the name of Hugging Face.
         argument: Argument of the backbone's call.
         values: Number of values that an entry may have: a number, or the name of a field of the configuration. A
-            model whose field is 0 does not take the array; `None` and a missing field set no limit.
+            model whose field is 0 does not take the array, and one whose field is 1 has it in no bundle; `None` and a
+            missing field set no limit.
         exported: Bundles and pipelines have the array; otherwise only callers of the Keras model may pass it.
     """
 
@@ -25,6 +26,10 @@ class TextInput:
     argument: str
     values: int | str
     exported: bool = True
+
+    def in_bundles(self, config: Any) -> bool:
+        """Whether bundles and pipelines of a model with this configuration have the array."""
+        return self.exported and self.count(config) != 1
 
     def count(self, config: Any) -> int | None:
         """Number of values that an entry may have, `None` without a limit."""
@@ -35,3 +40,9 @@ INPUT_IDS = TextInput("input_ids", "ids", "vocab_size")
 ATTENTION_MASK = TextInput("attention_mask", "attention_mask", 2)
 TOKEN_TYPE_IDS = TextInput("token_type_ids", "segments", "num_segments")
 POSITION_IDS = TextInput("position_ids", "positions", "longest_text", exported=False)
+OFFSET_POSITION_IDS = TextInput("position_ids", "positions", "num_positions", exported=False)
+"""Rows of a position table that has `num_positions` rows, the first of which belong to padding (RoBERTa)."""
+GLOBAL_ATTENTION_MASK = TextInput("global_attention_mask", "global_mask", 2, exported=False)
+"""1 for tokens that see all tokens and are seen by all in spite of a sliding window."""
+TEXT = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
+"""What a tokenizer makes of a text."""

@@ -54,7 +54,14 @@ class Pipeline:
             forward.run({name: array[start : start + batch_size] for name, array in arrays.items()})
             for start in range(0, count, batch_size)
         ]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        if any(np.isnan(values).any() for values in answers.values()):
+            raise InputError(
+                "The model's output for a text is not a number (NaN). A model with global tokens gives this output for "
+                "a text with more of them than its maximum, such as a long question. Expected: a shorter question, or "
+                "a model that was exported with a larger max_global_tokens in its config"
+            )
+        return answers
 
     def _encode(self, texts: Sequence[str], reading: Reading, pairs: Sequence[str | None] | None = None) -> Encoding:
         """Tokens of some texts; of one that is longer than the model its windows, or its beginning.

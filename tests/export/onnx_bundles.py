@@ -28,6 +28,16 @@ TINY = {
         "max_length": 32,
     },
     "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
+    "longformer": {
+        "hidden_dim": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "intermediate_dim": 40,
+        "num_positions": 66,
+        "num_segments": 1,
+        "attention_window": [8, 10],
+        "max_global_tokens": 6,
+    },
     "gpt2": {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "max_length": 40},
     # Heads that share keys and values, and do not add up to the hidden size.
     "llama": {

@@ -30,6 +30,8 @@ class Case:
         only: Tasks to test; all that the architecture has by default.
         on_jax: Belongs to the group that runs on the second Keras backend too.
         std: Of the random weights: large, so that an error is seen, and the best token is clear.
+        separator: Token of which question answering needs three in a text.
+        banded: The attention weights of the reference are those of a window, `(B, H, T, 2 * w + 1)`.
         derived: Keys of config.json that the reference class computes from others, and that are `None` here.
     """
 
@@ -39,6 +41,8 @@ class Case:
     only: tuple[str, ...] = ()
     on_jax: bool = False
     std: float = 0.3
+    separator: int | None = None
+    banded: bool = False
     derived: frozenset[str] = field(default=frozenset())
 
     def __str__(self) -> str:
@@ -134,6 +138,30 @@ CASES = (
         std=0.15,
     ),
     Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),
+    Case(
+        "longformer",
+        "longformer",
+        {
+            **BERT, "max_position_embeddings": 43, "attention_window": [4, 8, 4], "hidden_dropout_prob": 0.11,
+            "attention_probs_dropout_prob": 0.12,
+        },
+        std=0.2,
+        separator=2,
+        banded=True,
+        derived=frozenset({"max_global_tokens"}),
+    ),
+    Case(
+        "longformer-one-window",
+        "longformer",
+        {
+            **BERT, "num_hidden_layers": 2, "attention_window": 4, "type_vocab_size": 1, "pad_token_id": 0,
+            "sep_token_id": 5, "hidden_act": "relu",
+        },
+        only=("fill-mask", "question-answering"),
+        std=0.2,
+        separator=5,
+        banded=True,
+    ),
     Case("gpt2", "gpt2", GPT2, on_jax=True),
     Case(
         "gpt2-scaled",

@@ -60,6 +60,9 @@ def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Ar
     config, names = loaded.model.config, loaded.model.input_names
     mask = ragged((9, 4, 6), side) if side else np.ones((3, 9), "int32")
     inputs = {"input_ids": random.integers(3, config.vocab_size, mask.shape).astype("int32") * mask}
+    if loaded.case.separator is not None and loaded.task == "question-answering":
+        for row, real in zip(inputs["input_ids"], mask > 0, strict=True):
+            row[np.flatnonzero(real)[[1, 2, -1]]] = loaded.case.separator
     if side:
         inputs["attention_mask"] = mask
     if "token_type_ids" in names:
@@ -89,6 +92,18 @@ def run_reference(model: Any, inputs: Arrays, **options: Any) -> Any:
     """What the model of `transformers` gives."""
     with torch.no_grad():
         return model(**{name: torch.tensor(value).long() for name, value in inputs.items()}, **options)
+
+
+def dense_weights(banded: np.ndarray) -> np.ndarray:
+    """Weights of a window `(B, H, T, 2 * w + 1)`, in which the own token is in the middle, as `(B, H, T, T)`."""
+    *_, length, width = banded.shape
+    dense = np.zeros((*banded.shape[:3], length), banded.dtype)
+    for query in range(length):
+        for slot in range(width):
+            key = query - width // 2 + slot
+            if 0 <= key < length:
+                dense[..., query, key] = banded[..., query, slot]
+    return dense
 
 
 def real(inputs: Arrays, value: np.ndarray) -> np.ndarray:

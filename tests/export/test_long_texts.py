@@ -1,0 +1,94 @@
+"""Encoders with a sliding window and global tokens, exported: dense for short texts, in blocks for long ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kerasformer.export.formats.tflite.signatures import tflite_functions
+from kerasformer.export.quantization import recipes
+from tests.export import onnx_bundles, tflite_bundles
+
+LENGTHS = (16, 61)
+"""Dense in all layers; in blocks, and no multiple of a window."""
+ALLOWED = {"none": 1e-5, "int8": 0.1, "int4": 0.7}
+"""Root mean square error, relative to that of the output; unrelated answers have 1.4.
+
+Order of sums, and rounding, which the random weights of a tiny model amplify: each recipe's own rounding has tests of
+its own, and what these show is that the graph with blocks reads rounded weights at all.
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_matrices_too():
+    """The models of these tests are smaller than what is worth quantizing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipes, "MIN_QUANTIZED", 0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def models():
+    made = {}
+
+    def get(task):
+        if task not in made:
+            made[task] = onnx_bundles.tiny("longformer", task)
+        return made[task]
+
+    return get
+
+
+def texts(length: int, question: int = 3) -> dict[str, np.ndarray]:
+    """A text with a question of so many tokens, and padding."""
+    ids = np.random.default_rng(length).integers(6, 61, (1, length)).astype("int32")
+    mask = np.ones((1, length), "int32")
+    mask[:, length - 4 :] = 0
+    ids[:, [question, question + 1, length - 6]] = 2
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def assert_answers(model, run, quantize, lengths):
+    """The file answers as Keras does; a question of more tokens than can be global is refused with NaN."""
+    for length in lengths:
+        inputs = texts(length)
+        want = {name: np.asarray(value) for name, value in model.named(model(inputs)).items()}
+        for name, got in run(inputs).items():
+            expected = want[name]
+            if expected.shape[:2] == inputs["input_ids"].shape:
+                got, expected = got[:, : length - 4], expected[:, : length - 4]
+            error = np.sqrt(np.square(got - expected).mean() / np.square(expected).mean())
+            assert error < ALLOWED[quantize], f"{length} tokens: {error:.1e}"
+    if model.task == "question-answering":
+        assert all(np.isnan(value).all() for value in run(texts(61, question=7)).values())
+
+
+@pytest.mark.parametrize("quantize", ALLOWED)
+@pytest.mark.parametrize("task", ["fill-mask", "text-classification", "question-answering"])
+def test_tflite(models, tmp_path, task, quantize):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    model = models(task)
+    tflite_bundles.write(tmp_path, model, tflite_functions(model, None, None, LENGTHS), quantize)
+    opened = interpreter.Interpreter(str(tmp_path / "model.tflite"))
+    runners = {length: opened.get_signature_runner(f"forward_{length}") for length in LENGTHS}
+    assert_answers(model, lambda inputs: runners[inputs["input_ids"].shape[1]](**inputs), quantize, LENGTHS)
+
+
+# The standard of opset 17 has no matrices of four bits.
+@pytest.mark.parametrize(
+    ("profile", "quantize"), [("ort", "none"), ("ort", "int4"), ("portable", "none"), ("portable", "int8")]
+)
+@pytest.mark.parametrize("task", ["fill-mask", "text-classification", "question-answering"])
+def test_onnx(models, tmp_path, task, profile, quantize):
+    model = models(task)
+    onnx_bundles.write(tmp_path, model, quantize, profile, opset=17)
+
+    def run(inputs):
+        feeds = {name: value.astype("int64") for name, value in inputs.items()}
+        return onnx_bundles.run(tmp_path / "onnx" / "model.onnx", feeds)
+
+    assert_answers(model, run, quantize, (7, *LENGTHS))
+    if profile == "ort":
+        operators = [node.op_type for node in onnx_bundles.load(tmp_path).graph.node]
+        fused = 2 if task == "fill-mask" else 4  # for each layer one of the windows, and one of the global tokens
+        assert operators.count("MultiHeadAttention") == fused and "Softmax" not in operators

@@ -1,0 +1,149 @@
+"""Longformer: an encoder for long texts, with a sliding attention window and global tokens.
+
+Paper: Beltagy et al. 2020, "Longformer: The Long-Document Transformer", arXiv:2004.05150.
+Reference: `transformers.models.longformer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from kerasformer.layers import GlobalMultiHeadAttention
+from kerasformer.models import task_models
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder, layer_table
+from kerasformer.models.global_tokens import FirstTokenGlobal, GlobalTokenModel, QuestionGlobal, layer_windows
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.text_inputs import GLOBAL_ATTENTION_MASK, OFFSET_POSITION_IDS, TEXT
+from kerasformer.models.weight_table import Names, Row, dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongformerConfig(Config):
+    """Configuration of Longformer; the defaults are those of the reference class.
+
+    Attributes:
+        attention_window: Tokens of the window, half of them on each side: a number, or one for each layer.
+        max_global_tokens: Maximum number of global tokens of a text; 64 by default.
+    """
+
+    model_type = "longformer"
+    ignored = frozenset({"attention_mode", "onnx_export"})
+    required = {"ignore_attention_mask": (False,), "tie_word_embeddings": (True,)}
+
+    vocab_size: Size = hf("vocab_size", 30522)
+    hidden_dim: Size = hf("hidden_size", 768)
+    num_layers: Layers = hf("num_hidden_layers", 12)
+    num_heads: Size = hf("num_attention_heads", 12)
+    intermediate_dim: Size = hf("intermediate_size", 3072)
+    hidden_act: str = hf("hidden_act", "gelu")
+    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.1)
+    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
+    attention_window: Size | list[Size] = hf("attention_window", 512)
+    num_positions: Size = hf("max_position_embeddings", 512)
+    num_segments: Size = hf("type_vocab_size", 2)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
+    bos_token_id: TokenId | None = hf("bos_token_id", 0)
+    pad_token_id: TokenId = hf("pad_token_id", 1)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
+    sep_token_id: TokenId | None = hf("sep_token_id", 2)
+    max_global_tokens: Size | None = hf("max_global_tokens", None)
+
+    def __post_init__(self) -> None:
+        """Refuses windows that cannot be halved, or that are not one for each layer."""
+        super().__post_init__()
+        layer_windows(self.attention_window, self.num_layers)
+
+    @property
+    def max_length(self) -> int:
+        """Maximum length of a text in tokens."""
+        return self.num_positions - self.pad_token_id - 1
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout rate before a classifier."""
+        return self.hidden_dropout
+
+
+class Longformer(BidirectionalEncoder):
+    """Longformer without head."""
+
+    config_type = LongformerConfig
+    attention_type = GlobalMultiHeadAttention
+    inputs = (*TEXT, OFFSET_POSITION_IDS, GLOBAL_ATTENTION_MASK)
+    # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
+    names = Names(
+        "longformer.",
+        (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
+        mark="encoder.layer.0.attention.self.query_global.weight",
+    )
+
+    def make_embeddings(self, **options: Any) -> keras.layers.Layer:
+        """Embeddings whose positions begin after the padding token's id, as in RoBERTa."""
+        config = self.config
+        return super().make_embeddings(max_length=config.num_positions, padding_id=config.pad_token_id, **options)
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Half of the layer's window is on each side of a token."""
+        return {"window": layer_windows(self.config.attention_window, self.config.num_layers)[index] // 2}
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        own = [f"attention.self.{name}" for name in ("query", "key", "value")]
+        output = ("attention.output.dense", "attention.output.LayerNorm")
+        layer = layer_table((*own, *output), ("intermediate.dense", "output.dense", "output.LayerNorm"))
+        for name in own:
+            layer += dense(f"attention/{name.split('.')[-1]}_global", f"{name}_global")
+        layer = self.layer_rows(layer, "encoder.layer.{}.".format)
+        return [*self.embedding_rows(), *layer, *self.pooler_rows("pooler.dense")]
+
+
+class LongformerFeatures(GlobalTokenModel, task_models.PooledFeatures):
+    """Longformer for the hidden states of a text."""
+
+    backbone_type = Longformer
+    architecture = "LongformerModel"
+
+
+class LongformerFillMask(GlobalTokenModel, task_models.FillMask):
+    """Longformer for masked words."""
+
+    backbone_type = Longformer
+    architecture = "LongformerForMaskedLM"
+    head_activation = "gelu"
+    head_table = task_models.prediction_rows("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+
+
+class LongformerTextClassification(FirstTokenGlobal, task_models.DenseTextClassification):
+    """Longformer for classes of texts; the first token is global."""
+
+    backbone_type = Longformer
+    architecture = "LongformerForSequenceClassification"
+
+
+class LongformerTokenClassification(GlobalTokenModel, task_models.TokenClassification):
+    """Longformer for classes of tokens, such as entities."""
+
+    backbone_type = Longformer
+    architecture = "LongformerForTokenClassification"
+
+
+class LongformerQuestionAnswering(QuestionGlobal, task_models.QuestionAnswering):
+    """Longformer for answers in a text; the tokens of the question are global."""
+
+    backbone_type = Longformer
+    architecture = "LongformerForQuestionAnswering"
+
+
+MODELS = by_task(
+    LongformerFeatures,
+    LongformerFillMask,
+    LongformerTextClassification,
+    LongformerTokenClassification,
+    LongformerQuestionAnswering,
+)
