@@ -50,7 +50,9 @@ VERSION = "4.3.1"
 
 _LACKS = {
     "albert": ("token-classification",),
+    "bloom": ("text-classification",),
     "gpt2": ("text-classification",),
+    "llama": ("text-classification",),
     "t5": ("feature-extraction",),
 }
 """Heads that have no class there, or one of other files."""

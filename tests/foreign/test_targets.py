@@ -17,7 +17,7 @@ from tests.test_cli import main
 
 ALL = {**ROWS, **OTHERS}
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
-DECODERS = {"gpt2-text-generation"}
+DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
 ENCODER_DECODERS = {"t5-text2text-generation"}
 BERTS = {name for name in ENCODERS if name.split("-")[0] in ("bert", "distilbert", "albert")}
 PIPED = {name for name in ALL if not name.endswith("pretraining")}
@@ -27,8 +27,10 @@ RUNS = {
     "litert-lm": DECODERS,
     "litert-web": set(ALL),
     # Heads for which it has no class, or one of other files.
-    "transformers.js": PIPED - {"albert-token-classification", "gpt2-text-classification", "t5-feature-extraction"},
-    "optimum": PIPED - ENCODER_DECODERS,  # whose heads do not add up to the hidden size
+    "transformers.js": PIPED
+    - {"albert-token-classification", "t5-feature-extraction"}
+    - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")},
+    "optimum": PIPED - ENCODER_DECODERS - {"llama-text-generation"},  # whose heads do not add up to the hidden size
     "genai": DECODERS,
     "saved-model": set(ALL),
 }
