@@ -92,9 +92,7 @@ def _begins(tokenizer: Tokenizer) -> bool:
 
 def _prefix(job: ExportJob) -> str:
     """What is put before a text, if the checkpoint names it for a kind of the task alone: `translation_en_to_de`."""
-    prefixes = job.model.task_prefixes
-    fitting = [prefix for task, prefix in prefixes.items() if task.startswith(job.info.task)]
-    return fitting[0] if len(fitting) == 1 and job.info.task not in prefixes else ""
+    return "" if job.info.task in job.info.task_prefixes else job.info.prefix
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

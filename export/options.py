@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from kerasformer.arguments import STRING, Kind, check, instance, integer, optional, sequence, shown
 from kerasformer.bundle import ModelInfo
+from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
 from kerasformer.errors import InputError, argument
 from kerasformer.export.formats.tflite.signatures import (
     ENCODER_LENGTHS,
@@ -22,9 +23,6 @@ from kerasformer.export.quantization.search import Auto
 from kerasformer.tasks import of_model, of_prefix
 from kerasformer.zoo import PretrainedModel, load
 
-DEFAULT_CAPACITY = 1024
-MAX_LENGTH = 65_536
-"""Most positions of a cache, and longest text: each is memory that a runtime takes at once."""
 IN_GRAPH = "in-graph"
 
 
@@ -145,9 +143,9 @@ _KINDS = {
     "task": STRING,
     "profile": STRING,
     "tokenizer": STRING,
-    "capacity": integer(1, MAX_LENGTH),
-    "encoder_capacity": integer(1, MAX_LENGTH),
-    "lengths": sequence(integer(1, MAX_LENGTH), least=1),
+    "capacity": integer(1, MAX_CAPACITY),
+    "encoder_capacity": integer(1, MAX_CAPACITY),
+    "lengths": sequence(integer(1, MAX_CAPACITY), least=1),
     "opset": integer(1),
     "signatures": instance("DecoderSignatures(…)", DecoderSignatures),
 }
@@ -410,9 +408,7 @@ def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[
 def _capacity(model: PretrainedModel, wanted: int | None, signatures: DecoderSignatures) -> int | None:
     if not model.generates:
         return None
-    return cache_capacity(
-        wanted, None if model.is_encoder_decoder else model.max_length, max(signatures.sizes["prefill_lengths"])
-    )
+    return cache_capacity(wanted, model.max_length, max(signatures.sizes["prefill_lengths"]))
 
 
 def cache_capacity(wanted: int | None, limit: int | None, step: int = max(PREFILL_LENGTHS)) -> int:
@@ -426,9 +422,9 @@ def cache_capacity(wanted: int | None, limit: int | None, step: int = max(PREFIL
     Raises:
         InputError: less than a prompt and an answer need, or more than the model has.
     """
-    chosen = min(DEFAULT_CAPACITY, limit or DEFAULT_CAPACITY) if wanted is None else wanted
+    chosen = default_capacity(limit) if wanted is None else wanted
     if chosen < 2 or (limit is not None and chosen > limit):
         raise InputError(
-            f"capacity must lie between 2 and {limit or MAX_LENGTH}. Received: {argument('capacity', wanted)}"
+            f"capacity must lie between 2 and {limit or MAX_CAPACITY}. Received: {argument('capacity', wanted)}"
         )
     return chosen if chosen < step or wanted is not None else chosen // step * step

@@ -53,7 +53,7 @@ def record(
     start: int | None = None
     made_up = None
     if model.is_encoder_decoder:
-        prefix = next(iter(model.task_prefixes.values()), "")
+        prefix = manifest.info.sample_prefix
         asked = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
         rows, made_up = _rows(model, manifest, asked, Role.ENCODE, manifest.encoder_capacity)
         start = manifest.info.start_token_id

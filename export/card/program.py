@@ -44,7 +44,7 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
         "pad": str(info.pad_token_id or 0),
         "ends": numbers(info.eos_token_id),
         "start": str(info.start_token_id),
-        "prefix": quote(info.task_prefixes.get(info.task, ""))[1:-1],
+        "prefix": quote(info.prefix)[1:-1],
         "lengths": numbers(lengths),
         "longest": str(max(lengths, default=info.max_length or 512)),
         "capacity": str(manifest.capacity),

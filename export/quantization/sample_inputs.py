@@ -120,7 +120,7 @@ def _ids(model: Any, texts: Sequence[str]) -> list[list[int]]:
         random = np.random.default_rng(0)
         sizes = random.integers(max(1, limit // 3), limit + 1, len(texts))
         return [random.integers(0, model.config.vocab_size, size).tolist() for size in sizes]
-    prefix = next(iter(model.task_prefixes.values()), "") if model.is_encoder_decoder else ""
+    prefix = model.info().sample_prefix if model.is_encoder_decoder else ""
     rows = [model.tokenizer.encode(prefix + text)[:limit] for text in texts]
     rows = [row for row in rows if row]
     if not rows:

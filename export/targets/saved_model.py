@@ -33,7 +33,7 @@ def _asked(manifest: Manifest) -> str:
 
 def _text(manifest: Manifest) -> str:
     """What the model is given for a text: some want to be told the task."""
-    return f"{manifest.info.task_prefixes.get(manifest.info.task, '')}A text."
+    return f"{manifest.info.prefix}A text."
 
 
 def _tensorflow(manifest: Manifest) -> str:

@@ -267,7 +267,7 @@ def _remarks(manifest: Manifest) -> str:
     if not manifest.capacity:
         return ""
     info = manifest.info
-    prefixes = [code(text) for task, text in info.task_prefixes.items() if task.startswith(info.task)]
+    prefixes = [code(text) for text in info.prefixes().values()]
     before = f"Put one of these before the text: {', '.join(prefixes)}. " if len(prefixes) > 1 else ""
     before += "" if info.is_encoder_decoder else f"Prompt and answer together have {info.max_length} tokens at most. "
     names = ", ".join(code(name) for name in _passed_over(info))

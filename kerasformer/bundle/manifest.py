@@ -74,12 +74,29 @@ class ModelInfo:
 
     @property
     def start_token_id(self) -> int:
-        """First token that the decoder of an encoder-decoder reads, as generation chooses it.
-
-        A model that names none, and that cannot generate before it does, starts with padding wherever one is needed.
-        """
+        """First token that the decoder of an encoder-decoder reads; bundles of version 1 may name none."""
         known = (self.decoder_start_token_id, self.bos_token_id, self.pad_token_id, 0)
         return next(token for token in known if token is not None)
+
+    def prefixes(self, task: str | None = None) -> dict[str, str]:
+        """Task prefixes for a task: for `translation` those of all its languages, such as `translation_en_to_de`.
+
+        Args:
+            task: The model's own by default.
+        """
+        task = self.task if task is None else task
+        return {name: text for name, text in self.task_prefixes.items() if name.startswith(task)}
+
+    @property
+    def prefix(self) -> str:
+        """Text put before an input by default: the only task prefix for the task, or nothing."""
+        fitting = list(self.prefixes().values())
+        return fitting[0] if len(fitting) == 1 else ""
+
+    @property
+    def sample_prefix(self) -> str:
+        """Text put before sample inputs: a prefix for the task, or else any that the model has."""
+        return next(iter({**self.prefixes(), **self.task_prefixes}.values()), "")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+DEFAULT_CAPACITY = 1024
+"""Slots of a decoder cache, in tokens, where nobody asks for a number."""
+MAX_CAPACITY = 65_536
+"""Most slots of a cache, and longest text: all of them take memory from the start."""
+
 State = Any
 """What an engine remembers between steps. It is opaque and is used once: after `step`, `reorder` or `rewind`
 the old state is dead, because its buffers are reused."""
+
+
+def default_capacity(limit: int | None) -> int:
+    """Slots of a decoder cache for a model with `limit` positions, `None` for a model without a limit."""
+    return DEFAULT_CAPACITY if limit is None else min(limit, DEFAULT_CAPACITY)
 
 
 @runtime_checkable

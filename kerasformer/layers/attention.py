@@ -105,6 +105,7 @@ class MultiHeadAttention(Composite):
         window: Sliding window, see `AttentionSpec`; optional.
         dropout: Dropout rate of the attention weights.
         kernel_initializer: A Keras initializer.
+        query_initializer: A Keras initializer of the query projection; `kernel_initializer` by default.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -143,6 +144,7 @@ class MultiHeadAttention(Composite):
         window: int | None = None,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
+        query_initializer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -179,7 +181,8 @@ class MultiHeadAttention(Composite):
         self.query_key_norm = query_key_norm
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.query = self._dense(num_heads * head_dim, use_bias, "query")
+        self.query_initializer = keras.initializers.get(query_initializer)
+        self.query = self._dense(num_heads * head_dim, use_bias, "query", self.query_initializer)
         self.key = self._dense(groups * head_dim, use_bias, "key")
         self.value = self._dense(groups * head_dim, use_bias, "value")
         self.query_norm = self.key_norm = None
@@ -189,8 +192,8 @@ class MultiHeadAttention(Composite):
         self.output_dense = self._dense(hidden_dim, self.output_bias, "output")
         self.weights_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def _dense(self, units: int, use_bias: bool, name: str) -> Dense:
-        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+    def _dense(self, units: int, use_bias: bool, name: str, initializer: Any = None) -> Dense:
+        initializer = keras.initializers.get(keras.initializers.serialize(initializer or self.kernel_initializer))
         return Dense(units, use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
 
     def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
@@ -274,8 +277,10 @@ class MultiHeadAttention(Composite):
         names = ("hidden_dim", "use_bias", "output_bias", "query_key_norm", "dropout")
         own = {name: getattr(self.spec, name) for name in of_spec} | {name: getattr(self, name) for name in names}
         own["rotary"] = rotary_to_config(self.spec.rotary)
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        own["kernel_initializer"] = keras.initializers.serialize(self.kernel_initializer)
+        if self.query_initializer is not None:
+            own["query_initializer"] = keras.initializers.serialize(self.query_initializer)
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -152,7 +152,8 @@ class LMHead(LowRank):
     Args:
         vocab_size: Number of scores `V`.
         tied: The matrix is the table of the token embeddings, which the call gets, and the layer has no kernel.
-        use_bias: Adds a learned vector `(V,)` to the scores (GPT-J; BART's `final_logits_bias`).
+        use_bias: Adds a vector `(V,)` to the scores (GPT-J; BART's `final_logits_bias`).
+        train_bias: The vector is trained (not in BART).
         scale: Factor of the hidden states before the product (T5).
         softcap: Scores are limited to this range by `softcap * tanh(scores / softcap)`; optional (Gemma 2).
         kernel_initializer: A Keras initializer for the kernel.
@@ -176,6 +177,7 @@ class LMHead(LowRank):
         vocab_size: int,
         tied: bool = True,
         use_bias: bool = False,
+        train_bias: bool = True,
         scale: float = 1.0,
         softcap: float | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -183,6 +185,7 @@ class LMHead(LowRank):
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.tied, self.use_bias = vocab_size, tied, use_bias
+        self.train_bias = train_bias
         self.scale, self.softcap = scale, softcap
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
@@ -193,7 +196,8 @@ class LMHead(LowRank):
         if not self.tied:
             self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         if self.use_bias:
-            self.bias = self.add_weight(shape=(self.vocab_size,), initializer="zeros", name="bias")
+            options = {"initializer": "zeros", "name": "bias", "trainable": self.train_bias}
+            self.bias = self.add_weight(shape=(self.vocab_size,), **options)
         self.built = True
         self._build_low_rank()
 
@@ -231,6 +235,8 @@ class LMHead(LowRank):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        own = {name: getattr(self, name) for name in ("vocab_size", "tied", "use_bias", "scale", "softcap")}
+        own = {
+            name: getattr(self, name) for name in ("vocab_size", "tied", "use_bias", "train_bias", "scale", "softcap")
+        }
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **own, "kernel_initializer": initializer}

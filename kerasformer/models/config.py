@@ -47,7 +47,7 @@ _IGNORED = frozenset(
     output_past predict_special_tokens prefix return_dict sep_token tokenizer_class torch_dtype torchscript
     transformers_version use_bfloat16 use_cache use_return_dict vocab_file initializer_factor""".split()
 ) | frozenset(
-    # Settings of the decoding, which older files keep here; see `generation_settings`.
+    # Settings of the decoding, which older files keep here; see `Config.generation_settings`.
     """bad_words_ids begin_suppress_tokens decoder_start_token_id diversity_penalty do_sample early_stopping
     encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
     length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
@@ -70,11 +70,13 @@ class Config:
         model_type: The architecture's name; also the name of its file.
         ignored: Keys that change no number in this architecture.
         required: Keys whose other values are not implemented, each with the values that are.
+        same_as: Fields that have the value of another field where they are `None`.
     """
 
     model_type: ClassVar[str]
     ignored: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    same_as: ClassVar[Mapping[str, str]] = {}
 
     id2label: dict[int, str] = hf("id2label", {0: "LABEL_0", 1: "LABEL_1"})
     problem_type: ProblemType | None = hf("problem_type", None)
@@ -85,7 +87,10 @@ class Config:
     task_specific_params: dict[str, dict[str, Any]] | None = hf("task_specific_params", None)
 
     def __post_init__(self) -> None:
-        """Refuses values of the wrong type or beyond their range, all in one error."""
+        """Completes the fields of `same_as`, and refuses values of the wrong type or range, all in one error."""
+        for name, other in self.same_as.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(self, other))
         problems = [
             f"{_named(field)} must be {described(kind)}. Received: {_short(getattr(self, field.name))}"
             for field, kind in _kinds(type(self)).items()
@@ -174,6 +179,25 @@ class Config:
         content["label2id"] = {label: index for index, label in self.id2label.items()}
         return content
 
+    def generation_settings(self, content: Mapping[str, Any] | None = None, forced: bool = True) -> dict[str, Any]:
+        """Generation settings that a configuration holds, by the names of `generation_config.json`.
+
+        An encoder-decoder that names no first token of its decoder begins with its begin token, or with padding.
+
+        Args:
+            content: Of the `config.json`, for names that the configuration has no field for.
+            forced: Includes tokens that are forced at the begin and the end. A checkpoint with a
+                `generation_config.json` has them there alone, as in `transformers`.
+        """
+        names = ["decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"]
+        names += ["forced_bos_token_id", "forced_eos_token_id"] if forced else []
+        known = {**(content or {}), **self.to_hf()}
+        found = {name: known[name] for name in names if known.get(name) is not None}
+        if any(field.name == "decoder_start_token_id" for field in _fields(type(self))):
+            start = [found[name] for name in ("bos_token_id", "pad_token_id") if name in found]
+            found.setdefault("decoder_start_token_id", start[0] if start else 0)
+        return found
+
     @classmethod
     def create(cls, **values: Any) -> Self:
         """A configuration from values under this package's names.
@@ -194,12 +218,6 @@ class Config:
                 f"{cls.model_type} has no setting of that name. Expected some of {known}. Received: {name!r}.{hint}"
             )
         return cls(**values)
-
-
-def generation_settings(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The decoding settings that a `config.json` itself holds, as older checkpoints do."""
-    names = {"decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id"}
-    return {name: content[name] for name in names if content.get(name) is not None}
 
 
 def _fields(cls: type[Config]) -> list[dataclasses.Field[Any]]:

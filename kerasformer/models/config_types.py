@@ -6,6 +6,7 @@ vocab_size: Size = hf("vocab_size", 30522)
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -27,6 +28,21 @@ class Range:
 
     def __str__(self) -> str:
         return f"{'above' if self.above else 'from'} {self.low:.10g} to {self.high:.10g}"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Texts that a regular expression matches as a whole; `meaning` describes them."""
+
+    expression: str
+    meaning: str
+
+    def holds(self, value: Any) -> bool:
+        """Whether the expression matches a text."""
+        return re.fullmatch(self.expression, value) is not None
+
+    def __str__(self) -> str:
+        return self.meaning
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class _Generates(PretrainedModel):
 
     generates = True
     optional_head = True
-    head_table = (Row(("kernel",), "lm_head.weight", transpose=True),)
+    head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "lm_head.weight", transpose=True),)
 
     def __init__(self, config: Any, tied: bool | None = None, **kwargs: Any) -> None:
         super().__init__(config if tied is None else config.with_tied_output(tied), **kwargs)
@@ -279,6 +279,10 @@ class Seq2SeqLM(_Generates):
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
         return self.backbone.project_memory(memory)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Logits `(B, T, V)` of the decoder's hidden states `(B, T, E)`."""
+        return self.head(hidden, embedding=self.backbone.output_tokens)
 
     def decode(
         self,

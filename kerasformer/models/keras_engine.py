@@ -18,6 +18,8 @@ from keras import ops
 from kerasformer import decoding
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
+from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
@@ -28,8 +30,6 @@ from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 
 _BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
-_DEFAULT_CAPACITY = 1024
-_MOST_CAPACITY = 65_536  # positions of a model without a limit of its own: all of them are memory from the start
 
 
 class KerasForward:
@@ -90,14 +90,14 @@ class KerasStep:
     def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
         if not getattr(model, "generates", False):
             raise InputError(f"A model that generates was expected. Received one that answers at once: {model!r}")
-        limit = model.max_length if not model.is_encoder_decoder else None
-        capacity = check("capacity", capacity, optional(integer(1, _MOST_CAPACITY)), error=CapacityError)
+        limit = model.max_length
+        capacity = check("capacity", capacity, optional(integer(1, MAX_CAPACITY)), error=CapacityError)
         if capacity is not None and limit is not None and capacity > limit:
             raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
         self.model = model
         self.is_encoder_decoder = model.is_encoder_decoder
         self.vocab_size = int(model.config.vocab_size)
-        self.capacity = capacity or min(limit or _DEFAULT_CAPACITY, _DEFAULT_CAPACITY)
+        self.capacity = capacity or default_capacity(limit)
         # The compiled functions outlive this object: a second generation must not compile again.
         functions = model.__dict__.setdefault("_compiled_steps", {})
         key = jit_compile, len(adapted(model))
@@ -170,7 +170,12 @@ class KerasStep:
         return [(zeros[shape], zeros[shape]) for shape in shapes]
 
     def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
-        room = -inputs.shape[1] % _BUCKET
+        limit = self.model.max_length
+        if limit is not None and inputs.shape[1] > limit:
+            raise CapacityError(
+                f"The text is longer than the model. Expected at most {limit} tokens. Received: {inputs.shape[1]}"
+            )
+        room = min(_rounded(inputs.shape[1]), limit or MAX_CAPACITY) - inputs.shape[1]
         ids, mask = (np.pad(array, ((0, 0), (0, room))).astype("int32") for array in (inputs, mask))
         cross = self._functions["encode"](ids, mask)
         starts = np.zeros(len(ids), "int32")
@@ -335,7 +340,6 @@ def _ids(inputs: Any) -> np.ndarray:
 
 def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:
     """A cache that just holds this generation, rounded up, within the model's limit."""
-    new = config.max_new_tokens or config.max_length or 20
+    new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
     wanted = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
-    limit = None if model.is_encoder_decoder else model.max_length
-    return min(wanted, limit or _MOST_CAPACITY)
+    return min(wanted, model.max_length or MAX_CAPACITY)

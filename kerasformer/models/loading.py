@@ -23,7 +23,7 @@ from kerasformer.errors import (
 )
 from kerasformer.files import read_json
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
-from kerasformer.models.config import Config, generation_settings
+from kerasformer.models.config import Config
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.tensor_files import TensorFile, open_tensors
@@ -78,7 +78,7 @@ def build(model_type: str, task: str | None = None, *, dtype: Any = None, **sett
     config = kind.backbone_type.config_type.create(**settings)
     model: PretrainedModel = create(kind, config, dtype, build=False)
     build_within_memory(model)
-    model.generation_config = GenerationConfig.from_dict({}, generation_settings(config.to_hf()))
+    model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     return model
 
 
@@ -152,8 +152,8 @@ def load(
     name = str(source).rstrip("/").split("/")[-1]
     model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **kind.parts(file))
     heads = {row.tensor for other in kinds.values() for row in other.head_table}
-    start_head(model, load_weights(model, file, kind.backbone_type.names, heads, request.new), request)
-    model.generation_config = _generation_config(folder, content)
+    start_head(model, load_weights(model, file, model.backbone.checkpoint_names(), heads, request.new), request)
+    model.generation_config = _generation_config(folder, config, content)
     model.tokenizer = _tokenizer(folder, model_type)
     if told := excess(model.tokenizer, model.config.vocab_size):
         logger.warning(told)
@@ -270,11 +270,10 @@ def _check_layer_counts(config: Config, file: TensorFile) -> None:
             )
 
 
-def _generation_config(folder: Path, content: Mapping[str, Any]) -> GenerationConfig:
-    settings = generation_settings(content)
+def _generation_config(folder: Path, config: Config, content: Mapping[str, Any]) -> GenerationConfig:
     if (folder / "generation_config.json").exists():
-        return GenerationConfig.load(folder, settings)
-    return GenerationConfig.from_dict({}, settings)
+        return GenerationConfig.load(folder, config.generation_settings(content, forced=False))
+    return GenerationConfig.from_dict({}, config.generation_settings(content))
 
 
 def _tokenizer(folder: Path, model_type: str) -> Any:

@@ -189,7 +189,10 @@ class PretrainedModel(keras.Model):
 
     def info(self, task: str | None = None) -> ModelInfo:
         """All that a pipeline or a bundle needs to know of this model."""
-        config, settings = self.config, self.generation_config.to_dict()
+        config = self.config
+        settings = self.generation_config.to_dict()
+        if self.is_encoder_decoder:
+            settings.setdefault("decoder_start_token_id", config.generation_settings()["decoder_start_token_id"])
         eos = settings.get("eos_token_id", config.eos_token_id)
         return ModelInfo(
             task=task or self.task,
@@ -336,6 +339,16 @@ def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
             )
 
 
+def normal(deviation: float) -> dict[str, Any]:
+    """A normal distribution, serialized: each kernel that is made with it gets random numbers of its own."""
+    return keras.initializers.serialize(keras.initializers.RandomNormal(stddev=deviation))
+
+
+def fan_in(variance: float) -> dict[str, Any]:
+    """A normal distribution whose variance is divided by the inputs of a kernel; serialized as in `normal`."""
+    return keras.initializers.serialize(keras.initializers.VarianceScaling(variance, "fan_in", "untruncated_normal"))
+
+
 def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
     """The models of an architecture, each under its task."""
     return {kind.task: kind for kind in kinds}
@@ -392,6 +405,10 @@ class Backbone(Composite):
     def text_inputs(self) -> tuple[TextInput, ...]:
         """Those of `inputs` that a model of this configuration takes."""
         return tuple(each for each in self.inputs if each.count(self.config) != 0)
+
+    def checkpoint_names(self) -> Names:
+        """How checkpoints name the tensors of this backbone."""
+        return self.names
 
     def rows(self) -> list[Row]:
         """The weight table, Keras paths below the backbone."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
-from kerasformer.layers.core import Composite
+from kerasformer.layers.core import Composite, unpacked
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.contracts import CausalModel, EncoderModel
+from kerasformer.models.contracts import CausalModel, EncoderModel, with_states
+from kerasformer.models.pretrained import Inputs
 from kerasformer.models.weight_table import Row, dense, norm
 
 
@@ -23,6 +26,14 @@ class FeatureExtraction(EncoderModel):
     task = "feature-extraction"
     bare = True
     output_name = "last_hidden_state"
+
+
+class EncoderFeatures(FeatureExtraction):
+    """Hidden states `(B, T, E)` of the encoder of an encoder-decoder; tensors of a decoder are ignored."""
+
+    def make_backbone(self) -> keras.layers.Layer:
+        """The backbone without its decoder."""
+        return self.backbone_type(self.config, encoder_only=True, name="backbone")
 
 
 class PooledFeatures(FeatureExtraction):
@@ -177,7 +188,7 @@ class TextClassification(EncoderModel):
 
     task = "text-classification"
     has_labels = True
-    count = 1
+    count: ClassVar[int | None] = 1
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
     def head_shape(self) -> tuple[int | None, ...]:
@@ -271,6 +282,66 @@ class CausalClassification(CausalModel):
         if real is None:
             pad = self.config.pad_token_id
             real = ops.ones_like(ids) if pad is None else ops.cast(ids != pad, "int32")
-        places = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
-        last = ops.reshape(ops.max(places, axis=1), (-1, 1, 1))
-        return self.head(ops.take_along_axis(states["output"], last, axis=1)[:, 0])
+        slots = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
+        return self.head(at_slots(states["output"], ops.max(slots, axis=1)))
+
+
+class DecoderReads(EncoderModel):
+    """Reads a text with both stacks of an encoder-decoder: the decoder reads it too, after its start token.
+
+    The output is that of the decoder; `return_hidden_states` and `return_attention` also return the encoder's.
+    """
+
+    def call(
+        self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
+    ) -> Any:
+        """Applies backbone and head."""
+        arrays = self.checked(inputs)
+        ids, mask = arrays["input_ids"], arrays.get("attention_mask")
+        flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
+        encoded = unpacked(self.backbone.encode(ids, attention_mask=mask, training=training, **flags))
+        start = self.config.generation_settings()["decoder_start_token_id"]
+        shifted = ops.concatenate([ops.full_like(ids[:, :1], start), ids[:, :-1]], axis=1)
+        memory = {"memory": encoded["output"], "memory_mask": mask}
+        states = unpacked(self.backbone.decode(shifted, training=training, **memory, **flags))
+        return with_states(self.answer(states, arrays, training), states, encoded)
+
+
+class Seq2SeqFeatures(DecoderReads, FeatureExtraction):
+    """Hidden states `(B, T, E)` of the decoder of an encoder-decoder that reads a text with both stacks."""
+
+
+class Seq2SeqQuestionAnswering(DecoderReads, QuestionAnswering):
+    """Scores of every token as first and as last of the answer, `(B, T, 2)`, by a decoder that reads the text too."""
+
+
+class Seq2SeqClassification(DecoderReads, TextClassification):
+    """Scores of the classes of a text, `(B, C)`, by a decoder that reads the text too, at the last end token.
+
+    A text without end token is judged at its last token.
+    """
+
+    count = None
+
+    def make_head(self) -> keras.layers.Layer:
+        """A dense layer with tanh, and the output."""
+        config = self.config
+        dropout = {"dropout": config.head_dropout, "input_dropout": config.head_dropout}
+        return ClassificationHead(config.num_labels, config.hidden_dim, "tanh", name="head", **dropout)
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Scores at the last end token of each row."""
+        ids = inputs["input_ids"]
+        length = ops.shape(ids)[1]
+        ends = np.atleast_1d(self.config.eos_token_id).tolist()
+        is_end = functools.reduce(ops.logical_or, [ids == end for end in ends])
+        # An end token outranks every other slot, and a later slot an earlier one.
+        ranks = ops.arange(length, dtype="int32") + length * ops.cast(is_end, "int32")
+        if "attention_mask" in inputs:
+            ranks = ranks * ops.cast(inputs["attention_mask"] > 0, "int32")
+        return self.head(at_slots(states["output"], ops.max(ranks, axis=1) % length), training=training)
+
+
+def at_slots(states: Tensor, slots: Tensor) -> Tensor:
+    """The vectors `(B, E)` of states `(B, T, E)` at one slot of each row, int32 `(B,)`."""
+    return ops.take_along_axis(states, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]

@@ -131,12 +131,16 @@ class Row:
         tensor: Name in the checkpoint.
         transpose: The tensor is `(out, in)`, as `nn.Linear` keeps it, and the variable `(in, out)`.
         layout: How the tensor holds the variables, where it is not a single one as it is.
+        optional: A checkpoint may lack the tensor; the variables then keep their initial values.
+        copy: The tensor is written for readers that expect it, and not read: another row has the same variables.
     """
 
     variables: tuple[str, ...]
     tensor: str
     transpose: bool = False
     layout: Layout = SideBySide()  # noqa: RUF009  (frozen)
+    optional: bool = False
+    copy: bool = False
 
     def to_keras(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """The variables' values; `shapes` are theirs."""
@@ -222,7 +226,7 @@ class Names:
         prefix: Of the backbone's tensors, such as `"bert."`; a checkpoint of the bare backbone lacks it.
         ignored: Regular expressions of tensors that hold no parameter of their own (tied copies, buffers), or that
             only some tasks have a use for; with or without the prefix.
-        copies: Tensors that are copies of another one, and stand for it in a file that lacks it.
+        copies: Tensors that are copies of another one: each stands for the other in a file that lacks it.
         mark: A tensor, without prefix, by which checkpoints of the architecture are recognized.
         tokens: The tensor of the token embeddings, without prefix, for models whose output may be tied to it.
     """
@@ -244,6 +248,9 @@ class Names:
         for copy, original in self.copies.items():
             if self.prefix + copy in found:
                 found.setdefault(self.prefix + original, found[self.prefix + copy])
+        for copy, original in self.copies.items():
+            if self.prefix + original in found:
+                found.setdefault(self.prefix + copy, found[self.prefix + original])
         return found
 
     def recognized(self, tensors: Iterable[str]) -> bool:
@@ -315,10 +322,14 @@ def load_weights(
         variables = variables_by_path(model)
         actual = names.located(file.names(), heads)
         rows = model.rows() if rows is None else rows
+        absent = [row for row in rows if row.optional and row.tensor not in actual]
+        rows = [row for row in rows if row not in absent and not row.copy]
         misfits = {row: found for row in rows if (found := _misfit(row, variables, actual, file))}
         fresh = _fresh(variables, misfits, new)
         wanted = [row for row in rows if not set(row.variables) & set(fresh)]
-        problems = [*_table_problems(variables, [*(path for row in wanted for path in row.variables), *fresh])]
+        unchanged = {path for row in absent for path in row.variables} - set(fresh)
+        covered = [*(path for row in wanted for path in row.variables), *fresh, *unchanged]
+        problems = [*_table_problems(variables, covered)]
         problems += [misfits[row] for row in wanted if row in misfits]
         problems += [found for row in wanted if (found := _of_wrong_kind(row, actual, file))]
         used = {*heads, *(row.tensor for row in rows)}
@@ -390,7 +401,7 @@ def _memory() -> float:
 def _fresh(variables: Mapping[str, Any], misfits: Mapping[Row, str], new: NewHead) -> list[str]:
     """Paths of the variables that start as in a new model."""
     unfit = {path for row in misfits for path in row.variables}
-    head = {path for path in variables if path.startswith(HEAD)}
+    head = {path for path, variable in variables.items() if path.startswith(HEAD) and variable.trainable}
     if new is NewHead.NEVER or (new is NewHead.WHERE_NONE_FITS and not head & unfit):
         return []
     return [path for path in variables if path in head or (path in unfit and path.startswith(_FOR_HEADS))]

@@ -211,7 +211,7 @@ class Text2TextGenerationPipeline(_Writes):
         """What was given, or what the checkpoint puts before a text for this task; translations name languages."""
         if check("prefix", given, optional(STRING)) is not None:
             return str(given)
-        fitting = {task: text for task, text in self.info.task_prefixes.items() if task.startswith(self.task)}
+        fitting = self.info.prefixes(self.task)
         if len(fitting) > 1:
             raise InputError(
                 f"This model has several prefixes for {self.task}. Expected {argument('prefix', ...)} to be one of "

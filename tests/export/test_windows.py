@@ -27,7 +27,7 @@ SIZES = {
         "vocab_size": 60,
         "hidden_dim": 12,
         "num_layers": 1,
-        "decoder_layers": 2,
+        "num_decoder_layers": 2,
         "num_heads": 3,
         "head_dim": 4,
         "intermediate_dim": 24,

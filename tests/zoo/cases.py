@@ -33,6 +33,7 @@ class Case:
         separator: Token of which question answering needs three in a text.
         banded: The attention weights of the reference are those of a window, `(B, H, T, 2 * w + 1)`.
         derived: Keys of config.json that the reference class computes from others, and that are `None` here.
+        end_token: Last token of each text, for heads that read it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Case:
     separator: int | None = None
     banded: bool = False
     derived: frozenset[str] = field(default=frozenset())
+    end_token: int | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -79,6 +81,9 @@ class Case:
             for name, parameter in model.named_parameters():
                 is_scale = parameter.ndim == 1 and name.endswith("weight")
                 parameter.copy_(is_scale + self.std * torch.randn(parameter.shape, generator=generator))
+            for name, buffer in model.named_buffers():
+                if buffer.is_floating_point() and name in model.state_dict():
+                    buffer.copy_(self.std * torch.randn(buffer.shape, generator=generator))
         return model
 
 
@@ -95,6 +100,13 @@ T5 = {
     "vocab_size": 97, "d_model": 36, "d_kv": 7, "d_ff": 44, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "layer_norm_epsilon": 1e-3,
     "decoder_start_token_id": 0, "dropout_rate": 0.11,
+}  # fmt: skip
+BART = {
+    "vocab_size": 97, "d_model": 36, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 3,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 44, "decoder_ffn_dim": 52, "max_position_embeddings": 53,
+    "activation_function": "gelu_new", "dropout": 0.11, "attention_dropout": 0.12, "activation_dropout": 0.13,
+    "classifier_dropout": 0.14, "scale_embedding": True, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "decoder_start_token_id": 3, "forced_eos_token_id": 2,
 }  # fmt: skip
 T5_DERIVED = frozenset({"is_gated_act", "dense_act_fn", "scale_decoder_outputs", "num_decoder_layers"})
 LLAMA = {
@@ -217,6 +229,14 @@ CASES = (
     Case("bloom", "bloom", BLOOM, on_jax=True),
     Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),
     Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED),
+    Case("bart", "bart", BART, std=0.15, end_token=2),
+    Case(
+        "bart-plain",
+        "bart",
+        {**BART, "scale_embedding": False, "activation_function": "relu", "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.2,
+    ),
     Case(
         "t5-gated",
         "t5",

@@ -65,6 +65,9 @@ def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Ar
             row[np.flatnonzero(real)[[1, 2, -1]]] = loaded.case.separator
     if side:
         inputs["attention_mask"] = mask
+    if loaded.case.end_token is not None:
+        last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1], axis=1)
+        inputs["input_ids"][np.arange(len(mask)), last] = loaded.case.end_token
     if "token_type_ids" in names:
         inputs["token_type_ids"] = random.integers(0, config.num_segments, mask.shape).astype("int32")
     if "decoder_input_ids" in names:

@@ -77,7 +77,12 @@ def test_a_value_that_is_not_implemented_is_refused_by_name(model_type, key, val
 
 @pytest.mark.parametrize("case", [case for case in FIRST if case.model_type != "bloom"], ids=str)  # it has but one
 def test_an_unknown_activation_is_refused(case, tmp_path):
-    key = {"distilbert": "activation", "gpt2": "activation_function", "t5": "feed_forward_proj"}
+    key = {
+        "distilbert": "activation",
+        "gpt2": "activation_function",
+        "bart": "activation_function",
+        "t5": "feed_forward_proj",
+    }
     config = config_type(case).from_hf({**case.settings, key.get(case.model_type, "hidden_act"): "swoosh"})
     with pytest.raises(UnsupportedConfigError, match="Unknown activation.*gelu.*Received: 'swoosh'"):
         case.kind(case.tasks[0])(config)
@@ -101,7 +106,7 @@ def test_a_config_from_our_names():
     assert model.config.intermediate_dim == 48 and model.count_params() == 12 * (11 + 16) + 12 * 12 * 12 + 13 * 12 + 24
     with pytest.raises(UnsupportedConfigError, match="Received: 'num_layer'. Did you mean 'num_layers'"):
         zoo.build("gpt2", num_layer=1)
-    with pytest.raises(UnsupportedConfigError, match="Expected one of albert, bert.*Received: 'gpt9'"):
+    with pytest.raises(UnsupportedConfigError, match="Expected one of albert, bart, bert.*Received: 'gpt9'"):
         zoo.build("gpt9")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import kerasformer
 from kerasformer import decoding, zoo
@@ -27,7 +26,6 @@ def prompts(it: Loaded, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: Any) -> Any:
-    it.reference.generation_config = transformers.GenerationConfig(decoder_start_token_id=PAD, pad_token_id=PAD)
     return it.reference.generate(
         torch.tensor(ids).long(),
         attention_mask=torch.tensor(mask).long(),

@@ -355,7 +355,7 @@ def test_an_index_that_cannot_be_trusted(folder, index, error, message):
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ({"model_type": "llama9"}, UnsupportedConfigError, "Expected one of albert, bert.*'llama9'"),
+        ({"model_type": "llama9"}, UnsupportedConfigError, "Expected one of albert, bart, bert.*'llama9'"),
         ({"model_type": "_weights"}, UnsupportedConfigError, "Received: '_weights'"),
         ({"hidden_act": "swoosh"}, UnsupportedConfigError, "Unknown activation.*'swoosh'"),
         ({"position_embedding_type": "relative_key"}, UnsupportedConfigError, "position_embedding_type='relative_key'"),

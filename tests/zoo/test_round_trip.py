@@ -104,7 +104,10 @@ def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
     it.model.summary(print_fn=lambda line: page.write(line + "\n"), expand_nested=True)
     text = page.getvalue()
     assert f"Total params: {it.model.count_params():,}" in text
-    assert it.model.count_params() == sum(parameter.numel() for parameter in it.reference.parameters())
+    stored = dict(it.reference.named_parameters()) | {
+        name: buffer for name, buffer in it.reference.named_buffers() if name in it.reference.state_dict()
+    }
+    assert it.model.count_params() == sum(tensor.numel() for tensor in stored.values())
     assert "output (Dense)" in text, "parts of parts"
     unknown = [line for line in text.splitlines() if "?" in line and "dropout" not in line]
     assert not unknown

@@ -82,7 +82,7 @@ def error(actual: Any, expected: np.ndarray, mask: np.ndarray) -> float:
 )
 def test_config_means_what_transformers_takes_it_for(content: dict[str, Any]) -> None:
     ours, theirs = T5Config.from_hf(content), transformers.T5Config(**content)
-    assert ours.scales_output == theirs.scale_decoder_outputs
+    assert ours.scale_output == theirs.scale_decoder_outputs
     assert (ours.hidden_act, ours.gated) == (theirs.dense_act_fn, theirs.is_gated_act)
     assert (ours.num_layers, ours.num_decoder_layers) == (theirs.num_layers, theirs.num_decoder_layers)
 

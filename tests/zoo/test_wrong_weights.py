@@ -204,7 +204,7 @@ def test_any_value_under_any_key_loads_or_is_refused(loaded, tmp_path, case):
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.0, float("nan"), float("inf"), 2.0])
-@pytest.mark.parametrize("case", [case for case in FIRST if case.model_type != "distilbert"], ids=str)
+@pytest.mark.parametrize("case", [case for case in FIRST if case.model_type not in ("distilbert", "bart")], ids=str)
 def test_an_epsilon_that_cannot_be(case, value):
     kind = case.kind(case.tasks[0]).backbone_type.config_type
     name = next(f.metadata["hf"][0] for f in kind.__dataclass_fields__.values() if f.name == "epsilon")

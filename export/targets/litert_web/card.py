@@ -186,8 +186,7 @@ def _generator(manifest: Manifest) -> str:
 
 def _prefixed(info: ModelInfo) -> str:
     """The text with what the checkpoint puts before it for this task, if that is one thing."""
-    prefixes = [prefix for task, prefix in info.task_prefixes.items() if task.startswith(info.task)]
-    return f"{javascript(prefixes[0])} + text" if len(prefixes) == 1 else "text"
+    return f"{javascript(info.prefix)} + text" if info.prefix else "text"
 
 
 def _prefill(manifest: Manifest, capacity: int) -> tuple[str, int]:

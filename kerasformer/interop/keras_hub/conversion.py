@@ -17,7 +17,7 @@ from kerasformer.interop.keras_hub import tokenizer_conversion as text
 from kerasformer.interop.keras_hub.names import PACKAGES, HubNames, HubTask, HubWeights, KerasHub
 from kerasformer.interop.keras_hub.tables import all_tables, find_table
 from kerasformer.models import loading
-from kerasformer.models.config import Config, generation_settings
+from kerasformer.models.config import Config
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.weight_table import load_weights, variables_by_path
@@ -78,7 +78,7 @@ def from_keras_hub(
     weights = HubWeights(source, rows)
     weights.check_float()
     loading.start_head(model, load_weights(model, weights, HubNames(), (), request.new, rows), request)
-    model.generation_config = GenerationConfig.from_dict({}, generation_settings(config.to_hf()))
+    model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     if tokenizer is not None:
         segments = "token_type_ids" in model.input_names
         model.tokenizer = text.from_keras_hub(tokenizer, preprocessor, segments, model.max_length)

@@ -59,7 +59,7 @@ LAYERS = {
 
 def counted(path: Path, model_type: str, num_layers: int) -> dict[str, Counter[str]]:
     """Operators of one signature of each kind, by kind."""
-    layers = {"num_layers": num_layers, **({"decoder_layers": num_layers} if model_type == "t5" else {})}
+    layers = {"num_layers": num_layers, **({"num_decoder_layers": num_layers} if model_type == "t5" else {})}
     model = zoo.build(model_type, **SIZES, **CONFIGS[model_type], **layers)
     capacity = 16 if model.generates else None
     functions = tflite_functions(model, capacity, 16 if model_type == "t5" else None, [8])

@@ -194,7 +194,7 @@ def main() -> None:
         num_heads=4,
         intermediate_dim=384,
         num_layers=3,
-        decoder_layers=2,
+        num_decoder_layers=2,
         max_distance=64,
         dropout=0.0,
         pad_token_id=PAD,

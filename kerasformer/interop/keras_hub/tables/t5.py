@@ -9,7 +9,7 @@ from kerasformer.models.weight_table import Row, nested, repeat
 from kerasformer.zoo.t5 import T5Config
 
 
-def _stack(stack: str, count: int, gated: bool) -> list[Row]:
+def _stack(stack: str, count: int | None, gated: bool) -> list[Row]:
     """KerasHub's names in one stack; the table of distances lies in its first layer."""
     attentions = {"attention": "self_attention", "cross_attention": "cross_attention"}
     if stack == "encoder":
@@ -26,7 +26,7 @@ def _stack(stack: str, count: int, gated: bool) -> list[Row]:
     layers = f"{stack}_transformer_layers"
     return [
         keras_hub.table(f"{stack}_bias", f"{layers}.0.self_attention.relative_attention_bias"),
-        *repeat(count, nested(layer, f"{stack}/layer_{{i}}/", f"{layers}.{{i}}.")),
+        *repeat(count or 0, nested(layer, f"{stack}/layer_{{i}}/", f"{layers}.{{i}}.")),
         Row((f"{stack}/final_norm/scale",), f"{stack}_layer_norm.weight"),
     ]
 
@@ -64,8 +64,8 @@ class _Table(keras_hub.KerasHub):
         found = super().differences(config)
         if config.num_decoder_layers != config.num_layers:
             found.append(f"num_decoder_layers: as many as num_layers, received {config.num_decoder_layers}")
-        if config.scales_output != config.tied:
-            found.append(f"scale_output: {config.tied} as tied, received {config.scales_output}")
+        if config.scale_output != config.tied:
+            found.append(f"scale_output: {config.tied} as tied, received {config.scale_output}")
         return found
 
 

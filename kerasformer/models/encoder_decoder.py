@@ -1,0 +1,313 @@
+"""The backbone of T5, BART and their relatives: an encoder, and a decoder that attends to what the encoder read.
+
+A relative's file says what is its own: configuration, layers, tensor names, heads.
+Shape letters: `B` batch, `T` query length, `M` length of the encoded text, `G` key heads, `D` head size, `E` hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import keras
+from keras import ops
+
+from kerasformer.errors import InputError
+from kerasformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Dropout,
+    Embedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Visibility,
+    normalization,
+)
+from kerasformer.layers.core import as_ids
+from kerasformer.layers.tensor import Tensor
+from kerasformer.models.pretrained import Backbone, normal
+from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
+
+Stack = Literal["encoder", "decoder"]
+
+
+class EncoderDecoder(Backbone):
+    """An encoder and a decoder with cross attention, without head.
+
+    A subclass gives `rows`, and those of the attributes, properties and `make_…` methods below that differ. The layers
+    are those of BART by default.
+
+    Args:
+        config: Has `vocab_size`, `hidden_dim`, `num_layers`, `num_decoder_layers`, `num_heads`, `intermediate_dim`,
+            `hidden_act`, `dropout`, and what the properties below read from it; optional are `decoder_num_heads` and
+            `decoder_intermediate_dim` (those of the encoder by default), `attention_dropout` and `activation_dropout`
+            (`dropout` by default), and `epsilon` of the norms (1e-5 by default).
+        encoder_only: Leaves the decoder out; tensors of a checkpoint's decoder are ignored.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Attributes:
+        norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
+        learned_positions: Adds a learned vector for each of `config.max_length` positions, in each stack.
+        position_offset: Rows of a table of positions before the first position's.
+        norm_first: The layers normalize the input of attention and feed-forward rather than the residual sum.
+        embedding_norm: Normalizes the embeddings of both stacks.
+        final_norm: Normalizes the output of both stacks.
+        output_dropout: Applies dropout to the output of both stacks too.
+
+    Call arguments:
+        ids: Tokens of the encoder, `(B, M)` int32.
+        attention_mask: 1 for real tokens, `(B, M)`.
+        flags: `return_hidden_states` and `return_attention` of `Encoder`.
+
+    Returns:
+        Hidden states of the encoder, `(B, M, E)`, or the dictionary of `Encoder`.
+    """
+
+    inputs = (INPUT_IDS, ATTENTION_MASK)
+    norm: ClassVar[str] = "layer_norm"
+    learned_positions: ClassVar[bool] = False
+    position_offset: ClassVar[int] = 0
+    norm_first: ClassVar[bool] = False
+    embedding_norm: ClassVar[bool] = False
+    final_norm: ClassVar[bool] = False
+    output_dropout: ClassVar[bool] = False
+
+    def __init__(self, config: Any, encoder_only: bool = False, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.encoder_only = encoder_only
+        self.tokens = Embedding(config.vocab_size, config.hidden_dim, self.token_initializer, name="tokens")
+        self.decoder_tokens = None
+        if self.decoder_vocab_size is not None and not encoder_only:
+            size = self.decoder_vocab_size, config.hidden_dim
+            self.decoder_tokens = Embedding(*size, self.token_initializer, name="decoder_tokens")
+        self.dropout = Dropout(config.dropout, name="dropout")
+        self.encoder_positions = self.make_positions("encoder")
+        self.encoder_embeddings_norm = self._norm("encoder_embeddings_norm", self.embedding_norm)
+        self.encoder_bias = self.make_position_bias("encoder")
+        layers = [self.make_layer("encoder", index) for index in range(config.num_layers)]
+        self.encoder = Encoder(layers, self._norm("final_norm", self.final_norm), name="encoder")
+        if encoder_only:
+            return
+        self.decoder_positions = self.make_positions("decoder")
+        self.decoder_embeddings_norm = self._norm("decoder_embeddings_norm", self.embedding_norm)
+        self.decoder_bias = self.make_position_bias("decoder")
+        layers = [self.make_layer("decoder", index) for index in range(config.num_decoder_layers)]
+        self.decoder = Decoder(layers, self._norm("final_norm", self.final_norm), name="decoder")
+
+    def checkpoint_names(self) -> Names:
+        """How checkpoints name the tensors; a backbone without decoder ignores those of the decoder."""
+        return replace(self.names, ignored=(*self.names.ignored, r"decoder\..*")) if self.encoder_only else self.names
+
+    @property
+    def decoder_vocab_size(self) -> int | None:
+        """Rows of the decoder's own token embeddings; `None` if both stacks share one table."""
+        return None
+
+    @property
+    def output_tokens(self) -> Embedding:
+        """The token embeddings of the decoder, to which an output may be tied."""
+        return self.tokens if self.decoder_tokens is None else self.decoder_tokens
+
+    @property
+    def embedding_scale(self) -> float:
+        """Factor of the token embeddings where they are read."""
+        return 1.0
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of all norms."""
+        return float(getattr(self.config, "epsilon", 1e-5))
+
+    @property
+    def initializer(self) -> dict[str, Any]:
+        """Initializer of all kernels; serialized, so that each gets random numbers of its own."""
+        return normal(self.config.initializer_range)
+
+    @property
+    def token_initializer(self) -> dict[str, Any]:
+        """Initializer of the token embeddings."""
+        return self.initializer
+
+    def make_positions(self, stack: Stack) -> keras.layers.Layer | None:
+        """A layer that turns positions into vectors, such as `SinusoidalPositions`; `None` for none."""
+        if not self.learned_positions:
+            return None
+        count = self.config.max_length + self.position_offset
+        return Embedding(count, self.config.hidden_dim, self.initializer, name=f"{stack}_positions")
+
+    def make_position_bias(self, stack: Stack) -> keras.layers.Layer | None:
+        """A layer that turns slots of queries and keys into scores, such as `RelativePositionBias`; `None` for none."""
+        return None
+
+    def make_layer(self, stack: Stack, index: int) -> EncoderLayer:
+        """The layer of this index, named `layer_{index}`; layers may differ."""
+        parts = {
+            "attention": self.make_attention(stack, "attention"),
+            "feed_forward": self.make_feed_forward(stack),
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "norm_first": self.norm_first,
+            "dropout": self.config.dropout,
+            "name": f"layer_{index}",
+        }
+        if stack == "encoder":
+            return EncoderLayer(**parts)
+        return DecoderLayer(**parts, cross_attention=self.make_attention(stack, "cross_attention"))
+
+    def make_attention(self, stack: Stack, name: str, **options: Any) -> MultiHeadAttention:
+        """The self attention or the cross attention of a layer; `options` are further arguments of it."""
+        num_heads = self._value("num_heads", stack)
+        dropout = getattr(self.config, "attention_dropout", self.config.dropout)
+        given = {"dropout": dropout, "kernel_initializer": self.initializer, "name": name, **options}
+        return MultiHeadAttention(num_heads, self.config.hidden_dim, **given)
+
+    def make_feed_forward(self, stack: Stack, **options: Any) -> FeedForward:
+        """The feed-forward of a layer; `options` are further arguments of it."""
+        sizes = self.config.hidden_dim, self._value("intermediate_dim", stack)
+        dropout = getattr(self.config, "activation_dropout", self.config.dropout)
+        given = {"dropout": dropout, "kernel_initializer": self.initializer, "name": "feed_forward", **options}
+        return FeedForward(*sizes, self.config.hidden_act, **given)
+
+    def _value(self, name: str, stack: Stack) -> int:
+        """A size that the decoder may have of its own."""
+        own = getattr(self.config, f"decoder_{name}", None) if stack == "decoder" else None
+        return getattr(self.config, name) if own is None else own
+
+    @property
+    def layer_counts(self) -> dict[Stack, int]:
+        """Number of layers of each stack that the backbone has."""
+        counts: dict[Stack, int] = {"encoder": self.config.num_layers, "decoder": self.config.num_decoder_layers}
+        return {"encoder": counts["encoder"]} if self.encoder_only else counts
+
+    def _norm(self, name: str, wanted: bool) -> keras.layers.Layer | None:
+        return normalization(self.norm, self.epsilon, name=name) if wanted else None
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates every variable."""
+        states = (None, None, self.config.hidden_dim)
+        self.tokens.build((None, None))
+        if self.decoder_tokens is not None:
+            self.decoder_tokens.build((None, None))
+        for stack in self.layer_counts:
+            parts = {"positions": (None, None), "embeddings_norm": states, "bias": (None,)}
+            for part, shape in parts.items():
+                layer = getattr(self, f"{stack}_{part}")
+                if layer is not None:
+                    layer.build(shape)
+            getattr(self, stack).build(states)
+
+    def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
+        """Reads a text, as `encode` does."""
+        return self.encode(ids, attention_mask=attention_mask, training=training, **flags)
+
+    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
+        """Hidden states of the encoder; arguments and result as of a call."""
+        slots = ops.arange(ops.shape(ids)[1], dtype="int32")
+        visibility = Visibility(query_slots=slots, key_slots=slots, key_mask=attention_mask)
+        return self._run("encoder", self.tokens, ids, visibility, training, flags)
+
+    def decode(
+        self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: Any
+    ) -> Any:
+        """Hidden states of the decoder.
+
+        Args:
+            ids: `(B, T)` int32.
+            visibility: Slots of the tokens and of the keys; each token sees those before it by default.
+            training: Applies dropout.
+            arguments: `memory`, `memory_mask`, `caches`, `cross_caches` and the flags of `Decoder`.
+
+        Returns:
+            `(B, T, E)`, or the dictionary of `Decoder`.
+
+        Raises:
+            InputError: the backbone was made without a decoder.
+        """
+        if self.encoder_only:
+            raise InputError(f"{type(self).__name__} was made without a decoder. Expected: encoder_only=False")
+        if visibility is None:
+            visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
+        return self._run("decoder", self.output_tokens, ids, visibility, training, arguments)
+
+    def _run(
+        self,
+        stack: Stack,
+        tokens: Embedding,
+        ids: Tensor,
+        visibility: Visibility,
+        training: bool,
+        arguments: Mapping[str, Any],
+    ) -> Any:
+        """Embeds tokens and applies a stack."""
+        positions, embeddings_norm, bias, layers = (
+            getattr(self, name) for name in (f"{stack}_positions", f"{stack}_embeddings_norm", f"{stack}_bias", stack)
+        )
+        ids = as_ids(ids)
+        x = tokens(ids)
+        if self.embedding_scale != 1.0:
+            x = x * ops.cast(self.embedding_scale, x.dtype)
+        if positions is not None:
+            index = visibility.query_positions(ops.shape(ids)[1])
+            x = x + positions(index + self.position_offset if self.position_offset else index)
+        if embeddings_norm is not None:
+            x = embeddings_norm(x)
+        if bias is not None:
+            visibility = visibility.with_bias(bias(visibility.query_slots, visibility.key_slots))
+        x = self.dropout(x, training=training)
+        states = layers(x, visibility=visibility, training=training, **arguments)
+        if not self.output_dropout:
+            return states
+        if not isinstance(states, dict):
+            return self.dropout(states, training=training)
+        return {**states, "output": self.dropout(states["output"], training=training)}
+
+    def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Each decoder layer's keys and values `(B, G, M, D)` of the encoded text."""
+        return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
+
+    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, S, D)` of the keys (and of the values) of each decoder layer."""
+        return self.decoder.cache_shapes(batch, length)
+
+    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+        """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's encoded text."""
+        return self.decoder.memory_shapes(batch, length)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "encoder_only": self.encoder_only}
+
+
+COPIES = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")}
+"""Copies of the shared token embeddings, as T5, BART and their relatives name them; see `Names`."""
+
+
+def bart_rows(backbone: EncoderDecoder) -> list[Row]:
+    """Weight table in the names that BART, mBART, Marian, PEGASUS and M2M-100 have in common.
+
+    Only parts that the backbone has are listed, and of the tables of positions only those that are learned.
+    """
+    tables = [*embedding("tokens", "shared")]
+    if backbone.decoder_tokens is not None:
+        tables = [*embedding("tokens", "encoder.embed_tokens"), *embedding("decoder_tokens", "decoder.embed_tokens")]
+        tables += [replace(row, copy=True) for row in embedding("tokens", "shared")]
+    for stack, count in backbone.layer_counts.items():
+        parts = {"attention": "self_attn", "cross_attention": "encoder_attn"}
+        layer = [*dense("feed_forward/intermediate", "fc1"), *dense("feed_forward/output", "fc2")]
+        layer += norm("feed_forward_norm", "final_layer_norm")
+        for part, tensor in list(parts.items())[: 1 + (stack == "decoder")]:
+            layer += norm(f"{part}_norm", f"{tensor}_layer_norm")
+            for path, projection in {"query": "q", "key": "k", "value": "v", "output": "out"}.items():
+                layer += dense(f"{part}/{path}", f"{tensor}.{projection}_proj")
+        tables += repeat(count, nested(layer, f"{stack}/layer_{{i}}/", f"{stack}.layers.{{i}}."))
+        if backbone.learned_positions:
+            tables += embedding(f"{stack}_positions", f"{stack}.embed_positions")
+        if backbone.embedding_norm:
+            tables += norm(f"{stack}_embeddings_norm", f"{stack}.layernorm_embedding")
+        if backbone.final_norm:
+            tables += norm(f"{stack}/final_norm", f"{stack}.layer_norm")
+    return tables

@@ -1,0 +1,132 @@
+"""BART: an encoder and a decoder that restore a text that was made noisy, fine-tuned for summaries and classes.
+
+Paper: Lewis et al. 2019, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation,
+Translation, and Comprehension", arXiv:1910.13461. Reference: `transformers.models.bart`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
+from kerasformer.models.contracts import Seq2SeqLM
+from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, bart_rows
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering
+from kerasformer.models.weight_table import Names, Row, Stacked, dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class BartConfig(Config):
+    """Configuration of BART; the defaults are those of `bart-large`."""
+
+    model_type = "bart"
+    required = {
+        "is_decoder": (False,),
+        "add_final_layer_norm": (False,),
+        "normalize_before": (False,),
+        "normalize_embedding": (True,),
+        "static_position_embeddings": (False,),
+    }
+    # Layers are left out in the training of `transformers` alone; the others are keys of older files.
+    ignored = frozenset(
+        """encoder_layerdrop decoder_layerdrop add_bias_logits extra_pos_embeddings
+        force_bos_token_to_be_generated""".split()
+    )
+
+    vocab_size: Size = hf("vocab_size", 50265)
+    max_length: Size = hf("max_position_embeddings", 1024)
+    hidden_dim: Size = hf("d_model", 1024, "hidden_size")
+    num_layers: Layers = hf("encoder_layers", 12, "num_hidden_layers")
+    num_decoder_layers: Layers = hf("decoder_layers", 12)
+    num_heads: Size = hf("encoder_attention_heads", 16, "num_attention_heads")
+    decoder_num_heads: Size = hf("decoder_attention_heads", 16)
+    intermediate_dim: Size = hf("encoder_ffn_dim", 4096)
+    decoder_intermediate_dim: Size = hf("decoder_ffn_dim", 4096)
+    hidden_act: str = hf("activation_function", "gelu")
+    dropout: Rate = hf("dropout", 0.1)
+    attention_dropout: Rate = hf("attention_dropout", 0.0)
+    activation_dropout: Rate = hf("activation_dropout", 0.0)
+    head_dropout: Rate = hf("classifier_dropout", 0.0, "classif_dropout")
+    initializer_range: Deviation = hf("init_std", 0.02)
+    scale_embedding: bool = hf("scale_embedding", False)
+    tied: bool = hf("tie_word_embeddings", True)
+    pad_token_id: TokenId | None = hf("pad_token_id", 1)
+    bos_token_id: TokenId | None = hf("bos_token_id", 0)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
+    decoder_start_token_id: TokenId | None = hf("decoder_start_token_id", 2)
+    forced_bos_token_id: TokenId | None = hf("forced_bos_token_id", None)
+    forced_eos_token_id: TokenId | list[TokenId] | None = hf("forced_eos_token_id", 2)
+    id2label: dict[int, str] = hf("id2label", {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"})
+
+
+class Bart(EncoderDecoder):
+    """BART without head: layers that normalize their sums, and learned positions of which the first two are unused."""
+
+    config_type = BartConfig
+    learned_positions = True
+    position_offset = 2
+    embedding_norm = True
+    # Ignored: a buffer of older files, and a table that an untied model does not read.
+    names = Names(
+        "model.",
+        ignored=(r"(encoder|decoder)\.version", r"shared\.weight"),
+        copies=COPIES,
+        mark="decoder.layernorm_embedding.weight",
+        tokens="shared.weight",
+    )
+
+    @property
+    def decoder_vocab_size(self) -> int | None:
+        """The stacks of a model whose output is not tied have separate token embeddings, as in `transformers` 5."""
+        return None if self.config.tied else self.config.vocab_size
+
+    @property
+    def embedding_scale(self) -> float:
+        """Factor of the token embeddings where they are read."""
+        return math.sqrt(self.config.hidden_dim) if self.config.scale_embedding else 1.0
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        return bart_rows(self)
+
+
+class BartSeq2SeqLM(Seq2SeqLM):
+    """BART for texts from texts, such as summaries."""
+
+    backbone_type = Bart
+    architecture = "BartForConditionalGeneration"
+    head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
+
+    def head_options(self) -> dict[str, Any]:
+        """Further arguments of `LMHead`."""
+        return {**super().head_options(), "use_bias": True, "train_bias": False}
+
+
+class BartFeatures(Seq2SeqFeatures):
+    """BART for the hidden states of a text."""
+
+    backbone_type = Bart
+    architecture = "BartModel"
+
+
+class BartTextClassification(Seq2SeqClassification):
+    """BART for classes of texts, such as whether one follows from another."""
+
+    backbone_type = Bart
+    architecture = "BartForSequenceClassification"
+    head_table = (*dense("dense", "classification_head.dense"), *dense("output", "classification_head.out_proj"))
+
+
+class BartQuestionAnswering(Seq2SeqQuestionAnswering):
+    """BART for answers in a text."""
+
+    backbone_type = Bart
+    architecture = "BartForQuestionAnswering"
+    head_table = dense("output", "qa_outputs")
+
+
+MODELS = by_task(BartSeq2SeqLM, BartFeatures, BartTextClassification, BartQuestionAnswering)
