@@ -75,8 +75,14 @@ def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
 
 def zoo_model(model_type: str, task: str) -> Any:
     """A small model with a tokenizer and settings of its own."""
-    sizes = {"bloom": {}, "gpt2": {"max_length": 16}, "t5": {"intermediate_dim": 20, "head_dim": 5}}
-    model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, {"max_length": 16, "intermediate_dim": 20}))
+    encoder = {"max_length": 16, "intermediate_dim": 20}
+    sizes = {
+        "bloom": {},
+        "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
+        "gpt2": {"max_length": 16},
+        "t5": {"intermediate_dim": 20, "head_dim": 5},
+    }
+    model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))
     model.tokenizer = tiny_text.wordpiece()
     model.generation_config = model.generation_config.replace(max_new_tokens=7, eos_token_id=3)
     return model
@@ -138,5 +144,7 @@ def test_every_public_layer_is_saved_here() -> None:
     public = {
         value for value in vars(layers).values() if isinstance(value, type) and issubclass(value, keras.layers.Layer)
     }
-    seen = {type(part) for layer, _ in used_layers().values() for part in layer._flatten_layers()}
+    used = [layer for layer, _ in used_layers().values()]
+    used += [zoo_model(*row) for row in MODELS if row[1] == "feature-extraction"]
+    seen = {type(part) for layer in used for part in layer._flatten_layers()}
     assert public <= seen

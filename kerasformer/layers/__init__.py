@@ -16,6 +16,7 @@ from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScali
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
 from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RollingCache, RowCaches, StaticCache
 from kerasformer.layers.core import Dense, Dropout, Embedding
+from kerasformer.layers.disentangled import ConvolutionEncoderLayer, DisentangledAttention, RelativeEmbeddings
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, LMHead, MaskedLMHead
@@ -28,9 +29,11 @@ __all__ = [
     "AttentionHead",
     "AttentionSpec",
     "ClassificationHead",
+    "ConvolutionEncoderLayer",
     "Decoder",
     "DecoderLayer",
     "Dense",
+    "DisentangledAttention",
     "Dropout",
     "Embedding",
     "Encoder",
@@ -45,6 +48,7 @@ __all__ = [
     "GlobalMultiHeadAttention",
     "MultiHeadAttention",
     "RMSNormalization",
+    "RelativeEmbeddings",
     "RelativePositionBias",
     "RollingCache",
     "Rotary",

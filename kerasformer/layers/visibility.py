@@ -28,6 +28,7 @@ class Visibility:
         key_slots: Slots of the keys, int32 `(S,)` or `(B, S)`; negative for a key that does not exist yet.
         positions: Positions of the queries in their own texts, int32 `(B, T)` or `(1, T)`; the slots by default.
         key_mask: 1 for real keys, 0 for padding, `(B, S)`.
+        query_mask: 1 for real queries, `(B, T)`: padding sees no key, and averages all of them; optional.
         starts: First slot of each row's text where rows are padded on the left, int32 `(B,)`.
         global_mask: 1 for tokens that see all and are seen by all in spite of a sliding window, `(B, S)`.
         global_queries: The part of it that belongs to the queries, `(B, T)`; `global_mask` itself by default.
@@ -42,6 +43,7 @@ class Visibility:
     key_slots: Tensor | None = None
     positions: Tensor | None = None
     key_mask: Tensor | None = None
+    query_mask: Tensor | None = None
     starts: Tensor | None = None
     global_mask: Tensor | None = None
     global_queries: Tensor | None = None
@@ -136,6 +138,8 @@ class Visibility:
             parts.append(slot_rows(key_slots, -2) >= 0)
         if self.key_mask is not None:
             parts.append(padding_mask(self.key_mask))
+        if self.query_mask is not None:
+            parts.append(ops.transpose(padding_mask(self.query_mask), (0, 1, 3, 2)))
         if self.mask is not None:
             parts.append(self.mask)
         if not parts:

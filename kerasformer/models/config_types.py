@@ -53,6 +53,8 @@ class LayerRange(Range):
 MOST_LABELS = 2**17
 
 Size = Annotated[int, Range(1, 2**31 - 1)]
+Count = Annotated[int, Range(0, 2**31 - 1)]
+"""Of things that may be absent."""
 Layers = Annotated[int, LayerRange(1, 4096)]
 Repeats = Annotated[int, Range(1, 4096)]
 """Layers that may share their tensors."""

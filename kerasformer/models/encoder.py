@@ -6,9 +6,11 @@ An architecture's file has what is its own: configuration, tensor names, heads, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
+from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import (
@@ -42,6 +44,8 @@ class BidirectionalEncoder(Backbone):
     Attributes:
         attention_type: Class of the layers' attention.
         pooler_activation: Activation of the pooler.
+        blind_padding: The embeddings of padding are 0, and it sees no token; otherwise it sees the real tokens. This
+            counts where the first token is padding and is read by a head.
 
     Call arguments:
         ids: `(B, T)` int32.
@@ -63,6 +67,7 @@ class BidirectionalEncoder(Backbone):
     inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, POSITION_IDS)
     attention_type: ClassVar[type[MultiHeadAttention]] = MultiHeadAttention
     pooler_activation: ClassVar[str] = "tanh"
+    blind_padding: ClassVar[bool] = False
 
     def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -102,10 +107,10 @@ class BidirectionalEncoder(Backbone):
             },
         )
 
-    def make_layer(self, index: int) -> keras.layers.Layer:
-        """The layer of this index, named `layer_0`, `layer_1` and so on."""
+    def make_layer(self, index: int, kind: type[EncoderLayer] = EncoderLayer, **options: Any) -> EncoderLayer:
+        """The layer of this index, named `layer_0` and so on; `options` are further arguments of the class `kind`."""
         config = self.config
-        return EncoderLayer(
+        return kind(
             self.make_attention(index),
             FeedForward(
                 config.hidden_dim,
@@ -117,9 +122,10 @@ class BidirectionalEncoder(Backbone):
             epsilon=config.epsilon,
             dropout=config.hidden_dropout,
             name=f"layer_{index}",
+            **options,
         )
 
-    def make_attention(self, index: int) -> keras.layers.Layer:
+    def make_attention(self, index: int) -> MultiHeadAttention:
         """The attention of the layer of this index, named `attention`."""
         config = self.config
         return self.attention_type(
@@ -173,9 +179,14 @@ class BidirectionalEncoder(Backbone):
     ) -> Any:
         """Reads a text."""
         x = self.embeddings(ids, training=training, **arrays)
+        if visibility is None:
+            visibility = Visibility(key_mask=attention_mask)
+        if self.blind_padding and attention_mask is not None:
+            x = x * ops.expand_dims(ops.cast(attention_mask, x.dtype), -1)
+            visibility = replace(visibility, query_mask=attention_mask)
         states = self.encoder(
             x,
-            visibility=Visibility(key_mask=attention_mask) if visibility is None else visibility,
+            visibility=visibility,
             count=count,
             attention_inputs=None if self.relative is None else self.relative(x, training=training),
             training=training,

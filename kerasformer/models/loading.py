@@ -56,8 +56,8 @@ def architecture(model_type: str) -> ModuleType:
 
 
 def models() -> dict[str, tuple[str, ...]]:
-    """The tasks of each architecture."""
-    return {name: tuple(architecture(name).MODELS) for name in architectures()}
+    """The tasks of each architecture, by its `model_type`."""
+    return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in architectures()}
 
 
 def build(model_type: str, task: str | None = None, *, dtype: Any = None, **settings: Any) -> PretrainedModel:
@@ -185,10 +185,10 @@ def _model_type(content: Mapping[str, Any], file: TensorFile) -> str:
             raise UnsupportedConfigError(f"model_type in config.json must be a text. Received: {stated!r}")
         return stated
     saved = _saved_classes(content)
-    classes = {kind.architecture: name for name in architectures() for kind in architecture(name).MODELS.values()}
+    classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
     found = [classes[each] for each in saved if each in classes]
     if not saved:
-        found = [name for name in architectures() if _backbone(name).names.recognized(file)]
+        found = [name for name in models() if _backbone(name).names.recognized(file)]
         if found:
             logger.warning("config.json has no model_type. Taken for %s, by the names of its tensors", found[0])
     if not found:

@@ -123,6 +123,30 @@ class Offset(Layout):
 
 
 @dataclass(frozen=True)
+class Convolution(Layout):
+    """The kernel of a convolution over tokens: `(out, in, size)` in the tensor, `(size * in, out)` in the variable.
+
+    Attributes:
+        size: Number of tokens that the convolution sees.
+    """
+
+    size: int = 1
+
+    def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """See `Layout.shape`."""
+        rows, columns = shapes[0]
+        return columns, rows // self.size, self.size
+
+    def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """See `Layout.split`."""
+        return [tensor.transpose(2, 1, 0).reshape(-1, tensor.shape[0])]
+
+    def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """See `Layout.joined`."""
+        return values[0].reshape(self.size, -1, values[0].shape[1]).transpose(2, 1, 0)
+
+
+@dataclass(frozen=True)
 class Row:
     """One tensor and the variables that it holds.
 
@@ -196,6 +220,14 @@ def norm(path: str, tensor: str, *, bias: bool = True, offset: float = 0.0) -> l
 def embedding(path: str, tensor: str) -> list[Row]:
     """The row of an `Embedding`."""
     return [Row((f"{path}/embeddings",), f"{tensor}.weight")]
+
+
+def convolution(path: str, tensor: str, size: int) -> list[Row]:
+    """Rows of a `Dense` over the vectors of `size` neighbouring tokens, which the checkpoint keeps as a `Conv1d`."""
+    return [
+        Row((f"{path}/kernel",), f"{tensor}.weight", layout=Convolution(size=size)),
+        Row((f"{path}/bias",), f"{tensor}.bias"),
+    ]
 
 
 def repeat(count: int, rows: Iterable[Row]) -> list[Row]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization import spiece
-from kerasformer.tokenization.families import ALBERT, ROBERTA, Family
+from kerasformer.tokenization.families import ALBERT, DEBERTA, ROBERTA, T5, Family
 
 _SPACE = "▁"
 
@@ -70,7 +70,7 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
 
 
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """T5's or ALBERT's tokenizer from `spiece.model`."""
+    """T5's, ALBERT's or DeBERTa's tokenizer from `spiece.model` or `spm.model`."""
     model = read_spiece(file)
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
         raise TokenizerError(
@@ -79,14 +79,20 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
         )
     pieces = [(piece.text, piece.score) for piece in model.pieces]
     known = {text for text, _ in pieces}
-    extra = [token for token in extra_ids(settings) if token not in known]
+    extra = [token for token in extra_tokens(settings) if token not in known]
     backend = tokenizers.Tokenizer(
         models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=model.unk_id, byte_fallback=False)
     )
     _normalize(backend, model, settings, file)
-    spaces = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
-    backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always")
+    scheme = "always" if settings.options.get("add_prefix_space", True) or settings.family is not DEBERTA else "first"
+    split: list[pre_tokenizers.PreTokenizer] = []
+    if settings.family is not DEBERTA:
+        split.append(pre_tokenizers.WhitespaceSplit())
+    elif settings.options.get("split_by_punct", False):
+        split.append(pre_tokenizers.Punctuation(behavior="isolated"))
+    split.append(pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(split)
+    backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
     # Both are found in a text before it is split, but only control symbols are left out when decoding.
     control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
     symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
@@ -139,9 +145,11 @@ def read_vocab(path: Path) -> dict[str, int]:
     return vocab
 
 
-def extra_ids(settings: BuildSettings) -> list[str]:
-    """T5's sentinels, which its tokenizer adds behind the vocabulary in descending order."""
-    if settings.family is ALBERT:
+def extra_tokens(settings: BuildSettings) -> list[str]:
+    """Special tokens behind the vocabulary: T5's sentinels in descending order, and those that DeBERTa's file lacks."""
+    if settings.family is DEBERTA:
+        return list(dict.fromkeys(settings.special_tokens.values()))
+    if settings.family is not T5:
         return []
     count = settings.options.get("extra_ids", 100)
     return [f"<extra_id_{index}>" for index in reversed(range(count))]
@@ -168,7 +176,11 @@ def _normalize(
             steps += [normalizers.NFKD(), normalizers.StripAccents()]
         if settings.options.get("do_lower_case", True):
             steps.append(normalizers.Lowercase())
-    if model.charsmap:
+    if settings.family is DEBERTA:  # the reference leaves the rules of the file out
+        steps += [normalizers.Lowercase()] if settings.options.get("do_lower_case", False) else []
+        steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
+        steps.append(normalizers.Strip(left=False, right=True))
+    elif model.charsmap:
         with explained(f"{file} holds damaged normalization rules"):
             steps.append(normalizers.Precompiled(model.charsmap))
     if steps:

@@ -78,6 +78,9 @@ T5 = Family(
     pair="$A:0 eos_token:0 $B:0 eos_token:0",
 )
 ALBERT = Family("sentencepiece", _ALBERT_TOKENS, SEGMENT_INPUTS, **_SEGMENTS)
+DEBERTA = Family(
+    "sentencepiece", {**_BERT_TOKENS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, SEGMENT_INPUTS, **_SEGMENTS
+)
 
 CLASSES: Mapping[str, Family] = {
     "BertTokenizer": BERT,
@@ -89,6 +92,7 @@ CLASSES: Mapping[str, Family] = {
     "BartTokenizer": ROBERTA,
     "T5Tokenizer": T5,
     "AlbertTokenizer": ALBERT,
+    "DebertaV2Tokenizer": DEBERTA,
 }
 """By `tokenizer_class`, the ending `Fast` taken off."""
 
@@ -100,6 +104,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "bart": ROBERTA,
     "bert": BERT,
     "convbert": BERT,
+    "deberta-v2": DEBERTA,
     "distilbert": DISTILBERT,
     "electra": BERT,
     "gpt2": GPT2,
@@ -120,7 +125,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
     families = {
         "wordpiece": (BERT,),
         "bpe": (ROBERTA, GPT2),
-        "sentencepiece": (ALBERT, T5),
+        "sentencepiece": (ALBERT, T5, DEBERTA),
     }[kind]
     for family in families:
         if all(token in vocabulary for token in family.special_tokens.values()):

@@ -21,6 +21,7 @@ from kerasformer.tokenization.tokenizer import Tokenizer
 # In the order of preference; several names for the files of one kind.
 _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("sentencepiece", ("spiece.model",)),
+    ("sentencepiece", ("spm.model",)),
     ("bpe", ("vocab.json", "merges.txt")),
     ("bpe", ("encoder.json", "vocab.bpe")),
     ("wordpiece", ("vocab.txt",)),

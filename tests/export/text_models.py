@@ -60,6 +60,10 @@ class Row:
 
 
 _ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "max_length": 64}
+_DEBERTA = {
+    **_ENCODER, "relative_attention": True, "relative_terms": "p2c|c2p", "num_buckets": 12, "share_projections": True,
+    "relative_norm": "layer_norm", "absolute_positions": False,
+}  # fmt: skip
 _GPT2 = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "max_length": 96, "eos_token_id": 0, "bos_token_id": 0}
 # Heads that share keys and values, and do not add up to the hidden size.
 _LLAMA = {
@@ -88,6 +92,7 @@ ROWS = {
             spread=1.4,
         ),
         Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
+        Row("deberta-v2", "token-classification", {**_DEBERTA, "id2label": ENTITIES}, min_agreement=0.95),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(
             "gpt2",

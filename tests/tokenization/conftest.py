@@ -40,7 +40,7 @@ def _bpe(special: list[str], names: tuple[str, str] = ("vocab.json", "merges.txt
     return {names[0]: json.dumps(model["vocab"]), names[1]: "\n".join(["#version: 0.2", *rules]) + "\n"}
 
 
-def _spiece(**options: Any) -> dict[str, bytes]:
+def _spiece(name: str = "spiece.model", **options: Any) -> dict[str, bytes]:
     trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
     model = io.BytesIO()
     trainer.train(
@@ -49,10 +49,9 @@ def _spiece(**options: Any) -> dict[str, bytes]:
         vocab_size=250,
         hard_vocab_limit=False,
         minloglevel=2,
-        bos_id=-1,
-        **options,
+        **{"bos_id": -1, **options},
     )
-    return {"spiece.model": model.getvalue()}
+    return {name: model.getvalue()}
 
 
 def _t5() -> dict[str, bytes]:
@@ -62,6 +61,12 @@ def _t5() -> dict[str, bytes]:
 def _albert() -> dict[str, bytes]:
     symbols = {"control_symbols": "[CLS],[SEP]", "user_defined_symbols": "[MASK],(,),.,£"}
     return _spiece(pad_id=0, unk_id=1, eos_id=-1, normalization_rule_name="nfkc", **symbols)
+
+
+def _deberta() -> dict[str, bytes]:
+    ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    pieces = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
+    return _spiece("spm.model", **ids, **pieces)
 
 
 _ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -95,6 +100,12 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
     "albert": (_albert, {"model_type": "albert"}, None),
+    "deberta": (_deberta, {"model_type": "deberta-v2"}, {"do_lower_case": False, "vocab_type": "spm"}),
+    "deberta-punctuation": (
+        _deberta,
+        {"model_type": "deberta-v2"},
+        {"do_lower_case": True, "split_by_punct": True, "tokenizer_class": "DebertaV2Tokenizer"},
+    ),
     "albert-cased": (_albert, {"model_type": "albert"}, {"do_lower_case": False, "keep_accents": True}),
 }
 

@@ -32,7 +32,8 @@ class Case:
         std: Of the random weights: large, so that an error is seen, and the best token is clear.
         separator: Token of which question answering needs three in a text.
         banded: The attention weights of the reference are those of a window, `(B, H, T, 2 * w + 1)`.
-        derived: Keys of config.json that the reference class computes from others, and that are `None` here.
+        derived: Keys of config.json that the reference class computes from others, and that are `None` here; or that it
+            reads and does not declare.
         end_token: Last token of each text, for heads that read it.
     """
 
@@ -91,6 +92,15 @@ BERT = {
     "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
     "max_position_embeddings": 41, "type_vocab_size": 3, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3,
 }  # fmt: skip
+DEBERTA = {
+    **BERT, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 6,
+    "max_relative_positions": -1, "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
+    "pooler_hidden_act": "gelu", "pooler_dropout": 0.13, "hidden_dropout_prob": 0.11, "legacy": False,
+    "attention_probs_dropout_prob": 0.12,
+}  # fmt: skip
+DEBERTA_UNDECLARED = frozenset(
+    "embedding_size cls_dropout norm_rel_ebd position_buckets share_att_key conv_kernel_size conv_act".split()
+)
 GPT2 = {
     "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "layer_norm_epsilon": 1e-3,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
@@ -173,6 +183,29 @@ CASES = (
         std=0.2,
         separator=5,
         banded=True,
+    ),
+    Case("deberta-v3", "deberta-v2", DEBERTA, derived=DEBERTA_UNDECLARED),
+    Case(
+        "deberta-v2",
+        "deberta-v2",
+        {
+            **DEBERTA, "position_buckets": -1, "max_relative_positions": 5, "share_att_key": False, "legacy": True,
+            "pos_att_type": "c2p", "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 3,
+            "embedding_size": 13, "conv_kernel_size": 5, "conv_act": "gelu", "pooler_hidden_act": "tanh",
+            "cls_dropout": 0.14,
+        },
+    ),
+    Case(
+        "deberta-v2-p2c",
+        "deberta-v2",
+        {**DEBERTA, "pos_att_type": ["p2c"], "share_att_key": False, "embedding_size": 36},
+        only=("feature-extraction",),
+    ),
+    Case(
+        "deberta-v2-absolute",
+        "deberta-v2",
+        {**DEBERTA, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
+        only=("text-classification",),
     ),
     Case("gpt2", "gpt2", GPT2, on_jax=True),
     Case(

@@ -115,6 +115,9 @@ RATES = {
     },
     ("albert", "text-classification"): {"attention/dropout": 0.12, "head/dropout": 0.13, "feed_forward/dropout": 0.0},
     ("albert", "pretraining"): {"attention/dropout": 0.12, "relation/dropout": 0.13, "feed_forward/dropout": 0.0},
+    ("deberta-v3", "text-classification"): {
+        "attention/dropout": 0.12, "head/input_dropout": 0.13, "feed_forward/dropout": 0.0,
+    },
     ("gpt2", "text-generation"): {"attention/dropout": 0.12, "backbone/dropout": 0.13, "feed_forward/dropout": 0.0},
     ("t5", "text2text-generation"): {},
     ("bart", "text-classification"): {

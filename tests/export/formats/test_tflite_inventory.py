@@ -19,9 +19,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"intermediate_dim": 40, "max_length": 16},
     "distilbert": {"intermediate_dim": 40, "max_length": 16},
     "albert": {"intermediate_dim": 40, "max_length": 16, "embedding_dim": 12},
+    "deberta-v2": {
+        "intermediate_dim": 40, "max_length": 16, "relative_attention": True, "relative_terms": "p2c|c2p",
+        "num_buckets": 6, "share_projections": True, "absolute_positions": False,
+    },
     "gpt2": {"max_length": 16},
     "t5": {"intermediate_dim": 40, "head_dim": 8},
-}
+}  # fmt: skip
 
 LAYER_NORM = Counter(MEAN=2, SUB=1, SQUARED_DIFFERENCE=1, RSQRT=1, MUL=2, ADD=2)
 RMS_NORM = Counter(SQUARE=1, MEAN=1, RSQRT=1, MUL=2, ADD=1)
@@ -38,12 +42,19 @@ CROSS_SEVERAL_TOKENS = Counter(TRANSPOSE=2)
 CACHE = Counter(DYNAMIC_UPDATE_SLICE=2)
 PROJECTED_MEMORY = Counter(FULLY_CONNECTED=2, RESHAPE=2, TRANSPOSE=2, PAD=2)
 
+# Content to position and position to content: projection and scale of the relative embeddings, one row for each
+# distance, heads, scores by distance, scores by pair, and their sum.
+DISENTANGLED = Counter(
+    FULLY_CONNECTED=2, MUL=2, GATHER=2, RESHAPE=6, TRANSPOSE=3, BATCH_MATMUL=2, STRIDED_SLICE=4, ADD=2
+)
+
 T5_DECODER_LAYER = T5_ATTENTION + CACHE + CROSS_ATTENTION + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + RMS_NORM
 ENCODER_LAYER = ATTENTION + SEVERAL_TOKENS + FEED_FORWARD + LAYER_NORM + LAYER_NORM
 LAYERS = {
     "bert": {"forward": ENCODER_LAYER},
     "distilbert": {"forward": ENCODER_LAYER},
     "albert": {"forward": ENCODER_LAYER},
+    "deberta-v2": {"forward": ENCODER_LAYER + DISENTANGLED},
     "gpt2": {
         "prefill": ENCODER_LAYER + CACHE,
         "verify": ENCODER_LAYER + CACHE,

@@ -1,0 +1,381 @@
+"""DeBERTa's attention: content and relative position have vectors of their own, and a layer that convolves tokens.
+
+Shape letters: `B` batch, `T` query length, `S` key length, `H` heads, `D` head size, `E` hidden, `R` relative
+embeddings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from keras import backend, ops
+
+from kerasformer.errors import InputError
+from kerasformer.layers import primitives
+from kerasformer.layers.activations import activation as get_activation
+from kerasformer.layers.attention import MultiHeadAttention
+from kerasformer.layers.blocks import EncoderLayer
+from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed, unpacked
+from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.norms import LayerNormalization
+from kerasformer.layers.tensor import Tensor, split_heads
+from kerasformer.layers.visibility import Visibility, visibility_of
+
+TERMS = ("c2p", "p2c")
+"""Terms of the scores beside content to content: content to position, and position to content."""
+
+
+@dataclass(frozen=True)
+class RelativeText:
+    """The relative embeddings of a text of `T` tokens, for all layers.
+
+    The distance of a pair is the index of the query minus the index of the key.
+
+    Attributes:
+        embeddings: `(R, E)`.
+        descending: Row of `embeddings` for each distance from `T - 1` down to `1 - T`, and one more entry without a
+            meaning, int32 `(2 * T,)`.
+        ascending: Likewise from `1 - T` up to `T - 1`.
+    """
+
+    embeddings: Tensor
+    descending: Tensor
+    ascending: Tensor
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RelativeEmbeddings(Composite):
+    """One vector for each distance of two tokens; far distances share vectors, in buckets that grow with the distance.
+
+    Args:
+        max_length: Length of the longest text, in tokens.
+        hidden_dim: Size `E` of a vector.
+        max_distance: From this distance on all pairs of one direction share a vector; `max_length` if not positive.
+        num_buckets: Number of vectors for each direction, of which half have one distance each; not positive for
+            `max_distance` vectors of one distance each.
+        epsilon: Epsilon of a norm of the vectors; `None` for no norm.
+        initializer: A Keras initializer.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(B, T, E)`, of which the length counts.
+
+    Returns:
+        `{"relative": RelativeText}`, an argument of the call of `DisentangledAttention`.
+
+    Raises:
+        InputError: an odd number of buckets, or one beyond the distances that they are for.
+
+    Reference: He et al. 2021, arXiv:2006.03654, section 3.1; buckets: `transformers.models.deberta_v2`.
+    """
+
+    def __init__(
+        self,
+        max_length: int,
+        hidden_dim: int,
+        max_distance: int = 0,
+        num_buckets: int = 0,
+        epsilon: float | None = None,
+        initializer: Any = "random_normal",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        max_distance = max_distance if max_distance > 0 else max_length
+        num_buckets = max(num_buckets, 0)
+        if num_buckets and not 2 <= num_buckets < 2 * (max_distance - 1):
+            raise InputError(
+                "num_buckets must be at least 2 and less than 2 * (max_distance - 1). "
+                f"Received: num_buckets={num_buckets}, max_distance={max_distance}"
+            )
+        self.max_length, self.hidden_dim = max_length, hidden_dim
+        self.max_distance, self.num_buckets, self.epsilon = max_distance, num_buckets, epsilon
+        self.initializer = keras.initializers.get(initializer)
+        self.span = num_buckets or max_distance
+        # A table of all distances: a look-up is exact on every runtime, where a logarithm may round across a border.
+        distances = np.arange(1 - max_length, max_length + 1)
+        buckets = log_buckets(distances, num_buckets, max_distance) if num_buckets else distances
+        self._rows = np.clip(buckets + self.span, 0, 2 * self.span - 1).astype("int32")
+        self.norm = None
+        if epsilon is not None:
+            self.norm = LayerNormalization(epsilon, name="norm", dtype=self.dtype_policy)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the table `(2 * span, E)`."""
+        shape = (2 * self.span, self.hidden_dim)
+        self.embeddings = self.add_weight(shape=shape, initializer=self.initializer, name="embeddings")
+        if self.norm is not None:
+            build_once(self.norm, shape)
+
+    def call(self, x: Tensor, training: bool = False) -> dict[str, RelativeText]:
+        """Selects the vectors of the distances that occur."""
+        length, longest = ops.shape(x)[1], self.max_length
+        table = ops.cast(self.embeddings, self.compute_dtype)  # a tensor, where `convert_to_tensor` keeps the variable
+        # Distances from 1 - T to T; the reversed table ends with the entry that has no meaning, too.
+        ascending, first = self._rows[longest - length : longest + length] if isinstance(length, int) else None, 0
+        if ascending is not None:
+            first, last = int(ascending[:-1].min()), int(ascending[:-1].max())
+            table = table[first : last + 1]
+            ascending = np.clip(ascending - first, 0, last - first)
+            descending = np.append(ascending[-2::-1], ascending[-1])
+        else:
+            rows, back = ops.convert_to_tensor(self._rows), ops.convert_to_tensor(self._descending)
+            ascending, descending = (each[longest - length : longest + length] for each in (rows, back))
+        if self.norm is not None:
+            table = self.norm(table)
+        return {"relative": RelativeText(table, ops.convert_to_tensor(descending), ops.convert_to_tensor(ascending))}
+
+    @property
+    def _descending(self) -> np.ndarray:
+        return np.append(self._rows[-2::-1], self._rows[-1])
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = ("max_length", "hidden_dim", "max_distance", "num_buckets", "epsilon")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own, "initializer": keras.initializers.serialize(self.initializer)}
+
+
+def log_buckets(distances: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
+    """Bucket of each distance: the distance itself up to half of `num_buckets`, then logarithmic; int64 of its shape.
+
+    Computed in float32 in the order of the reference, whose results round up at the borders of the buckets.
+    """
+    middle = num_buckets // 2
+    size = np.abs(distances)
+    far = np.maximum(size, middle).astype("float32") / np.float32(middle)
+    steps = np.log(far) / np.log(np.float32((max_distance - 1) / middle)) * np.float32(middle - 1)
+    return np.where(size <= middle, distances, np.sign(distances) * (np.ceil(steps).astype("int64") + middle))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class DisentangledAttention(MultiHeadAttention):
+    """Multi-head attention whose scores are sums of content to content, content to position, position to content.
+
+    Args:
+        num_heads: As in `MultiHeadAttention`.
+        hidden_dim: Size `E` of the result.
+        terms: Those of `TERMS` that are added, as names or joined by `|`; each widens the divisor of the scores, which
+            is `sqrt(D * (1 + terms))`. Other names have no effect, as in the reference.
+        share_projections: Relative embeddings are projected like the text; otherwise by `relative_key` for `"c2p"` and
+            `relative_query` for `"p2c"`.
+        positions: There are relative embeddings; without them only the divisor is that of the terms.
+        relative_dropout: Dropout rate of the relative embeddings.
+        kwargs: As in `MultiHeadAttention`, such as `dropout`.
+
+    Call arguments:
+        query: `(B, T, E)`.
+        key_value: `(B, S, E)`, of which the query is the beginning; the query itself by default.
+        relative: `RelativeText` of the `S` tokens; needed unless `positions` is false.
+        others: As in `MultiHeadAttention`, without a cache.
+
+    Returns:
+        As `MultiHeadAttention`.
+
+    Raises:
+        InputError: a call without the relative embeddings that the terms need.
+
+    Reference: He et al. 2021, arXiv:2006.03654, section 3.1; `transformers.models.deberta_v2`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        hidden_dim: int,
+        terms: Sequence[str] | None = TERMS,
+        share_projections: bool = False,
+        positions: bool = True,
+        relative_dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        named = [name.strip() for name in terms.lower().split("|")] if isinstance(terms, str) else terms or ()
+        terms = tuple(term for term in TERMS if term in named)
+        kwargs.setdefault("scale", 1.0 / math.sqrt(hidden_dim // num_heads * (1 + len(terms))))
+        super().__init__(num_heads, hidden_dim, **kwargs)
+        self.terms, self.share_projections, self.positions = terms, share_projections, positions
+        self.relative_dropout = relative_dropout
+        own = terms if positions and not share_projections else ()
+        self.relative_key = self._dense(hidden_dim, True, "relative_key") if "c2p" in own else None
+        self.relative_query = self._dense(hidden_dim, True, "relative_query") if "p2c" in own else None
+        self.embeddings_dropout = Dropout(relative_dropout, name="relative_dropout", dtype=self.dtype_policy)
+
+    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
+        """Creates the weights for `(B, T, E)` queries and `(B, S, E)` keys and values."""
+        super().build(query_shape, key_value_shape)
+        for layer in (self.relative_key, self.relative_query):
+            if layer is not None:
+                build_once(layer, (None, query_shape[-1]))
+
+    def call(
+        self,
+        query: Tensor,
+        key_value: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        visibility: Visibility | None = None,
+        cache: LayerCache | None = None,
+        training: bool = False,
+        return_attention: bool = False,
+        return_cache: bool = False,
+        relative: RelativeText | None = None,
+    ) -> Any:
+        """Applies the layer."""
+        memory = query if key_value is None else key_value
+        visibility = visibility_of(visibility, attention_mask, bias, query, memory.shape[1])
+        queries, keys, values = self.query(query), self.key(memory), self.value(memory)
+        scores = visibility.bias(backend.standardize_dtype(queries.dtype))  # rendered once for all layers
+        if scores is not None and scores.shape[2] != 1:
+            scores = scores[:, :, : ops.shape(query)[1]]
+        if self.positions and self.terms:
+            if relative is None:
+                raise InputError(
+                    "Disentangled attention needs relative embeddings. Expected: relative=. Received: None"
+                )
+            found = self._relative_scores(queries, keys, relative, training)
+            scores = found if scores is None else found + scores
+        visibility = Visibility(position_bias=scores)
+        dropout = self._drop if training and self.dropout else None
+        context, weights, _ = primitives.multi_head_attention(
+            queries, keys, values, self.spec, visibility, None, dropout
+        )
+        return packed(self.output_dense(context), return_attention or return_cache, attention=weights)
+
+    def _relative_scores(self, queries: Tensor, keys: Tensor, relative: RelativeText, training: bool) -> Tensor:
+        """Scores of content to position and position to content, `(B, H, T, S)`."""
+        count, length = ops.shape(queries)[1], ops.shape(keys)[1]
+        embeddings = self.embeddings_dropout(relative.embeddings, training=training)
+        scores = []
+        if "c2p" in self.terms:
+            # From the largest distance of these queries, which is less than that of the text if they are its beginning.
+            rows = self._heads((self.relative_key or self.key)(embeddings), relative.descending[length - count :])
+            scores.append(by_distance(ops.matmul(split_heads(queries, self.spec.head_dim), rows), length))
+        if "p2c" in self.terms:
+            rows = self._heads((self.relative_query or self.query)(embeddings), relative.ascending[: length + count])
+            found = by_distance(ops.matmul(split_heads(keys, self.spec.head_dim), rows), count)
+            scores.append(ops.transpose(found, (0, 1, 3, 2)))
+        return sum(scores[1:], scores[0])
+
+    def _heads(self, rows: Tensor, index: Tensor) -> Tensor:
+        """The scaled rows of this index, `(1, H, D, N)` of `(R, H * D)`."""
+        selected = ops.take(rows * self.spec.scale, index, axis=0)
+        shape = (1, ops.shape(selected)[0], self.spec.num_heads, self.spec.head_dim)
+        return ops.transpose(ops.reshape(selected, shape), (0, 2, 3, 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = ("terms", "share_projections", "positions", "relative_dropout")
+        own = {name: getattr(self, name) for name in names}
+        config = super().get_config()
+        unused = ("head_dim", "num_key_value_heads", "softcap", "window", "rotary", "query_key_norm")
+        return {**{name: value for name, value in config.items() if name not in unused}, **own}
+
+
+def by_distance(scores: Tensor, columns: Any) -> Tensor:
+    """Scores by pair from scores by distance.
+
+    Row `i` of the result begins at entry `T - 1 - i` of the given row, so that column `j` is the entry of the distance
+    `i - j`. Rows that lie behind each other in memory are shifted by cutting them one entry shorter.
+
+    Args:
+        scores: `(B, H, T, T + S)`, of which the last entry of a row has no meaning.
+        columns: `S`.
+
+    Returns:
+        `(B, H, T, S)`.
+
+    Reference: Dai et al. 2019, arXiv:1901.02860, appendix B.
+    """
+    batch, heads, rows, width = ops.shape(scores)
+    flat = ops.reshape(scores, (batch, heads, rows * width))
+    shifted = flat[:, :, rows - 1 : rows - 1 + rows * (width - 1)]
+    return ops.reshape(shifted, (batch, heads, rows, width - 1))[:, :, :, :columns]
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class ConvolutionEncoderLayer(EncoderLayer):
+    """An `EncoderLayer` with a convolution over neighbouring tokens beside it: `norm(layer(x) + activation(conv(x)))`.
+
+    Args:
+        attention: As in `EncoderLayer`, like `feed_forward` and `kwargs`.
+        feed_forward: The feed-forward.
+        kernel_size: Number of tokens that the convolution sees; odd.
+        activation: Name of the activation.
+        kernel_initializer: A Keras initializer; that of the feed-forward by default.
+        kwargs: As in `EncoderLayer`.
+
+    Call arguments:
+        x: `(B, T, E)`, 0 at padding, so that no token is convolved with it.
+        visibility: As in `EncoderLayer`; the output is 0 where its `key_mask` is.
+        others: As in `EncoderLayer`.
+
+    Raises:
+        InputError: an even `kernel_size`.
+
+    Reference: He et al. 2021, arXiv:2006.03654, section 4.1; `transformers.models.deberta_v2`.
+    """
+
+    def __init__(
+        self,
+        attention: keras.layers.Layer,
+        feed_forward: FeedForward,
+        kernel_size: int = 3,
+        activation: str = "tanh",
+        kernel_initializer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(attention, feed_forward, **kwargs)
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise InputError(f"kernel_size must be positive and odd. Received: kernel_size={kernel_size}")
+        self.kernel_size, self.activation = kernel_size, activation
+        self.kernel_initializer = keras.initializers.get(kernel_initializer or feed_forward.kernel_initializer)
+        self._activate = get_activation(activation)
+        # One matrix over the vectors of neighbours, so that it is stored as all other matrices are.
+        self.convolution = Dense(
+            feed_forward.hidden_dim,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+            name="convolution",
+            dtype=self.dtype_policy,
+        )
+        self.convolution_norm = self._norm("convolution_norm")
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the weights for inputs `(B, T, E)`; the kernel is `(kernel_size * E, E)`."""
+        super().build(input_shape)
+        build_once(self.convolution, (*input_shape[:-1], self.kernel_size * self.convolution.units))
+        build_once(self.convolution_norm, input_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        visibility: Visibility | None = None,
+        cache: LayerCache | None = None,
+        count: int | None = None,
+        attention_inputs: Mapping[str, Any] | None = None,
+        training: bool = False,
+        return_attention: bool = False,
+        return_cache: bool = False,
+    ) -> Any:
+        """Applies the layer."""
+        flags = (training, return_attention, return_cache)
+        states = unpacked(super().call(x, attention_mask, bias, visibility, cache, count, attention_inputs, *flags))
+        length, beside = ops.shape(x)[1] if count is None else count, self.kernel_size // 2
+        x = ops.pad(x, ((0, 0), (beside, beside), (0, 0)))
+        neighbours = ops.concatenate([x[:, i : i + length] for i in range(self.kernel_size)], axis=-1)
+        y = self._activate(self.residual_dropout(self.convolution(neighbours), training=training))
+        output = self.convolution_norm(primitives.residual(states.pop("output"), y))
+        if visibility is not None and visibility.key_mask is not None:
+            output = output * ops.expand_dims(ops.cast(visibility.key_mask[:, :length], output.dtype), -1)
+        return packed(output, return_attention or return_cache, **states)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        own = {"kernel_size": self.kernel_size, "activation": self.activation}
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), **own, "kernel_initializer": initializer}

@@ -1,0 +1,54 @@
+"""Relative positions of DeBERTa: its buckets, scores by pair from scores by distance, half precision."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import torch
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+from kerasformer import layers
+from kerasformer.errors import InputError
+from kerasformer.layers.disentangled import by_distance, log_buckets
+from tests.layers.parity import numbers
+
+
+@pytest.mark.parametrize(
+    ("buckets", "longest"), [(256, 512), (6, 41), (8, 10), (32, 128), (7, 100), (128, 4096), (2, 9)]
+)
+def test_buckets_are_those_of_the_reference(buckets, longest):
+    distances = np.arange(-2 * longest, 2 * longest)
+    expected = make_log_bucket_position(torch.tensor(distances), buckets, longest).long().numpy()
+    np.testing.assert_array_equal(log_buckets(distances, buckets, longest), expected)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 6), (4, 4), (3, 7)])
+def test_scores_by_distance_become_scores_by_pair(rows, columns):
+    scores = numbers(2, 3, rows, rows + columns)
+    found = keras.ops.convert_to_numpy(by_distance(scores, columns))
+    for i in range(rows):
+        for j in range(columns):
+            np.testing.assert_array_equal(found[:, :, i, j], scores[:, :, i, rows - 1 - i + j])
+
+
+def test_half_precision_stays_finite_beside_padding():
+    policy = "float16"
+    relative = layers.RelativeEmbeddings(9, 12, num_buckets=4, initializer="ones", dtype=policy)
+    attention = layers.DisentangledAttention(3, 12, kernel_initializer="ones", dtype=policy)
+    x = keras.ops.cast(5 * numbers(2, 9, 12), "float16")
+    mask = np.array([[1] * 9, [0] * 4 + [1] * 5], "int32")
+    visibility = layers.Visibility(key_mask=mask, query_mask=mask)
+    found = attention(x, visibility=visibility, return_attention=True, **relative(x))
+    output, weights = (keras.ops.convert_to_numpy(found[name]) for name in ("output", "attention"))
+    assert output.dtype == "float16" and np.isfinite(output).all()
+    assert np.allclose(weights[1, :, 4:, :4], 0) and np.allclose(weights.sum(-1), 1, atol=1e-2)
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(InputError, match="num_buckets must be at least 2.*num_buckets=20, max_distance=9"):
+        layers.RelativeEmbeddings(9, 12, num_buckets=20)
+    with pytest.raises(InputError, match="Expected: relative=. Received: None"):
+        layers.DisentangledAttention(3, 12)(numbers(2, 9, 12))
+    with pytest.raises(InputError, match="positive and odd. Received: kernel_size=4"):
+        layers.ConvolutionEncoderLayer(layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20), kernel_size=4)

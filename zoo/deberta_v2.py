@@ -1,0 +1,196 @@
+"""DeBERTa v2 and v3: attention with vectors of their own for content and for relative position.
+
+Paper: He et al. 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", arXiv:2006.03654; version 3:
+arXiv:2111.09543. Reference: `transformers.models.deberta_v2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kerasformer import layers
+from kerasformer.models import task_models
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Count, Deviation, Distance, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder, layer_table
+from kerasformer.models.pretrained import by_task
+from kerasformer.models.weight_table import Names, Row, convolution, dense, embedding, norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebertaV2Config(Config):
+    """Configuration of DeBERTa v2 and v3; the defaults are those of `transformers`."""
+
+    model_type = "deberta-v2"
+    required = {"tie_word_embeddings": (True,), "conv_groups": (1,)}
+    ignored = frozenset({"attention_head_size", "pooler_hidden_size"})  # the shapes of the tensors say the same
+
+    vocab_size: Size = hf("vocab_size", 128100)
+    embedding_dim: Size | None = hf("embedding_size", None)
+    hidden_dim: Size = hf("hidden_size", 1536)
+    num_layers: Layers = hf("num_hidden_layers", 24)
+    num_heads: Size = hf("num_attention_heads", 24)
+    intermediate_dim: Size = hf("intermediate_size", 6144)
+    hidden_act: str = hf("hidden_act", "gelu")
+    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.1)
+    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
+    classifier_dropout: Rate | None = hf("cls_dropout", None)
+    max_length: Distance = hf("max_position_embeddings", 512)
+    num_segments: Count = hf("type_vocab_size", 0)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    epsilon: Epsilon = hf("layer_norm_eps", 1e-7)
+    relative_attention: bool = hf("relative_attention", False)
+    relative_terms: str | list[str] | None = hf("pos_att_type", None)
+    relative_norm: str = hf("norm_rel_ebd", "none")
+    max_distance: int = hf("max_relative_positions", -1)
+    num_buckets: int = hf("position_buckets", -1)
+    share_projections: bool = hf("share_att_key", False)
+    absolute_positions: bool = hf("position_biased_input", True)
+    convolution_size: Count = hf("conv_kernel_size", 0)
+    convolution_act: str = hf("conv_act", "tanh")
+    pooler_act: str = hf("pooler_hidden_act", "gelu")
+    pooler_dropout: Rate = hf("pooler_dropout", 0.0)
+    legacy: bool = hf("legacy", True)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout before the classifier of tokens."""
+        return self.hidden_dropout
+
+
+class DebertaV2(BidirectionalEncoder):
+    """DeBERTa without head."""
+
+    config_type = DebertaV2Config
+    attention_type = layers.DisentangledAttention
+    blind_padding = True
+    # Left over without loss: tied copies, buffers, the head of the pretraining of version 3.
+    names = Names(
+        "deberta.",
+        (r"(cls\.predictions\.decoder|mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*"),
+        mark="encoder.layer.0.attention.self.query_proj.weight",
+    )
+
+    def make_embeddings(self, **options: Any) -> layers.TransformerEmbeddings:
+        """Without absolute positions where the attention alone knows positions."""
+        config = self.config
+        options["max_length"] = config.max_length if config.absolute_positions else None
+        options["embedding_dim"] = None if config.embedding_dim == config.hidden_dim else config.embedding_dim
+        return super().make_embeddings(projection_first=True, projection_bias=False, **options)
+
+    def make_layer(self, index: int, kind: Any = layers.EncoderLayer, **options: Any) -> layers.EncoderLayer:
+        """The first layer has the convolution, in models with one."""
+        if index == 0 and self.config.convolution_size:
+            kind = layers.ConvolutionEncoderLayer
+            options |= {"kernel_size": self.config.convolution_size, "activation": self.config.convolution_act}
+        return super().make_layer(index, kind, **options)
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """The terms for relative positions."""
+        config = self.config
+        terms = {"terms": config.relative_terms, "positions": config.relative_attention}
+        return {**terms, "share_projections": config.share_projections, "relative_dropout": config.hidden_dropout}
+
+    def make_relative(self) -> layers.RelativeEmbeddings | None:
+        """One vector for each bucket of distances."""
+        config = self.config
+        if not config.relative_attention:
+            return None
+        epsilon = config.epsilon if "layer_norm" in config.relative_norm.lower() else None
+        sizes = (config.max_length, config.hidden_dim, config.max_distance, config.num_buckets)
+        return layers.RelativeEmbeddings(*sizes, epsilon, self.initializer, name="relative")
+
+    def rows(self) -> list[Row]:
+        """The weight table."""
+        attention, relative = self.encoder.layers[0].attention, self.relative
+        projections = [f"attention.self.{name}_proj" for name in ("query", "key", "value")]
+        layer = layer_table(
+            (*projections, "attention.output.dense", "attention.output.LayerNorm"),
+            ("intermediate.dense", "output.dense", "output.LayerNorm"),
+        )
+        for name in ("key", "query"):
+            if getattr(attention, f"relative_{name}") is not None:
+                layer += dense(f"attention/relative_{name}", f"attention.self.pos_{name}_proj")
+        rows = self.embedding_rows("embeddings.embed_proj") + self.layer_rows(layer, "encoder.layer.{}.".format)
+        if relative is not None:
+            rows += embedding("relative", "encoder.rel_embeddings")
+            rows += norm("relative/norm", "encoder.LayerNorm") if relative.norm is not None else []
+        if self.config.convolution_size:
+            rows += convolution("encoder/layer_0/convolution", "encoder.conv.conv", self.config.convolution_size)
+            rows += norm("encoder/layer_0/convolution_norm", "encoder.conv.LayerNorm")
+        return rows
+
+
+class DebertaV2Features(task_models.FeatureExtraction):
+    """DeBERTa for the hidden states of a text."""
+
+    backbone_type = DebertaV2
+    architecture = "DebertaV2Model"
+
+
+class DebertaV2FillMask(task_models.FillMask):
+    """DeBERTa for masked words, with the head of `transformers` (`legacy`) or with that of the pretraining."""
+
+    backbone_type = DebertaV2
+    architecture = "DebertaV2ForMaskedLM"
+    head_table = (
+        *task_models.prediction_rows(
+            "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
+        ),
+        *task_models.prediction_rows(
+            "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head.bias"
+        ),
+    )
+
+    def __init__(self, config: DebertaV2Config, legacy: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(config if legacy is None else replace(config, legacy=legacy), **kwargs)
+
+    @classmethod
+    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
+        """Which head a checkpoint has; files of version 3 have that of the pretraining, and do not say so."""
+        return {"legacy": False} if "lm_predictions.lm_head.bias" in tensors else {}
+
+    def head_rows(self) -> list[Row]:
+        """The rows of the head that this model has."""
+        return [row for row in self.head_table if row.tensor.startswith("cls.") == self.config.legacy]
+
+
+class DebertaV2TextClassification(task_models.TextClassification):
+    """DeBERTa for classes of texts; a dense layer of the head stands for the pooler."""
+
+    backbone_type = DebertaV2
+    architecture = "DebertaV2ForSequenceClassification"
+    head_table = (*dense("dense", "pooler.dense"), *dense("output", "classifier"))
+
+    def make_head(self) -> layers.ClassificationHead:
+        """Two dense layers, each after its dropout."""
+        config = self.config
+        outer = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
+        options = {"dropout": outer, "input_dropout": config.pooler_dropout, "name": "head"}
+        return layers.ClassificationHead(config.num_labels, config.hidden_dim, config.pooler_act, **options)
+
+
+class DebertaV2TokenClassification(task_models.TokenClassification):
+    """DeBERTa for classes of tokens, such as entities."""
+
+    backbone_type = DebertaV2
+    architecture = "DebertaV2ForTokenClassification"
+
+
+class DebertaV2QuestionAnswering(task_models.QuestionAnswering):
+    """DeBERTa for answers in a text."""
+
+    backbone_type = DebertaV2
+    architecture = "DebertaV2ForQuestionAnswering"
+
+
+MODELS = by_task(
+    DebertaV2Features,
+    DebertaV2FillMask,
+    DebertaV2TextClassification,
+    DebertaV2TokenClassification,
+    DebertaV2QuestionAnswering,
+)
