@@ -57,12 +57,6 @@ def presets() -> list[str]:
     return sorted(path.name for path in folder.iterdir() if (path / "config.json").is_file())
 
 
-def models() -> dict[str, list[str]]:
-    """The tasks of each architecture, as `kerasformer.zoo.models` has them; known without Keras."""
-    content: dict[str, list[str]] = read_json(Path(__file__).with_name("models") / "tasks.json")
-    return content
-
-
 def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
     """Tells an exported bundle from a Hugging Face checkpoint.
 

@@ -78,9 +78,9 @@ def command(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 @command("kerasformer models", "kerasformer models --json | jq .architectures.bert")
 def models(as_json: Json = False) -> None:
     """List architectures with their tasks, and presets."""
-    from kerasformer import sources
+    from kerasformer import architectures, sources
 
-    found = sources.models()
+    found = architectures.models()
     presets = [_preset(name) for name in sources.presets()]
     if as_json:
         print_json({"architectures": found, "presets": presets})
