@@ -22,6 +22,7 @@ import numpy as np
 
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Role, Signature, described, of_role
 from kerasformer.errors import BundleError, KerasformerError, SourceError
+from kerasformer.files import parse_json
 from kerasformer.publishing import MANIFEST, repair
 from kerasformer.sources import inside, read_json
 
@@ -258,7 +259,7 @@ def write(folder: Path, manifest: Manifest) -> None:
     """
     text = encoded(manifest)
     # Read back now what every later reader will read.
-    content = json.loads(text)
+    content = parse_json(text, MANIFEST)
     content.pop(_CHECKSUM)
     _check_files(folder, _parse(Manifest, content, ""), check=False)
     temporary = folder / f"{MANIFEST}.new"
