@@ -5,9 +5,9 @@ from __future__ import annotations
 from kerasformer.errors import ExportError
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.genai import Genai
-from kerasformer.export.targets.litert_lm.target import LitertLm
-from kerasformer.export.targets.litert_web.target import LitertWeb
-from kerasformer.export.targets.mediapipe.target import Mediapipe
+from kerasformer.export.targets.litert_lm import LitertLm
+from kerasformer.export.targets.litert_web import LitertWeb
+from kerasformer.export.targets.mediapipe import Mediapipe
 from kerasformer.export.targets.optimum import Optimum
 from kerasformer.export.targets.saved_model import SavedModel
 from kerasformer.export.targets.transformers_js import TransformersJs

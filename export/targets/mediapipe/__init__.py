@@ -1,1 +1,5 @@
 """MediaPipe Tasks: a TFLite file with metadata and vocabulary."""
+
+from kerasformer.export.targets.mediapipe.target import Mediapipe, MediapipeTokenizerWarning
+
+__all__ = ["Mediapipe", "MediapipeTokenizerWarning"]
