@@ -243,7 +243,9 @@ UNOPENED = [
     ("albert", "pretraining"),
     ("albert", "token-classification"),
     ("bert", "pretraining"),
+    ("bloom", "text-classification"),
     ("gpt2", "text-classification"),
+    ("llama", "text-classification"),
     ("t5", "feature-extraction"),
 ]
 READERS = [
