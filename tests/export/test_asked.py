@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.evaluation import examples
 from kerasformer.export import reference_texts as texts
 from kerasformer.export.quantization.sample_inputs import as_read
@@ -24,7 +24,8 @@ def models():
 
 
 def recorded(model, *lengths: int, given=None):
-    signatures = {f"forward_{length}": None for length in lengths}
+    ids = {length: TensorInfo((1, length), "int32") for length in lengths}
+    signatures = {f"forward_{length}": Signature("", {"input_ids": info}, {}) for length, info in ids.items()}
     return record(model, Manifest("tflite", model.info(), signatures), given)
 
 
