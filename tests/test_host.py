@@ -131,15 +131,18 @@ silence_native_logs()
 libc = ctypes.CDLL(None)
 libc.perror(b"native")
 print("Python", file=sys.stderr)
-pages = []
+class Statistics(ctypes.Structure):  # glibc's mallinfo2
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+libc.mallinfo2.restype, libc.malloc.restype = Statistics, ctypes.c_void_p
+mapped = []
 with compact_loading():
     for megabytes in (8, 2, 0.5):
-        size = int(megabytes * 2**20)
-        libc.malloc.restype = ctypes.c_void_p
-        block = libc.malloc(ctypes.c_size_t(size))
-        pages.append(block % 4096 == 16)  # a block of its own from the system starts with its page
+        before = libc.mallinfo2().hblks
+        block = libc.malloc(ctypes.c_size_t(int(megabytes * 2**20)))
+        mapped.append(libc.mallinfo2().hblks > before)  # a block of its own from the system, which goes back to it
         libc.free(ctypes.c_void_p(block))
-print(pages)
+print(mapped)
 """
 
 
