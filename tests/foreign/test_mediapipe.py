@@ -63,7 +63,7 @@ OTHERWISE = ("я" * 51, "a real \ufffd character", "[UNK] and")
 SIGNS = ("a \0 b", "a▁▁ b▁")
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning",
+    "ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning",
     "ignore::kerasformer.tokenization.TruncationWarning",
 )
 

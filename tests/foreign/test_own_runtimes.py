@@ -47,7 +47,7 @@ def test_onnxruntime(case, tmp_path):
 @pytest.mark.parametrize(
     "case", [tiny("distilbert", "text-classification"), tiny("bert", "feature-extraction")], ids=str
 )
-@pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning")
+@pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning")
 def test_the_program_of_a_bundle_that_is_for_another_runtime(case, tmp_path):
     """Whose outputs are probabilities, or one vector of a text."""
     model = case.model()

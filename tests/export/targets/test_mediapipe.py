@@ -36,7 +36,7 @@ TEXTS = [
     "They walked along the river until the lamps were lit.",
 ]
 
-quiet = pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.MediapipeTokenizerWarning")
+quiet = pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning")
 
 
 def exported(row: Any, folder: Path, **settings: Any) -> tuple[Any, Path]:
