@@ -145,7 +145,8 @@ def test_no_tokenizer(tmp_path):
     write(tmp_path, {"config.json": {"model_type": "t5"}, "notes.md": "x"})
     assert not has_tokenizer(tmp_path)
     with pytest.raises(
-        TokenizerError, match=r"Expected: tokenizer.json, or spiece.model. Received: config.json, notes.md"
+        TokenizerError,
+        match=r"Expected: tokenizer.json, or spiece.model, or spm.model. Received: config.json, notes.md",
     ):
         load_tokenizer(tmp_path)
 
