@@ -8,6 +8,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import read
 from kerasformer.pipelines.base import softmax
+from tests.export.text_models import size_options
 from tests.foreign.cards import keras_arrays, run_python
 from tests.foreign.cases import cases, tiny
 from tests.margins import check_classes, check_tokens
@@ -65,7 +66,7 @@ def check(case, folder, format, heading):
     """The program of the card answers as the Keras model does; in int8, within the margins of its answers."""
     model = case.model()
     # Few and short lengths: every signature of an encoder-decoder takes a second to convert.
-    sizes = {"lengths": (16, 48), "capacity": 64} if model.generates else {}
+    sizes = size_options(model, format, (16, 48), 64) if model.generates else {}
     bundle = case.export(folder / "bundle", model, format=format, **sizes)
     (check_texts if model.generates else check_arrays)(case, model, bundle, heading)
 
