@@ -11,7 +11,7 @@ import pytest
 
 from kerasformer import bundle
 from kerasformer.export import export
-from tests.export.text_models import ROWS
+from tests.export.text_models import ROWS, size_options
 
 CASES = (  # byte pairs are left out: the tokenizers library learns other ones in every process
     ("distilbert-text-classification", "tflite"),
@@ -26,8 +26,8 @@ def write(folder: Path) -> None:
     for name, format in CASES:
         row = ROWS[name]
         model = row.model()
-        settings = {"capacity": 64 if model.generates else None, "lengths": (64,)}
-        export(model, folder / f"{name}-{format}", format, row.recipe("int8"), **settings)
+        sizes = size_options(model, format, (64,), 64)
+        export(model, folder / f"{name}-{format}", format, row.recipe("int8"), **sizes)
 
 
 @pytest.fixture(scope="module")
