@@ -142,8 +142,8 @@ def same(received: Any, expected: Any) -> None:
         assert received == expected
 
 
-# The page's tokenizer leaves signs of punctuation together where DeBERTa's `split_by_punct` takes each by itself: such a
-# bundle is refused there, as its `tokenizer_texts.json` shows.
+# The page's tokenizer leaves runs of punctuation together where DeBERTa's `split_by_punct` takes each sign by itself:
+# such a bundle is refused there, as its `tokenizer_texts.json` shows.
 @pytest.mark.parametrize("name", [*(name for name in CASES if name != "deberta-punctuation"), *PRESETS, *TINY])
 def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
     if name in TINY:
