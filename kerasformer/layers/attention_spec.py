@@ -265,13 +265,6 @@ class AttentionSpec:
         """Query heads that share one key and value head."""
         return self.num_heads // self.num_key_value_heads
 
-    def cache_length(self, length: Any) -> Any:
-        """Slots of a cache for texts of `length` tokens, a number or a symbol: those of the window where there is one.
-
-        A symbolic length is kept, since a cache that grows is cut by its visibility.
-        """
-        return min(length, self.window) if self.window is not None and isinstance(length, int) else length
-
     @property
     def features(self) -> dict[str, Any]:
         """What goes beyond scaled dot products of separate heads, by attribute: what a runtime may not support."""

@@ -119,6 +119,8 @@ class GrowingCache(_BatchCache):
 class RollingCache(_BatchCache):
     """Room for the `W` tokens of a sliding window: slot `p` of the text is kept at index `p % W`.
 
+    Tokens are never taken back, and none is padding: what is added overwrites the oldest.
+
     Attributes:
         position: Slot of the next token, a scalar int32, for all rows alike.
     """

@@ -207,10 +207,11 @@ class Decoder(_Stack):
 
         Args:
             batch: `B`, a number or a name.
-            length: `S`, likewise; a layer with a sliding window keeps no more tokens than its window.
+            length: `S`, likewise. Layers with a sliding window have as many slots as others: engines take back guessed
+                tokens, and pad the last part of a prompt, which would overwrite the older tokens of a `RollingCache`.
         """
         specs = [self.layers[index].attention.spec for index in self.schedule]
-        return [(batch, spec.num_key_value_heads, spec.cache_length(length), spec.head_dim) for spec in specs]
+        return [(batch, spec.num_key_value_heads, length, spec.head_dim) for spec in specs]
 
     def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
         """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's cross attention."""

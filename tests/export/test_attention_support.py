@@ -58,7 +58,6 @@ def test_a_switch_that_is_not_supported(settings, switch):
     check_attention(job({}, settings), "The format", AttentionSupport())
 
 
-@pytest.mark.skipif("dynamic" not in kf.layers.attention_spec.SCALING_KINDS, reason="no scaling depends on the length")
 def test_angles_that_depend_on_a_text_that_is_read_in_pieces():
     rotary = Rotary(dim=8, scaling=RotaryScaling(kind="dynamic", factor=2.0, original_length=64))
     in_pieces = AttentionSupport(reads_whole_prompts=False)

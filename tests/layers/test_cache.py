@@ -9,9 +9,9 @@ from keras import backend, ops
 from kerasformer import layers
 from kerasformer.layers.visibility import mask_to_bias
 from tests.layers.cases import decoder_layer
-from tests.layers.parity import assert_close, numbers
+from tests.layers.parity import as_numpy, assert_close, numbers
 
-B, E, CAPACITY = 2, 12, 8
+B, E, CAPACITY, WINDOW = 2, 12, 8, 3
 CHUNKS = [[1] * 6, [4, 1, 1], [2, 3, 1], [6]]
 """Lengths of the pieces in which six tokens come."""
 
@@ -20,6 +20,8 @@ def empty(kind: str, heads: int, head_dim: int) -> Any:
     """A cache without tokens."""
     if kind == "growing":
         return layers.GrowingCache(*np.zeros((2, B, heads, 0, head_dim), "float32"))
+    if kind == "rolling":
+        return layers.RollingCache(*np.full((2, B, heads, WINDOW, head_dim), 7.0, "float32"), ops.array(0, "int32"))
     # What lies behind the last token must not matter: it is not zero here.
     room = np.full((2, B, heads, CAPACITY, head_dim), 7.0, "float32")
     return layers.StaticCache(ops.convert_to_tensor(room[0]), ops.convert_to_tensor(room[1]), ops.array(0, "int32"))
@@ -64,6 +66,27 @@ def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
         start += length
         assert_close(step_weights[..., :start], weights[:, :, here, :start])
     assert type(cache).__name__.lower().startswith(kind)
+
+
+@pytest.mark.parametrize("chunks", [[1] * 9, [4, 1, 1, 3], [2, 5, 2], [9]], ids=str)
+@pytest.mark.parametrize("kind", ["static", "growing", "rolling"])
+def test_a_sliding_window_over_a_cache(kind, chunks) -> None:
+    """Beyond the window, with rows that are padded on the left, and with a cache no longer than the window."""
+    layer = layers.MultiHeadAttention(6, E, 4, 2, window=WINDOW, rotary=layers.Rotary(dim=4))
+    x, starts = numbers(B, 9, E), np.array([0, 2], "int32")
+    real = (np.arange(9) >= starts[:, None]).astype("int32")
+    whole = as_numpy(layer(x, visibility=layers.Visibility.of_text(9, real, causal=True)))
+    cache, start = empty(kind, 2, 4), 0
+    if kind == "static":
+        cache = layers.StaticCache(*np.full((2, B, 2, 12, 4), 7.0, "float32"), ops.array(0, "int32"))
+    for length in chunks:
+        slots = np.arange(start, start + length, dtype="int32")
+        keys = np.arange(12 if kind == "static" else start + length, dtype="int32")
+        visibility = layers.Visibility(causal=True, query_slots=slots, key_slots=keys, starts=starts)
+        output, cache = layer(x[:, slots], visibility=visibility, cache=cache, return_cache=True).values()
+        seen = real[:, slots] > 0
+        assert_close(as_numpy(output)[seen], whole[:, slots][seen])
+        start += length
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)

@@ -200,13 +200,8 @@ def _infos(shapes: Sequence[tuple[Any, ...]], rows: int, cross: bool) -> Infos:
 
 
 def _own(model: Any, capacity: int, rows: int = 1) -> Infos:
-    """Caches of the decoder's self attention, with a slot for each token.
-
-    Layers with a sliding window have as many slots as others: runtimes that put back guessed tokens, or pad the last
-    part of a prompt, overwrite tokens that a shorter cache would still need.
-    """
-    shapes = [(batch, heads, capacity, width) for batch, heads, _, width in model.cache_shapes(1, "slots")]
-    return _infos(shapes, rows, cross=False)
+    """Caches of the decoder's self attention."""
+    return _infos(model.cache_shapes(1, capacity), rows, cross=False)
 
 
 def _cross(model: Any, encoder_capacity: int, rows: int = 1) -> Infos:
