@@ -136,6 +136,7 @@ def _classes(found: list[dict[str, Any]]) -> list[float]:
 
 MASKED = ["The [MASK] was long.", "He [MASK] to the house and it was day."]
 QUESTION = "Who was there?"
+SIMPLE = {"aggregation_strategy": "simple"}
 
 READINGS: Mapping[str, Reading] = {
     "text-classification": Reading(
@@ -145,8 +146,9 @@ READINGS: Mapping[str, Reading] = {
         lambda texts: [_classes(found) for found in texts],
     ),
     "token-classification": Reading(
-        lambda pipe: [[TEXTS, {"ignore_labels": []}], [TEXTS, {"aggregation_strategy": "simple"}]],
-        lambda pipe: [pipe(TEXTS, ignore_labels=()), pipe(TEXTS, aggregation_strategy="simple")],
+        # It drops tokens of ignored labels before it groups the rest, which joins what they separate.
+        lambda pipe: [[TEXTS, {**every, "ignore_labels": []}] for every in ({}, SIMPLE)],
+        lambda pipe: [pipe(TEXTS, **every, ignore_labels=()) for every in ({}, SIMPLE)],
         lambda texts: [
             [(each.get("entity"), each.get("entity_group"), each.get("index")) for each in found] for found in texts
         ],
