@@ -2,17 +2,28 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
+import tempfile
 from typing import Any
 
 import pytest
 
 from kerasformer.process import silence_native_logs
+from tests import shared
 
 # Before any test imports Keras: ~/.keras/keras.json of the machine must not choose the backend.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # LiteRT logs at the end of a process, below the summary of the tests.
 atexit.register(silence_native_logs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the folder that workers share, in the process that starts them."""
+    if shared.FOLDER not in os.environ:
+        os.environ[shared.FOLDER] = folder = tempfile.mkdtemp(prefix="kerasformer-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        config.add_cleanup(lambda: os.environ.pop(shared.FOLDER))
 
 
 @pytest.hookimpl(optionalhook=True)

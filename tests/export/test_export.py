@@ -35,10 +35,10 @@ from kerasformer.export.options import cache_capacity
 from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tokenization.truncation import TruncationWarning
-from tests.export.text_models import OTHERS, ROWS, size_options
+from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
+from tests.grids import grid
 from tests.pipelines.agreement import assert_same
 
-LENGTHS, CAPACITY = (16, 64), 64
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!", "A clumsy, cold film."]
 GENERATING = [name for name, row in ROWS.items() if "generation" in row.task]
 FORMATS = ["tflite", "onnx"]
@@ -73,46 +73,50 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def models() -> Callable[[str], Any]:
-    """A function from the name of a row to its model, made once."""
-    made: dict[str, Any] = {}
-    return lambda name: made.setdefault(name, None) or made.update({name: ROWS[name].model()}) or made[name]
-
-
-@pytest.fixture(scope="module")
-def exported(models, tmp_path_factory) -> Callable[..., Path]:
-    """A function from row, format and recipe to a bundle, made once; tests must not change it."""
-    made: dict[tuple[str, ...], Path] = {}
-
-    def make(name: str, format: str, quantize: str = "none") -> Path:
-        key = (name, format, quantize)
-        if key not in made:
-            model = models(name)
-            folder = tmp_path_factory.mktemp("bundle") / "-".join(key)
-            sizes = size_options(model, format, LENGTHS, CAPACITY)
-            made[key] = kf.export.export(model, folder, format, ROWS[name].recipe(quantize), **sizes)
-        return made[key]
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def answers(models) -> Callable[[str], Any]:
+def answers() -> Callable[[str], Any]:
     """A function from the name of a row to what Keras answers."""
     made: dict[str, Any] = {}
 
     def answer(name: str) -> Any:
         if name not in made:
-            made[name] = CALLS[ROWS[name].task](kf.pipeline(None, models(name)))
+            made[name] = CALLS[ROWS[name].task](kf.pipeline(None, shared_model(name)))
         return made[name]
 
     return answer
 
 
-@pytest.mark.parametrize("format", IN_FLOAT32)
-@pytest.mark.parametrize("name", ROWS)
-def test_f32_answers_are_those_of_keras(name, format, exported, answers):
-    folder = exported(name, format)
+ALWAYS = {
+    "tflite": {
+        "bert-text-classification",
+        "bert-question-answering",
+        "distilbert-text-classification",
+        "gpt2-text-generation",
+        "llama-text-generation",
+        "t5-text2text-generation",
+    },
+    "onnx": {
+        "bert-token-classification",
+        "bert-fill-mask",
+        "albert-fill-mask",
+        "deberta-v2-token-classification",
+        "gpt2-text-generation",
+        "bloom-text-generation",
+        "t5-text2text-generation",
+    },
+    "saved-model": {"bert-feature-extraction", "gpt2-text-classification", "t5-feature-extraction"},
+}
+"""Every row once, and of each format every kind of model; all else is in the full grid."""
+ALWAYS_IN_INT8 = {
+    ("bert-text-classification", "tflite"),
+    ("gpt2-text-generation", "tflite"),
+    ("bert-token-classification", "onnx"),
+    ("t5-text2text-generation", "onnx"),
+}
+
+
+@pytest.mark.parametrize(("name", "format"), grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format]))
+def test_f32_answers_are_those_of_keras(name, format, answers):
+    folder = shared_bundle(name, format)
     figures = bundle.read(folder).fidelity
     assert figures["max_error"] <= 1e-4
     assert figures["agreement"] == 1.0 and figures["answers"] >= 32
@@ -122,8 +126,7 @@ def test_f32_answers_are_those_of_keras(name, format, exported, answers):
     assert_same(CALLS[pipe.task](pipe), answers(name))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", grid(OTHERS, always=("albert-question-answering", "llama-text-classification")))
 def test_every_other_head(name, tmp_path):
     model = OTHERS[name].model()
     expected = CALLS[model.task](kf.pipeline(None, model)) if model.task in CALLS else None
@@ -135,16 +138,15 @@ def test_every_other_head(name, tmp_path):
     assert expected is not None or model.task == "pretraining"
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("name", ROWS)
-def test_int8_is_small_and_faithful(name, format, exported):
-    folder = exported(name, format, "int8")
+@pytest.mark.parametrize(("name", "format"), grid(ROWS, FORMATS, always=ALWAYS_IN_INT8))
+def test_int8_is_small_and_faithful(name, format):
+    folder = shared_bundle(name, format, "int8")
     manifest, row = bundle.read(folder), ROWS[name]
     assert manifest.recipe["name"] == "int8"
     assert manifest.fidelity["max_error"] <= 0.15
     assert manifest.fidelity["agreement"] >= row.min_agreement
     assert manifest.fidelity["max_error"] > 1e-4, "nothing was quantized"
-    assert model_bytes(folder) < 0.65 * model_bytes(exported(name, format))
+    assert model_bytes(folder) < 0.65 * model_bytes(shared_bundle(name, format))
     if "classification" in name:  # or agreement would say nothing
         indices = bundle.read_references(folder)["output.logits.indices"][..., 0]
         assert len(np.unique(indices)) > 1
@@ -158,11 +160,12 @@ def model_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx"))
 
 
-@pytest.mark.parametrize("format", IN_FLOAT32)
-@pytest.mark.parametrize("name", GENERATING)
+@pytest.mark.parametrize(
+    ("name", "format"), grid(GENERATING, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format])
+)
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"num_beams": 3, "length_penalty": 2.0}], ids=str)
-def test_tokens_are_those_of_keras(name, format, settings, exported, models):
-    model, step = models(name), open_engine(exported(name, format))
+def test_tokens_are_those_of_keras(name, format, settings):
+    model, step = shared_model(name), open_engine(shared_bundle(name, format))
     ids = np.random.default_rng(4).integers(3, model.config.vocab_size, (3, 11)).astype("int32")
     mask = (np.arange(11) >= np.array([[0], [4], [9]])).astype("int32")  # prompts of 11, 7 and 2 tokens
     if model.is_encoder_decoder:
@@ -270,9 +273,9 @@ for signatures in TFLITE.values():
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])
 @pytest.mark.parametrize("name", TFLITE)
-def test_signatures_of_the_tflite_file(name, quantize, exported):
+def test_signatures_of_the_tflite_file(name, quantize):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
-    model = interpreter.Interpreter(str(exported(name, "tflite", quantize) / "model.tflite"))
+    model = interpreter.Interpreter(str(shared_bundle(name, "tflite", quantize) / "model.tflite"))
     assert set(model.get_signature_list()) == set(TFLITE[name])
     for signature, (inputs, outputs) in TFLITE[name].items():
         runner = model.get_signature_runner(signature)
@@ -356,8 +359,8 @@ def declared(values: Any) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])
 @pytest.mark.parametrize("name", ONNX)
-def test_inputs_and_outputs_of_the_onnx_files(name, quantize, exported):
-    folder = exported(name, "onnx", quantize) / "onnx"
+def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
+    folder = shared_bundle(name, "onnx", quantize) / "onnx"
     suffix = {"none": "", "int8": "_quantized"}[quantize]
     assert {path.name for path in folder.iterdir()} == {f"{part}{suffix}.onnx" for part in ONNX[name]}
     for part, (inputs, outputs) in ONNX[name].items():
@@ -379,8 +382,8 @@ def test_inputs_and_outputs_of_the_onnx_files(name, quantize, exported):
 
 
 @pytest.mark.parametrize("format", IN_FLOAT32)
-def test_a_bundle_is_complete(format, exported, models):
-    folder, model = exported("t5-text2text-generation", format), models("t5-text2text-generation")
+def test_a_bundle_is_complete(format):
+    folder, model = shared_bundle("t5-text2text-generation", format), shared_model("t5-text2text-generation")
     manifest = bundle.read(folder)
     assert {"config.json", "generation_config.json", "tokenizer.json", "references.npz", "README.md"} <= set(
         manifest.files
@@ -397,8 +400,8 @@ def test_a_bundle_is_complete(format, exported, models):
 
 @pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
 @pytest.mark.parametrize("format", IN_FLOAT32)
-def test_the_card_names_what_is_there(name, format, exported):
-    folder = exported(name, format)
+def test_the_card_names_what_is_there(name, format):
+    folder = shared_bundle(name, format)
     card, manifest = (folder / "README.md").read_text(), bundle.read(folder)
     for signature_name, signature in manifest.signatures.items():
         assert f"`{signature_name}`" in card and f"in `{signature.file}`" in card
@@ -411,8 +414,8 @@ def test_the_card_names_what_is_there(name, format, exported):
     exec(compile(code, "card", "exec"), {})
 
 
-def test_texts_of_the_users_own(models, tmp_path):
-    model = models("bert-feature-extraction")
+def test_texts_of_the_users_own(tmp_path):
+    model = shared_model("bert-feature-extraction")
     own = ["Rain.", "Rain, rain and wind from the sea, and then the end."]
     folder = kf.export.export(model, tmp_path / "own", "tflite", lengths=(8,), texts=own)
     references = bundle.read_references(folder)
@@ -424,8 +427,8 @@ def test_texts_of_the_users_own(models, tmp_path):
     assert len(rows[0]) < len(rows[1]) == 8
 
 
-def test_a_checkpoint_becomes_a_summarizer(models, tmp_path):
-    model = models("t5-text2text-generation")
+def test_a_checkpoint_becomes_a_summarizer(tmp_path):
+    model = shared_model("t5-text2text-generation")
     source = model.save_pretrained(tmp_path / "checkpoint")
     stages: list[str] = []
     folder = kf.export.export(
@@ -449,8 +452,8 @@ def test_a_model_without_tokenizer(tmp_path):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", ["bert-text-classification", "t5-text2text-generation"])
-def test_texts_longer_than_the_bundle(name, format, exported):
-    pipe = kf.pipeline(None, exported(name, format), num_threads=1)
+def test_texts_longer_than_the_bundle(name, format):
+    pipe = kf.pipeline(None, shared_bundle(name, format), num_threads=1)
     long = " ".join(texts.READING[:6])
     with pytest.warns(TruncationWarning):
         cut = pipe([TEXTS[0], long], truncation=True)
@@ -466,7 +469,7 @@ def test_texts_longer_than_the_bundle(name, format, exported):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp_path, monkeypatch):
+def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, tmp_path, monkeypatch):
     """One matrix of the model is stored with a scale that is a quarter of the right one."""
     corrupted = []
 
@@ -487,14 +490,14 @@ def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, models, tmp
     monkeypatch.setattr(tflite_storage, "content", wrong_content)
     monkeypatch.setattr(onnx_rounding, "in_channels", wrong_quantize)
     with pytest.raises(ExportMismatchError, match=r"largest error 0\.\d+, agreement .* of \d+ answers"):
-        kf.export.export(models("gpt2-text-classification"), tmp_path / "out", format, "int8")
+        kf.export.export(shared_model("gpt2-text-classification"), tmp_path / "out", format, "int8")
     assert corrupted == [(288, 72)]
     assert not list(tmp_path.iterdir())
 
 
-def test_the_destination(exported, models, tmp_path, monkeypatch):
-    model = models("gpt2-text-classification")
-    folder = shutil.copytree(exported("gpt2-text-classification", "onnx"), tmp_path / "out")
+def test_the_destination(tmp_path, monkeypatch):
+    model = shared_model("gpt2-text-classification")
+    folder = shutil.copytree(shared_bundle("gpt2-text-classification", "onnx"), tmp_path / "out")
     before = bundle.checksums(folder)
     with pytest.raises(BundleError, match="overwrite"):
         kf.export.export(model, folder, "onnx")
@@ -550,9 +553,9 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "error", "message"), BAD, ids=lambda value: str(value)[:40])
-def test_wishes_that_cannot_be(name, options, error, message, models, tmp_path):
+def test_wishes_that_cannot_be(name, options, error, message, tmp_path):
     with pytest.raises(error, match=message):
-        kf.export.export(models(name), tmp_path / "out", **options)
+        kf.export.export(shared_model(name), tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -574,8 +577,8 @@ def test_sources_that_are_no_models(tmp_path):
 
 
 @pytest.mark.parametrize("format", IN_FLOAT32)
-def test_a_changed_bundle_is_refused(format, exported, tmp_path):
-    folder = shutil.copytree(exported("gpt2-text-generation", format), tmp_path / "changed")
+def test_a_changed_bundle_is_refused(format, tmp_path):
+    folder = shutil.copytree(shared_bundle("gpt2-text-generation", format), tmp_path / "changed")
     manifest = bundle.read(folder)
     for name in ("tokenizer.json", manifest.signatures[next(iter(manifest.signatures))].file):
         content = (folder / name).read_bytes()
@@ -589,10 +592,10 @@ def test_a_changed_bundle_is_refused(format, exported, tmp_path):
         kf.pipeline(None, folder)
 
 
-def test_the_wrong_task_for_a_bundle(exported):
+def test_the_wrong_task_for_a_bundle():
     with pytest.raises(InputError, match="for text-generation"):
-        kf.pipeline("summarization", exported("gpt2-text-generation", "onnx"))
-    assert kf.pipeline("translation", exported("t5-text2text-generation", "onnx")).task == "translation"
+        kf.pipeline("summarization", shared_bundle("gpt2-text-generation", "onnx"))
+    assert kf.pipeline("translation", shared_bundle("t5-text2text-generation", "onnx")).task == "translation"
 
 
 # Keras on another backend: the work is done by a child process.
@@ -616,7 +619,6 @@ assert [row[0]["label"] for row in ours] == [row[0]["label"] for row in theirs],
 """
 
 
-@pytest.mark.slow
 def test_export_under_another_backend(tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run(

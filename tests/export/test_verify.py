@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,34 +23,9 @@ from kerasformer.export import verify
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.fidelity import verification
 from kerasformer.runtime import open_engine
-from tests.export.text_models import ROWS, size_options
+from tests.export.text_models import CAPACITY, LENGTHS, shared_bundle, shared_model
 
-LENGTHS, CAPACITY = (16, 64), 80
 CLASSIFIER, WRITER, SUMMARIZER = "bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"
-
-
-@pytest.fixture(scope="module")
-def models() -> Callable[[str], Any]:
-    """A function from the name of a row to its model, made once."""
-    made: dict[str, Any] = {}
-    return lambda name: made[name] if name in made else made.setdefault(name, ROWS[name].model())
-
-
-@pytest.fixture(scope="module")
-def exported(models, tmp_path_factory) -> Callable[..., Path]:
-    """A function from row, format and recipe to a bundle, made once; tests must not change it."""
-    made: dict[tuple[str, ...], Path] = {}
-
-    def make(name: str, format: str, quantize: str = "none") -> Path:
-        if (name, format, quantize) not in made:
-            folder = tmp_path_factory.mktemp("bundle") / "out"
-            sizes = size_options(models(name), format, LENGTHS, CAPACITY)
-            made[name, format, quantize] = kf.export.export(
-                models(name), folder, format, ROWS[name].recipe(quantize), **sizes
-            )
-        return made[name, format, quantize]
-
-    return make
 
 
 def run(*arguments: str) -> Any:
@@ -70,8 +44,8 @@ def test_there_are_20_prompts_and_enough_to_read():
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 @pytest.mark.parametrize("name", [WRITER, SUMMARIZER])
-def test_a_generating_model_writes_for_20_prompts(name, format, exported):
-    folder = exported(name, format)
+def test_a_generating_model_writes_for_20_prompts(name, format):
+    folder = shared_bundle(name, format)
     references, figures = bundle.read_references(folder), bundle.read(folder).fidelity
     count = len(references["tokens"])
     assert count == 20 or (name == SUMMARIZER and count == 21)  # and a text for a length that none of them has
@@ -82,22 +56,22 @@ def test_a_generating_model_writes_for_20_prompts(name, format, exported):
     assert 0 <= figures["divergence"] < 1e-6
 
 
-def test_int8_changes_figures(exported):
-    figures = bundle.read(exported(WRITER, "tflite", "int8")).fidelity
+def test_int8_changes_figures():
+    figures = bundle.read(shared_bundle(WRITER, "tflite", "int8")).fidelity
     assert 1e-7 < figures["divergence"] < 0.1
     assert figures["perplexity"] != figures["keras_perplexity"]
     assert figures["perplexity"] == pytest.approx(figures["keras_perplexity"], rel=0.2)
 
 
-def test_every_length_of_an_encoder_is_run(exported):
+def test_every_length_of_an_encoder_is_run():
     for name in (CLASSIFIER, SUMMARIZER):
-        lengths = bundle.read_references(exported(name, "tflite"))["input.attention_mask"].sum(axis=1)
+        lengths = bundle.read_references(shared_bundle(name, "tflite"))["input.attention_mask"].sum(axis=1)
         for shorter, length in zip((0, *LENGTHS), LENGTHS, strict=False):
             assert ((shorter < lengths) & (lengths <= length)).any()
 
 
-def test_every_prefill_is_run(exported, monkeypatch):
-    folder = exported(WRITER, "tflite")
+def test_every_prefill_is_run(monkeypatch):
+    folder = shared_bundle(WRITER, "tflite")
     manifest = bundle.read(folder)
     engine = open_engine(folder, manifest)
     ran, run_one = set(), engine._engine.run
@@ -107,8 +81,8 @@ def test_every_prefill_is_run(exported, monkeypatch):
     assert sum(name.startswith("prefill_") for name in ran) > 1
 
 
-def test_questions_are_asked_about_texts(models):
-    model = models("bert-question-answering")
+def test_questions_are_asked_about_texts():
+    model = shared_model("bert-question-answering")
     rows = list(reference_answers._encoded(model, examples(texts.READING)))
     assert all(set(types) == {0, 1} for _, types, _ in rows)
     own = examples([{"question": "What is expected?", "context": "Rain."}])
@@ -120,18 +94,18 @@ def test_questions_are_asked_about_texts(models):
     )
 
 
-def test_blocks_of_a_text_that_is_short(models):
-    manifest = bundle.Manifest("onnx", models(WRITER).info(), {}, capacity=CAPACITY)
-    (block,) = reference_answers._blocks(models(WRITER), manifest, examples(["Rain is"]))
-    assert block[0] == models(WRITER).tokenizer.encode("Rain is")
+def test_blocks_of_a_text_that_is_short():
+    manifest = bundle.Manifest("onnx", shared_model(WRITER).info(), {}, capacity=CAPACITY)
+    (block,) = reference_answers._blocks(shared_model(WRITER), manifest, examples(["Rain is"]))
+    assert block[0] == shared_model(WRITER).tokenizer.encode("Rain is")
 
 
 # Labelled texts.
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
-def test_accuracy_before_and_after(format, models, tmp_path):
-    model = models(CLASSIFIER)
+def test_accuracy_before_and_after(format, tmp_path):
+    model = shared_model(CLASSIFIER)
     own = list(texts.READING[:10])
     answers = [row["label"] for row in kf.pipeline(None, model)(own)]
     assert len(set(answers)) > 1
@@ -147,8 +121,8 @@ def test_accuracy_before_and_after(format, models, tmp_path):
     assert again["quality"] == figures["quality"] and again["faithful"]
 
 
-def test_rouge_before_and_after(models, tmp_path):
-    model = models(SUMMARIZER)
+def test_rouge_before_and_after(tmp_path):
+    model = shared_model(SUMMARIZER)
     own = ["Rain is expected.", "What a waste!", "The museum is closed."]
     written = kf.pipeline(None, model)(own)
     labels = [row["generated_text"] for row in written[:2]] + ["something else entirely"]
@@ -169,17 +143,17 @@ def test_rouge_before_and_after(models, tmp_path):
         ("bert-feature-extraction", {"texts": ["a"], "labels": ["b"]}, "no metric for feature-extraction"),
     ],
 )
-def test_labels_that_cannot_be(name, given, message, models, tmp_path):
+def test_labels_that_cannot_be(name, given, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        kf.export.export(models(name), tmp_path / "out", "onnx", **given)
+        kf.export.export(shared_model(name), tmp_path / "out", "onnx", **given)
     assert not list(tmp_path.iterdir())
 
 
 # Gates.
 
 
-def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice(exported):
-    folder = exported(WRITER, "tflite", "int8")
+def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice():
+    folder = shared_bundle(WRITER, "tflite", "int8")
     manifest = bundle.read(folder)
     strict = replace(RECIPES["int8"], tolerance=1e-6)
     with pytest.raises(ExportMismatchError) as caught:
@@ -201,9 +175,9 @@ def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice(export
         verify.verify(folder, manifest, replace(RECIPES["none"], tolerance=1.0, min_agreement=0.0))
 
 
-def test_one_wrong_kind_of_step_is_enough(exported, monkeypatch):
+def test_one_wrong_kind_of_step_is_enough(monkeypatch):
     """The bundle by itself is faithful, for its texts are short; the signature for long ones is not."""
-    folder = exported(WRITER, "tflite")
+    folder = shared_bundle(WRITER, "tflite")
     manifest = bundle.read(folder)
     engine = open_engine(folder, manifest)
     steps = [name for name in manifest.signatures if name.startswith(("decode", "verify"))]
@@ -224,8 +198,8 @@ def test_one_wrong_kind_of_step_is_enough(exported, monkeypatch):
 # Later, on the device.
 
 
-def test_verify_in_words_and_as_json(exported):
-    folder = exported(WRITER, "tflite", "int8")
+def test_verify_in_words_and_as_json():
+    folder = shared_bundle(WRITER, "tflite", "int8")
     done = run("verify", str(folder))
     assert done.exit_code == 0
     assert "faithful" in done.stdout and "perplexity" in done.stdout and "KL" in done.stdout
@@ -237,8 +211,8 @@ def test_verify_in_words_and_as_json(exported):
     assert set(figures["steps"]) == {name for name in bundle.read(folder).signatures if name.startswith(steps)}
 
 
-def test_a_broken_promise_is_told_and_ends_with_status_1(exported, tmp_path):
-    folder = shutil.copytree(exported(CLASSIFIER, "onnx", "int8"), tmp_path / "out")
+def test_a_broken_promise_is_told_and_ends_with_status_1(tmp_path):
+    folder = shutil.copytree(shared_bundle(CLASSIFIER, "onnx", "int8"), tmp_path / "out")
     manifest = bundle.read(folder)
     bundle.write(folder, replace(manifest, recipe={**manifest.recipe, "tolerance": 1e-9}))
     done = run("verify", str(folder))
@@ -247,28 +221,28 @@ def test_a_broken_promise_is_told_and_ends_with_status_1(exported, tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "figures"), [(".tsv", {"accuracy", "f1"}), (".jsonl", {"accuracy", "f1"})])
-def test_verify_on_data_of_the_users_own(exported, tmp_path, suffix, figures):
+def test_verify_on_data_of_the_users_own(tmp_path, suffix, figures):
     rows = [("Rain is expected.", 1), ("What a waste!", 0)]
     data = tmp_path / f"data{suffix}"
     lines = [
         f"{text}\t{label}" if suffix == ".tsv" else json.dumps({"text": text, "label": label}) for text, label in rows
     ]
     data.write_text("\n".join(lines))
-    done = run("verify", str(exported(CLASSIFIER, "tflite")), "--data", str(data), "--json")
+    done = run("verify", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data), "--json")
     report = json.loads(done.stdout)
     assert report.pop("task") == "text-classification" and report.pop("texts") == 2
     assert set(report) == figures
-    assert "accuracy" in run("verify", str(exported(CLASSIFIER, "tflite")), "--data", str(data)).stdout
+    assert "accuracy" in run("verify", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data)).stdout
 
 
-def test_perplexity_of_data_is_that_of_keras(exported, models, tmp_path):
+def test_perplexity_of_data_is_that_of_keras(tmp_path):
     data = tmp_path / "lines.txt"
     data.write_text("\n".join(texts.READING[:4]))
-    report = json.loads(run("verify", str(exported(WRITER, "onnx")), "--data", str(data), "--json").stdout)
+    report = json.loads(run("verify", str(shared_bundle(WRITER, "onnx")), "--data", str(data), "--json").stdout)
     losses = []
     for text in texts.READING[:4]:
-        ids = np.array([models(WRITER).tokenizer.encode(text)], "int32")
-        logits = np.asarray(models(WRITER)({"input_ids": ids}))[0, :-1].astype("float64")
+        ids = np.array([shared_model(WRITER).tokenizer.encode(text)], "int32")
+        logits = np.asarray(shared_model(WRITER)({"input_ids": ids}))[0, :-1].astype("float64")
         losses.append(np.logaddexp.reduce(logits, axis=-1) - logits[np.arange(len(logits)), ids[0, 1:]])
     assert report["perplexity"] == pytest.approx(np.exp(np.concatenate(losses).mean()), rel=1e-4)
 
@@ -291,8 +265,8 @@ def damage(folder: Path, name: str) -> None:
         (bundle.MANIFEST, "changed after its export"),
     ],
 )
-def test_a_damaged_bundle_is_one_clear_error(exported, tmp_path, name, message):
-    folder = shutil.copytree(exported(WRITER, "tflite"), tmp_path / "out")
+def test_a_damaged_bundle_is_one_clear_error(tmp_path, name, message):
+    folder = shutil.copytree(shared_bundle(WRITER, "tflite"), tmp_path / "out")
     damage(folder, name)
     with pytest.raises(BundleError, match=message):
         kf.pipeline(None, folder)
@@ -301,13 +275,13 @@ def test_a_damaged_bundle_is_one_clear_error(exported, tmp_path, name, message):
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
-def test_a_disk_that_fills_up_during_an_export(format, models, tmp_path):
+def test_a_disk_that_fills_up_during_an_export(format, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
         # Either while TensorFlow writes its graph to the folder for temporary files, or in the bundle itself.
         with pytest.raises((BundleError, ExportError), match="could not be written|File too large"):
-            kf.export.export(models(CLASSIFIER), tmp_path / "out", format)
+            kf.export.export(shared_model(CLASSIFIER), tmp_path / "out", format)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())

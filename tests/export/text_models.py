@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.export.quantization.recipes import Recipe, recipe
 from kerasformer.tokenization import Tokenizer
-from tests import tiny_text
+from tests import shared, tiny_text
 
 ENTITIES = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
 
@@ -150,3 +153,22 @@ def size_options(model: Any, format: str, lengths: Sequence[int], capacity: int)
     read_at_once = model.is_encoder_decoder or (format == "tflite" and not model.generates)
     options: dict[str, Any] = {"lengths": lengths} if read_at_once else {}
     return {**options, "capacity": capacity} if model.generates else options
+
+
+LENGTHS, CAPACITY = (16, 64), 80
+"""Sizes of the shared bundles: lengths of an encoder's signatures, and the longest text of a decoder."""
+
+
+@cache
+def shared_model(name: str) -> Any:
+    """The model of a row, made once in each worker; tests must not change it."""
+    return {**ROWS, **OTHERS}[name].model()
+
+
+def shared_bundle(name: str, format: str, quantize: str = "none") -> Path:
+    """The bundle of a row, exported once a session; tests must not change it."""
+    model, recipe = shared_model(name), {**ROWS, **OTHERS}[name].recipe(quantize)
+    sizes = size_options(model, format, LENGTHS, CAPACITY)
+    return shared.once(
+        f"{name}-{format}-{quantize}", lambda folder: kf.export.export(model, folder, format, recipe, **sizes)
+    )
