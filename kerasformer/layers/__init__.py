@@ -1,6 +1,6 @@
-"""Keras layers that mirror their PyTorch counterparts, in `keras.ops` only."""
+"""Transformer layers written in `keras.ops`, equivalent to their PyTorch counterparts."""
 
-# ruff: noqa: E402 - where Keras is missing, the error is ours, and names the extra that brings it
+# ruff: noqa: E402 - checked first, so that the error names the extra to install where Keras is missing
 from kerasformer.errors import require
 
 require("keras", "tensorflow")
@@ -40,12 +40,12 @@ __all__ = [
     "EncoderLayer",
     "FeedForward",
     "FixedCache",
+    "GlobalMultiHeadAttention",
     "GrowingCache",
     "LMHead",
     "LayerCache",
     "LayerNormalization",
     "MaskedLMHead",
-    "GlobalMultiHeadAttention",
     "MultiHeadAttention",
     "RMSNormalization",
     "RelativeEmbeddings",

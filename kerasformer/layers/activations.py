@@ -1,4 +1,4 @@
-"""Activation functions under the names that model configurations use."""
+"""Activation functions by the names that model configurations use."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str | None) -> Callable[[Tensor], Tensor]:
-    """The function of that name; `None` is the identity.
+    """Returns the activation function of the given name; `None` is the identity.
 
     Raises:
-        UnsupportedConfigError: no function has that name.
+        UnsupportedConfigError: the name is unknown.
     """
     try:
         return _ACTIVATIONS[name or "linear"]

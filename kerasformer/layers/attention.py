@@ -1,4 +1,4 @@
-"""Attention: the bare function, one head, and many heads with an optional cache."""
+"""Attention layers: scaled dot-product attention, a single head, and multiple heads with an optional cache."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, v
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Each query's average of the values, weighted by the softmax of its scaled products with the keys.
+    """Computes scaled dot-product attention, `softmax(scale * query @ key^T) @ value`.
 
     Args:
         query: `(B, H, T, D)`.
         key: `(B, H, S, D)`.
         value: `(B, H, S, D)`.
         mask: Boolean, broadcastable to `(B, H, T, S)`; `True` attends.
-        scale: Factor of the products; `1 / sqrt(D)` by default.
+        scale: Factor of the scores; `1 / sqrt(D)` by default.
 
     Returns:
         `(context (B, H, T, D), weights (B, H, T, S))`.
@@ -44,7 +44,7 @@ def scaled_dot_product_attention(
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class AttentionHead(Composite):
-    """One attention head, as textbooks write it: three projections and a scaled dot product.
+    """A single attention head: three projections and scaled dot-product attention.
 
     Args:
         head_dim: Size `D` of queries, keys and values.
@@ -52,8 +52,8 @@ class AttentionHead(Composite):
 
     Call arguments:
         x: `(B, T, E)`.
-        attention_mask: `True` or 1 attends: `(B, T)` for padding, or `(B, T, T)`, of which axes may be 1.
-        return_attention: Gives a dictionary of `output` and `attention` `(B, T, T)`.
+        attention_mask: `True` or 1 attends: `(B, T)` for padding, or `(B, T, T)`, where axes may have size 1.
+        return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, T, T)`.
 
     Returns:
         `(B, T, D)`.
@@ -79,7 +79,7 @@ class AttentionHead(Composite):
         return packed(output, return_attention, attention=weights)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """`(B, T, E)` to `(B, T, D)`."""
+        """Maps `(B, T, E)` to `(B, T, D)`."""
         return (*input_shape[:-1], self.head_dim)
 
     def get_config(self) -> dict[str, Any]:
@@ -93,16 +93,17 @@ class MultiHeadAttention(Composite):
 
     Args:
         num_heads: Number of attention heads; must divide `hidden_dim` unless `head_dim` is given.
-        hidden_dim: Size `E` of the result.
+        hidden_dim: Size `E` of the output.
         head_dim: Size `D` of one head; `hidden_dim / num_heads` by default.
-        num_key_value_heads: Heads of keys and values, each shared by a group of query heads (1: multi-query).
-        use_bias: Queries, keys and values have a bias.
-        output_bias: The output projection has a bias; `use_bias` by default.
+        num_key_value_heads: Number of key and value heads, each shared by a group of query heads (1 for multi-query
+            attention); `num_heads` by default.
+        use_bias: Whether the query, key and value projections have a bias.
+        output_bias: Whether the output projection has a bias; `use_bias` by default.
         scale: Factor of the scores; `1 / sqrt(head_dim)` by default.
-        softcap: Limit of the scores, see `AttentionSpec`; optional.
+        softcap: Soft limit of the scores, see `AttentionSpec`; optional.
         rotary: Rotary position embedding of queries and keys, optional.
         query_key_norm: Epsilon of an RMS norm of each head's queries and keys; `None` for no norm.
-        window: Sliding window, see `AttentionSpec`; optional.
+        window: Size of a sliding window, see `AttentionSpec`; optional.
         dropout: Dropout rate of the attention weights.
         kernel_initializer: A Keras initializer.
         query_initializer: A Keras initializer of the query projection; `kernel_initializer` by default.
@@ -111,20 +112,21 @@ class MultiHeadAttention(Composite):
     Call arguments:
         query: `(B, T, E)`.
         key_value: `(B, S, E')` to attend to (cross attention); `query` itself by default.
-        attention_mask: `True` or 1 attends: `(B, S)` for padding, `(B, T, S)` or `(B, H, T, S)`; axes may be 1.
-        bias: Float, added to the scores.
-        visibility: `Visibility` that all layers of a stack share, optional; it also has the positions that `rotary`
-            and `window` need. Without it, tokens have the positions 0, 1, 2, …
+        attention_mask: `True` or 1 attends: `(B, S)` for padding, `(B, T, S)` or `(B, H, T, S)`, where axes may have
+            size 1.
+        bias: Added to the scores, float, broadcastable to `(B, H, T, S)`; optional.
+        visibility: `Visibility` shared by all layers of a stack, optional. It also provides the positions that `rotary`
+            and `window` use, which are 0, 1, 2, … by default.
         cache: `LayerCache` of `(B, G, S, D)` keys and values, optional.
         return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
-        return_cache: Likewise with `cache`, the updated one.
+        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
 
     Returns:
         `(B, T, E)`, or the dictionary.
 
     Raises:
         InputError: `num_heads` does not divide `hidden_dim`, `num_key_value_heads` does not divide `num_heads`,
-            `rotary` rotates more entries than a head has, or a mask of another shape.
+            `rotary` rotates more entries than a head has, or a mask has an unsupported shape.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
     """
@@ -230,13 +232,13 @@ class MultiHeadAttention(Composite):
         states = self._normalized(self.query(query), self.query_norm), *projected
         dropout = self._drop if training and self.dropout else None
         if cache is None and banded.attends_within_window(self.spec, visibility):
-            states_of_global = self.global_states(query, memory)
+            global_states = self.global_states(query, memory)
             context, weights = banded.multi_head_attention(
                 *states,
                 self.spec,
                 visibility,
                 dropout,
-                states_of_global,
+                global_states,
                 first_tokens=key_value is not None,
                 return_attention=return_attention,
             )
@@ -250,22 +252,22 @@ class MultiHeadAttention(Composite):
         )
 
     def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States] | None:
-        """Projections of the global tokens' own attention; `None` if they are those of all tokens."""
+        """Returns a function that projects global tokens, or `None` if all tokens share the same projections."""
         return None
 
     def _normalized(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
-        """`(B, T, H * D)` with each head normalized."""
+        """Normalizes each head of `(B, T, H * D)`."""
         if norm is None:
             return x
         heads = ops.reshape(x, (*ops.shape(x)[:2], x.shape[-1] // self.spec.head_dim, self.spec.head_dim))
         return ops.reshape(norm(heads), ops.shape(x))
 
     def compute_output_shape(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> Any:  # type: ignore[override]
-        """`(B, T, E')` to `(B, T, E)`."""
+        """Maps `(B, T, E')` to `(B, T, E)`."""
         return (*query_shape[:-1], self.hidden_dim)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values `(B, G, S, D)` of `(B, S, E')`: the content of a cache for cross attention."""
+        """Projects `(B, S, E')` to keys and values `(B, G, S, D)`, the content of a cross-attention cache."""
         return split_heads(self.key(x), self.spec.head_dim), split_heads(self.value(x), self.spec.head_dim)
 
     def _drop(self, weights: Tensor) -> Tensor:
@@ -273,32 +275,33 @@ class MultiHeadAttention(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        of_spec = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window")
+        spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window")
         names = ("hidden_dim", "use_bias", "output_bias", "query_key_norm", "dropout")
-        own = {name: getattr(self.spec, name) for name in of_spec} | {name: getattr(self, name) for name in names}
-        own["rotary"] = rotary_to_config(self.spec.rotary)
-        own["kernel_initializer"] = keras.initializers.serialize(self.kernel_initializer)
+        arguments = {name: getattr(self.spec, name) for name in spec_names}
+        arguments |= {name: getattr(self, name) for name in names}
+        arguments["rotary"] = rotary_to_config(self.spec.rotary)
+        arguments["kernel_initializer"] = keras.initializers.serialize(self.kernel_initializer)
         if self.query_initializer is not None:
-            own["query_initializer"] = keras.initializers.serialize(self.query_initializer)
-        return {**super().get_config(), **own}
+            arguments["query_initializer"] = keras.initializers.serialize(self.query_initializer)
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class GlobalMultiHeadAttention(MultiHeadAttention):
-    """Attention within a sliding window, with projections of their own for the attention of global tokens.
+    """Sliding window attention with separate projections for the attention of global tokens.
 
-    A token attends to the tokens of its window and to the global tokens by the projections of `MultiHeadAttention`. A
-    global token attends to all tokens by `query_global`, `key_global` and `value_global`, which are not computed for a
-    `visibility` without `global_mask`.
+    A token attends to the tokens in its window and to the global tokens with the projections of `MultiHeadAttention`. A
+    global token attends to all tokens with `query_global`, `key_global` and `value_global`, which are computed only if
+    the `visibility` has a `global_mask`.
 
     Args:
-        num_heads: As in `MultiHeadAttention`, like `hidden_dim` and `kwargs`.
-        hidden_dim: Size `E` of the result.
-        window: Tokens that are seen on each side.
-        kwargs: Without `rotary`, `query_key_norm` and `num_key_value_heads`.
+        num_heads: Number of attention heads.
+        hidden_dim: Size `E` of the output.
+        window: Number of tokens that a token attends to on each side.
+        kwargs: Arguments of `MultiHeadAttention`, except `rotary`, `query_key_norm` and `num_key_value_heads`.
 
     Raises:
-        InputError: an option that has no meaning for both sets of projections.
+        InputError: an unsupported argument of `MultiHeadAttention`.
 
     Reference: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `transformers.models.longformer`.
     """
@@ -307,7 +310,7 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
         super().__init__(num_heads, hidden_dim, window=window, **kwargs)
         unsupported = sorted({"rotary", "query_key_norm", "num_key_value_heads"} & set(self.spec.features))
         if unsupported:
-            raise InputError(f"Global tokens have plain projections. Received: {', '.join(unsupported)}")
+            raise InputError(f"{type(self).__name__} does not support: {', '.join(unsupported)}")
         size = num_heads * self.spec.head_dim
         self.query_global = self._dense(size, self.use_bias, "query_global")
         self.key_global = self._dense(size, self.use_bias, "key_global")
@@ -321,7 +324,7 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
         build_once(self.value_global, key_value_shape or query_shape)
 
     def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States]:
-        """Queries of the global tokens alone, keys and values of all tokens."""
+        """Returns a function that projects queries of the global tokens, and keys and values of all tokens."""
 
         def states(tokens: GlobalTokens) -> States:
             return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(memory)

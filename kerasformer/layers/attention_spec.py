@@ -1,4 +1,4 @@
-"""The description of one attention: plain numbers, from which Keras and every exporter render it.
+"""Descriptions of attention as plain values, which the Keras layers and all exporters implement.
 
 Shape letters: `B` batch, `T` query length, `D` head size, `R` rotated entries of a head.
 """
@@ -16,26 +16,27 @@ from kerasformer.errors import InputError
 from kerasformer.layers.tensor import Tensor
 
 SCALING_KINDS = ("linear", "dynamic", "yarn", "llama3", "longrope")
-"""Kinds of rotary scaling that are implemented, by the names of Hugging Face's `rope_type`."""
+"""Supported kinds of rotary scaling, named as in Hugging Face's `rope_type`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryScaling:
-    """How rotary frequencies are changed for texts longer than those of the pretraining.
+    """Scaling of rotary frequencies for texts longer than those of the pretraining.
 
     Attributes:
-        kind: One of `SCALING_KINDS`. `dynamic` and `longrope` depend on the length of the text: with a cache, keys keep
-            the angles with which they were computed, as in `transformers`.
-        factor: How many times longer texts may be.
-        original_length: Maximum length of the pretraining, in tokens; all kinds but `linear` read it.
+        kind: One of `SCALING_KINDS`. `dynamic` and `longrope` depend on the length of the text; cached keys keep the
+            angles with which they were computed, as in `transformers`.
+        factor: Ratio of the maximum length to `original_length`.
+        original_length: Maximum length of a text in pretraining, in tokens; unused by `linear`.
         low_frequency_factor: `llama3`: wavelengths above `original_length / low_frequency_factor` are divided by
             `factor`.
-        high_frequency_factor: `llama3`: wavelengths below `original_length / high_frequency_factor` are kept.
-        attention_factor: `yarn` and `longrope`: factor of cosines and sines, and thus of the vectors that are rotated;
-            what the papers recommend for `factor` by default.
-        beta_fast: `yarn`: frequencies of at least this many rotations in the original length are kept.
-        beta_slow: `yarn`: frequencies of at most this many rotations are divided by `factor`.
-        truncate: `yarn`: the indices between which frequencies are mixed are rounded to whole ones.
+        high_frequency_factor: `llama3`: wavelengths below `original_length / high_frequency_factor` are
+            unchanged.
+        attention_factor: `yarn` and `longrope`: factor of cosines and sines, and therefore of the rotated vectors;
+            the value that the papers recommend for `factor` by default.
+        beta_fast: `yarn`: frequencies with at least this many rotations in the original length are unchanged.
+        beta_slow: `yarn`: frequencies with at most this many rotations are divided by `factor`.
+        truncate: `yarn`: rounds the bounds of the range in which frequencies are interpolated to integers.
         short_factors: `longrope`: divisor of each frequency for texts up to the original length, `R / 2` numbers.
         long_factors: `longrope`: likewise for longer texts.
 
@@ -59,7 +60,7 @@ class RotaryScaling:
     long_factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses a kind that is not implemented, and numbers that cannot be."""
+        """Validates the kind and the numbers."""
         if self.kind not in SCALING_KINDS:
             raise InputError(
                 f"Unsupported rotary scaling. Expected one of {', '.join(SCALING_KINDS)}. Received: {self.kind!r}"
@@ -72,7 +73,7 @@ class RotaryScaling:
                 "high_frequency_factor of a rotary scaling must be above low_frequency_factor. "
                 f"Received: {self.high_frequency_factor} and {self.low_frequency_factor}"
             )
-        object.__setattr__(self, "short_factors", tuple(self.short_factors))  # a list, if it was read from a file
+        object.__setattr__(self, "short_factors", tuple(self.short_factors))  # lists when read from a file
         object.__setattr__(self, "long_factors", tuple(self.long_factors))
 
     @property
@@ -89,14 +90,14 @@ class RotaryScaling:
         return math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
 
     def scaled(self, frequencies: np.ndarray, base: float, length: int) -> np.ndarray:
-        """The frequencies `(R / 2,)` after scaling, for a text of `length` tokens."""
+        """Scales the frequencies `(R / 2,)` for a text of `length` tokens."""
         if self.kind == "linear":
             return frequencies / self.factor
         if self.kind == "dynamic":
             return frequencies * self.growth(max(length, self.original_length)) ** self.exponents(len(frequencies))
         if self.kind == "yarn":
-            kept = self._kept(len(frequencies), base)
-            return frequencies * (kept + (1 - kept) / self.factor)
+            unscaled = self._unscaled_share(len(frequencies), base)
+            return frequencies * (unscaled + (1 - unscaled) / self.factor)
         if self.kind == "longrope":
             return frequencies / np.array(self.long_factors if length > self.original_length else self.short_factors)
         wavelengths = 2 * math.pi / frequencies
@@ -110,15 +111,15 @@ class RotaryScaling:
         return np.where(wavelengths < shortest, frequencies, scaled)
 
     def growth(self, length: Any) -> Any:
-        """`dynamic`: factor of the base, before its exponent, for a length of at least `original_length`."""
+        """Growth of the base for `dynamic`, before its exponent; `length` is at least `original_length`."""
         return self.factor * length / self.original_length - (self.factor - 1)
 
     def exponents(self, count: int) -> np.ndarray:
-        """`dynamic`: each of the `R / 2` frequencies is multiplied by the growth to this power."""
+        """Powers of the growth by which `dynamic` multiplies the `R / 2` frequencies."""
         return -np.arange(count) / (count - 1)
 
-    def _kept(self, count: int, base: float) -> np.ndarray:
-        """`yarn`: the share of each frequency that is not divided, `(R / 2,)`."""
+    def _unscaled_share(self, count: int, base: float) -> np.ndarray:
+        """Share of each frequency that `yarn` does not divide by `factor`, `(R / 2,)`."""
 
         def index(rotations: float) -> float:
             return count * math.log(self.original_length / (rotations * 2 * math.pi)) / math.log(base)
@@ -136,14 +137,14 @@ class Rotary:
     """Rotary position embedding: rotates pairs of entries of queries and keys by angles proportional to the position.
 
     Attributes:
-        dim: Number `R` of entries that are rotated, the first ones of each head; even.
+        dim: Number `R` of rotated entries, the first ones of each head; even.
         base: Base of the frequencies (`rope_theta`).
         interleaved: Pairs are `(x[0], x[1]), (x[2], x[3]), …` as in GPT-J; otherwise `(x[i], x[i + R / 2])` as in
             GPT-NeoX and LLaMA.
-        scaling: Change of the frequencies for long texts, optional.
+        scaling: Scaling of the frequencies for long texts, optional.
 
     Raises:
-        InputError: `dim` is not a positive even number, or `longrope` has not a factor for each pair.
+        InputError: `dim` is not a positive even number, or `longrope` does not have one factor for each pair.
 
     Reference: Su et al. 2021, arXiv:2104.09864.
     """
@@ -154,7 +155,7 @@ class Rotary:
     scaling: RotaryScaling | None = None
 
     def __post_init__(self) -> None:
-        """Refuses a number of entries that cannot form pairs, and scalings of another number."""
+        """Validates the number of entries and of scaling factors."""
         if self.dim < 2 or self.dim % 2:
             raise InputError(f"Rotary positions need a positive, even dim. Received: dim={self.dim}")
         kind = None if self.scaling is None else self.scaling.kind
@@ -170,7 +171,7 @@ class Rotary:
 
     @property
     def depends_on_length(self) -> bool:
-        """The angle of a position depends on the length of the text, if that exceeds the original length."""
+        """Whether the angle of a position depends on the length of the text, beyond the original length."""
         return self.scaling is not None and self.scaling.kind in ("dynamic", "longrope")
 
     @property
@@ -179,7 +180,7 @@ class Rotary:
         return 1.0 if self.scaling is None else self.scaling.magnitude
 
     def frequencies(self, length: int = 1) -> np.ndarray:
-        """Radians a position for each pair, float32 `(R / 2,)`; `length` of the text, where they depend on it."""
+        """Radians per position for each pair, float32 `(R / 2,)`, in a text of `length` tokens."""
         plain = 1.0 / self.base ** (np.arange(0, self.dim, 2) / self.dim)
         scaled = plain if self.scaling is None else self.scaling.scaled(plain, self.base, length)
         return scaled.astype("float32")
@@ -189,7 +190,7 @@ class Rotary:
 
         The rotated vector is `x * cosine + swapped(x) * sine`, where `swapped` exchanges the entries of each pair: the
         minus sign of the first entry is part of the sine, which saves a negation in each layer. Where the frequencies
-        depend on the length, that of a row is its last position.
+        depend on the length, the length of a row is its last position plus one.
         """
         batch, length = ops.shape(positions)
         cosine, sine = self.cosines_and_sines(positions)
@@ -237,18 +238,18 @@ class Rotary:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
-    """What one attention computes.
+    """Description of what an attention layer computes.
 
     Attributes:
         num_heads: Number of query heads.
         num_key_value_heads: Number of key and value heads; each is shared by a group of query heads.
         head_dim: Size `D` of a head.
         scale: Factor of the scores, usually `1 / sqrt(D)`.
-        softcap: Scores are limited to this range by `softcap * tanh(scores / softcap)`; optional (Gemma 2).
+        softcap: Limits the scores to this range by `softcap * tanh(scores / softcap)`; optional (Gemma 2).
         rotary: Rotary position embedding of queries and keys, optional.
-        query_key_norm: Queries and keys of each head are normalized before they are rotated (Qwen 3, Gemma 3).
-        window: Sliding window, optional. Causal: a token sees this many tokens, itself included. Bidirectional: it
-            sees this many on each side.
+        query_key_norm: Whether queries and keys of each head are normalized before rotation (Qwen 3, Gemma 3).
+        window: Size of a sliding window in tokens, optional. In causal attention a token sees this many tokens, itself
+            included; in bidirectional attention it sees this many on each side.
     """
 
     num_heads: int
@@ -262,29 +263,31 @@ class AttentionSpec:
 
     @property
     def group_size(self) -> int:
-        """Query heads that share one key and value head."""
+        """Number of query heads that share a key and value head."""
         return self.num_heads // self.num_key_value_heads
 
     @property
     def features(self) -> dict[str, Any]:
-        """What goes beyond scaled dot products of separate heads, by attribute: what a runtime may not support."""
-        found = {name: getattr(self, name) for name in ("softcap", "rotary", "window") if getattr(self, name)}
+        """Features beyond plain multi-head attention, by attribute, which a runtime may not support."""
+        features: dict[str, Any] = {
+            name: getattr(self, name) for name in ("softcap", "rotary", "window") if getattr(self, name)
+        }
         if self.rotary is not None and self.rotary.scaling is not None:
-            found["rotary_scaling"] = self.rotary.scaling.kind
+            features["rotary_scaling"] = self.rotary.scaling.kind
         if self.query_key_norm:
-            found["query_key_norm"] = True
+            features["query_key_norm"] = True
         if self.group_size > 1:
-            found["num_key_value_heads"] = self.num_key_value_heads
-        return found
+            features["num_key_value_heads"] = self.num_key_value_heads
+        return features
 
 
 def rotary_to_config(rotary: Rotary | None) -> dict[str, Any] | None:
-    """A rotary description as plain values, for `get_config` of a layer."""
+    """Converts a `Rotary` to plain values, for `get_config` of a layer."""
     return None if rotary is None else asdict(rotary)
 
 
 def rotary_from_config(config: Any) -> Rotary | None:
-    """The description from what `rotary_to_config` returned."""
+    """Returns a `Rotary` from the result of `rotary_to_config`."""
     if config is None or isinstance(config, Rotary):
         return config
     scaling = config.get("scaling")

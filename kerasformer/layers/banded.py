@@ -1,8 +1,8 @@
 """Attention within a sliding window, with global tokens, in memory that grows linearly with the length of the text.
 
-Queries are cut into blocks of `w` tokens, the window on one side. A block attends to three blocks of keys, its own and
-its neighbours, which hold all keys of its windows, and to the global tokens. The blocks are rows of a batch of an
-attention without window, so that a runtime's operator for attention computes them.
+Queries are cut into blocks of `w` tokens, the size of the window on one side. A block attends to three blocks of keys,
+the same block and its neighbours, which contain all keys in its windows, and to the global tokens. Blocks become rows
+of a batch of ordinary attention, so that the attention operator of a runtime can compute them.
 
 Shape letters: `B` batch, `T` query length, `S` key length, `H` query heads, `D` head size, `E` hidden, `w` window, `b`
 length of a block, `N` number of blocks, `G` maximum number of global tokens.
@@ -30,15 +30,16 @@ States = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class GlobalTokens:
-    """Where the global tokens of each text are.
+    """Indices of the global tokens of each text, as one-hot rows.
 
-    They are selected by products with 0 and 1, which are exact, have static shapes, and which every runtime computes.
+    Products with 0 and 1 select tokens exactly, have static shapes, and run on every runtime.
 
     Attributes:
-        selection: 1 where a token is the g-th global one, float `(B, G, S)`; a text with fewer has rows of zeros.
-        placement: The transpose, `(B, S, G)`.
+        selection: 1 where a token is the g-th global one, float `(B, G, S)`; rows beyond the number of global tokens
+            are 0.
+        placement: Transpose of `selection`, `(B, S, G)`.
         is_global: 1 for global tokens, float `(B, S)`.
-        real: 1 for the global tokens that a text has, float `(B, G)`.
+        real: 1 for rows of `selection` that select a token, float `(B, G)`.
     """
 
     selection: Tensor
@@ -48,7 +49,7 @@ class GlobalTokens:
 
     @classmethod
     def of(cls, visibility: Visibility, dtype: str) -> GlobalTokens | None:
-        """The global tokens of a visibility, `None` if it has no `global_mask`; padding is never global."""
+        """Returns the global tokens of a visibility, `None` without a `global_mask`; padding is never global."""
         if visibility.global_mask is None:
             return None
         marked = ops.cast(ops.cast(visibility.global_mask, "int32") > 0, "int32")
@@ -58,29 +59,29 @@ class GlobalTokens:
         count = length if visibility.max_global_tokens is None else visibility.max_global_tokens
         if isinstance(length, int) and isinstance(count, int):
             count = min(count, length)
-        numbers = ops.expand_dims(ops.cumsum(marked, axis=1) * marked, 1)
-        slots = ops.reshape(ops.arange(count, dtype="int32") + 1, (1, -1, 1))
-        selection = ops.cast(ops.equal(numbers, slots), dtype)
+        ordinals = ops.expand_dims(ops.cumsum(marked, axis=1) * marked, 1)
+        selected = ops.reshape(ops.arange(count, dtype="int32") + 1, (1, -1, 1))
+        selection = ops.cast(ops.equal(ordinals, selected), dtype)
         return cls(
             selection, ops.transpose(selection, (0, 2, 1)), ops.sum(selection, axis=1), ops.sum(selection, axis=2)
         )
 
     def select(self, x: Tensor) -> Tensor:
-        """`(B, S, E)` to `(B, G, E)`."""
+        """Selects the vectors of the global tokens: `(B, S, E)` to `(B, G, E)`."""
         return ops.matmul(self.selection, x)
 
     def of_first(self, length: Any) -> GlobalTokens:
-        """Those among the first `length` tokens."""
-        cut = {
+        """Restricts the global tokens to those among the first `length` tokens."""
+        sliced = {
             "selection": self.selection[:, :, :length],
             "placement": self.placement[:, :length],
             "is_global": self.is_global[:, :length],
         }
-        return replace(self, **cut)
+        return replace(self, **sliced)
 
 
 def attends_within_window(spec: AttentionSpec, visibility: Visibility) -> bool:
-    """Whether this is attention within a window on both sides: what this module computes."""
+    """Whether attention has a window on both sides, which this module computes."""
     return spec.window is not None and not visibility.causal
 
 
@@ -95,32 +96,33 @@ def multi_head_attention(
     first_tokens: bool = False,
     return_attention: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of a text to itself within a window of `spec.window` tokens on each side, and of its global tokens.
+    """Computes self attention within a window of `spec.window` tokens on each side, with global tokens.
 
-    A token attends to the keys of its window and to all global tokens; a global token attends to all keys. The result
-    at a padded position is 0. Texts of up to `3 * w` tokens, and texts with a further `mask` or `position_bias`, are
-    computed in the dense form, with equal results.
+    A token attends to the keys of its window and to all global tokens; a global token attends to all keys. The output
+    of padding is 0. Texts of up to `3 * w` tokens, and texts with a further `mask` or `position_bias`, are computed in
+    the dense form, with equal results.
 
     Args:
         query: `(B, T, H * D)`.
         key: `(B, S, G * D)` with `G` key heads.
         value: Likewise.
-        spec: What is computed, with a window.
-        visibility: Which keys are real, and which tokens are global.
-        dropout: Applied to the weights; only in training.
-        global_states: Queries, keys and values for the global tokens' own attention, if they have other projections.
-        first_tokens: The queries are those of the first `T` tokens alone; otherwise `T` is `S`.
-        return_attention: Returns the weights, for which the dense form is computed.
+        spec: Description of the attention, with a window.
+        visibility: Masks of padding and of global tokens.
+        dropout: Function applied to the weights in training; `None` otherwise.
+        global_states: Function that projects queries, keys and values for the attention of global tokens; `None` if all
+            tokens share the same projections.
+        first_tokens: Whether the queries are those of the first `T` tokens alone; otherwise `T` is `S`.
+        return_attention: Whether to return the weights, for which the dense form is computed.
 
     Returns:
         `(context (B, T, H * D), weights (B, H, T, S) or None)`.
 
     Raises:
-        InputError: the layer has no window, or the mask is causal.
+        InputError: `spec` has no window, or the mask is causal.
     """
     if not attends_within_window(spec, visibility) or spec.window is None:
         raise InputError(
-            "Banded attention has a window on both sides. Expected: a window and no causal mask. "
+            "Banded attention requires a window on both sides. Expected: a window and no causal mask. "
             f"Received: window={spec.window}, causal={visibility.causal}"
         )
     dtype = backend.standardize_dtype(query.dtype)
@@ -139,15 +141,15 @@ def multi_head_attention(
     separate = None
     if queried is not None and (global_states is not None or not dense):
         states = (queried.select(query), key, value) if global_states is None else global_states(queried)
-        everything = Visibility(key_mask=visibility.key_mask)
-        unlimited = replace(spec, window=None, rotary=None)
-        separate = primitives.multi_head_attention(*states, unlimited, everything, None, dropout)[:2]
+        all_keys = Visibility(key_mask=visibility.key_mask)
+        dense_spec = replace(spec, window=None, rotary=None)
+        separate = primitives.multi_head_attention(*states, dense_spec, all_keys, None, dropout)[:2]
     real = None if visibility.key_mask is None else ops.cast(visibility.key_mask[:, :length], dtype)
     return _joined(context, weights, queried, separate, real)
 
 
 def _with_key_mask(visibility: Visibility) -> Visibility:
-    """The same visibility, with a mask of keys alone in the place for it."""
+    """Moves a mask that depends on keys alone from `mask` to `key_mask`."""
     mask = visibility.mask
     if mask is None or tuple(mask.shape[1:3]) != (1, 1):
         return visibility
@@ -158,7 +160,7 @@ def _with_key_mask(visibility: Visibility) -> Visibility:
 
 
 def _is_banded(length: int | None, window: int, visibility: Visibility) -> bool:
-    """Whether the text is long enough, or of unknown length, and the visibility has no other mask."""
+    """Whether the text is long enough, or of unknown length, and the visibility has no further mask."""
     plain = visibility.mask is None and visibility.position_bias is None and visibility.starts is None
     return plain and (length is None or length > 3 * window)
 
@@ -166,9 +168,9 @@ def _is_banded(length: int | None, window: int, visibility: Visibility) -> bool:
 def _of_queries(
     visibility: Visibility, tokens: GlobalTokens | None, queried: GlobalTokens | None, key: Tensor, length: Any
 ) -> Visibility:
-    """The visibility for the first `length` queries, or for all if it is `None`, with slots from 0 on by default."""
+    """Restricts a visibility to the first `length` queries, if given; slots are 0, 1, 2, … by default."""
 
-    def described() -> Visibility:
+    def restricted() -> Visibility:
         keys = ops.arange(ops.shape(key)[1], dtype="int32") if visibility.key_slots is None else visibility.key_slots
         slots = keys if visibility.query_slots is None else visibility.query_slots
         return replace(
@@ -179,13 +181,13 @@ def _of_queries(
             global_queries=None if queried is None else queried.is_global,
         )
 
-    return visibility.rendered("all queries", described) if length is None else described()
+    return visibility.rendered("all queries", restricted) if length is None else restricted()
 
 
 def _rotated(
     query: Tensor, key: Tensor, spec: AttentionSpec, visibility: Visibility
 ) -> tuple[Tensor, Tensor, AttentionSpec]:
-    """Queries and keys after their rotary embedding, before they are cut, and a description without it."""
+    """Applies the rotary embedding before queries and keys are cut into blocks; the returned spec has none."""
     if spec.rotary is None:
         return query, key, spec
     rotary, angles = spec.rotary, visibility.angles(spec.rotary, ops.shape(query)[1])
@@ -202,7 +204,7 @@ def _in_blocks(
     tokens: GlobalTokens | None,
     dropout: Callable[[Tensor], Tensor] | None,
 ) -> Tensor:
-    """The attention of all tokens to their windows and to the global tokens, `(B, T, H * D)`."""
+    """Computes attention of all tokens to their windows and to the global tokens, `(B, T, H * D)`."""
     blocks = visibility.rendered(
         ("blocks", spec.window, query.shape[1]), lambda: Blocks(ops.shape(query)[1], int(spec.window or 0))
     )
@@ -212,21 +214,22 @@ def _in_blocks(
         lambda: Visibility(position_bias=blocks.bias(key, visibility.key_mask, tokens, dtype)),
     )
     keys, values = (blocks.keys(x, None if tokens is None else tokens.select(x)) for x in (key, value))
-    unlimited = replace(spec, window=None)
-    context = primitives.multi_head_attention(blocks.queries(query), keys, values, unlimited, visible, None, dropout)
+    dense_spec = replace(spec, window=None)
+    context = primitives.multi_head_attention(blocks.queries(query), keys, values, dense_spec, visible, None, dropout)
     return blocks.merged(context[0], query)
 
 
 class Blocks:
-    """How a text is cut into blocks.
+    """Division of a text into blocks.
 
     Args:
-        length: `T`, a number or a scalar tensor.
-        window: `w`.
+        length: Length `T` of the text, a number or a scalar tensor.
+        window: Size `w` of the window.
 
     Attributes:
-        size: `b`: the window, or the length of a text that is shorter.
-        count: `N`; the last block is filled up.
+        size: Length `b` of a block: the window, or the length of a shorter text.
+        count: Number of blocks `N`; the last one is padded.
+        missing: Number of tokens that the last block lacks.
     """
 
     def __init__(self, length: Any, window: int) -> None:
@@ -236,20 +239,22 @@ class Blocks:
         self.missing = self.count * self.size - length
 
     def queries(self, x: Tensor) -> Tensor:
-        """`(B, T, E)` to `(B * N, b, E)`."""
+        """Cuts `(B, T, E)` into blocks `(B * N, b, E)`."""
         return ops.reshape(_padded(x, 0, self.missing), (-1, self.size, x.shape[-1]))
 
     def merged(self, x: Tensor, like: Tensor) -> Tensor:
-        """`(B * N, b, E)` to `(B, T, E)`, the shape of `like`."""
+        """Joins blocks `(B * N, b, E)` to `(B, T, E)`, the shape of `like`."""
         x = ops.reshape(x, (ops.shape(like)[0], self.count * self.size, like.shape[-1]))
         if isinstance(self.missing, int) and self.missing == 0:
             return x
         return ops.reshape(x[:, : self.length], ops.shape(like))
 
     def keys(self, x: Tensor, first: Tensor | None) -> Tensor:
-        """`(B, T, E)` to `(B * N, G + 3 * b, E)`: each block with its neighbours, after the global `first` `(B, G, E)`.
+        """Returns each block of `(B, T, E)` with its neighbours, after the global tokens: `(B * N, G + 3 * b, E)`.
 
-        The first and the last block have a neighbour of zeros.
+        Args:
+            x: `(B, T, E)`; the missing neighbours of the first and the last block are zeros.
+            first: Global tokens `(B, G, E)`, optional.
         """
         batch, size = ops.shape(x)[0], x.shape[-1]
         x = ops.reshape(_padded(x, self.size, self.size + self.missing), (batch, self.count + 2, self.size, size))
@@ -263,9 +268,9 @@ class Blocks:
         return ops.reshape(ops.concatenate(parts, axis=2), (-1, width, size))
 
     def bias(self, key: Tensor, key_mask: Tensor | None, tokens: GlobalTokens | None, dtype: str) -> Tensor:
-        """What hides keys from the queries of their blocks, `(B * N, 1, b, G + 3 * b)`.
+        """Returns the bias that hides keys from the queries of a block, `(B * N, 1, b, G + 3 * b)`.
 
-        Global tokens are seen in their own slots, and not a second time in the window.
+        Global tokens are hidden in the window, since they precede it.
         """
         seen = ops.ones_like(key[..., :1])
         if key_mask is not None:
@@ -283,7 +288,7 @@ class Blocks:
 
 
 def _padded(x: Tensor, before: Any, after: Any) -> Tensor:
-    """`(B, T, E)` with zeros before and after the tokens."""
+    """Pads `(B, T, E)` with zeros before and after the tokens."""
     if isinstance(before, int) and isinstance(after, int) and before == after == 0:
         return x
     return ops.pad(x, ((0, 0), (before, after), (0, 0)))
@@ -296,25 +301,25 @@ def _joined(
     separate: tuple[Tensor, Tensor | None] | None,
     real: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The result at each token: of its window, of all keys for a global token, or 0 for padding.
+    """Joins the attention of windows with that of global tokens; padding becomes 0.
 
     Args:
-        context: `(B, T, H * D)` of the windows.
-        weights: `(B, H, T, S)`, optional.
+        context: Attention of the windows, `(B, T, H * D)`.
+        weights: Its weights `(B, H, T, S)`, optional.
         tokens: The global tokens among the queries, optional.
-        separate: Context and weights of the global tokens where they have an attention of their own.
-        real: 1 for queries that are not padding, `(B, T)`, optional.
+        separate: Context and weights of the global tokens, if they were computed separately.
+        real: 1 for queries that are not padding, `(B, T)`; optional.
     """
-    kept, others = real, None if tokens is None or separate is None else 1.0 - tokens.is_global
-    if others is not None:
-        kept = others if kept is None else kept * others
-    if kept is not None:
-        kept = ops.expand_dims(kept, -1)
-        context = context * kept
-        weights = None if weights is None else weights * ops.expand_dims(kept, 1)
+    mask, local = real, None if tokens is None or separate is None else 1.0 - tokens.is_global
+    if local is not None:
+        mask = local if mask is None else mask * local
+    if mask is not None:
+        mask = ops.expand_dims(mask, -1)
+        context = context * mask
+        weights = None if weights is None else weights * ops.expand_dims(mask, 1)
     if tokens is not None and separate is not None:
         context = context + ops.matmul(tokens.placement, separate[0])
         if weights is not None:
-            own = None if separate[1] is None else ops.matmul(ops.expand_dims(tokens.placement, 1), separate[1])
-            weights = None if own is None else weights + own
+            added = None if separate[1] is None else ops.matmul(ops.expand_dims(tokens.placement, 1), separate[1])
+            weights = None if added is None else weights + added
     return context, weights

@@ -19,30 +19,32 @@ from kerasformer.layers.visibility import Visibility
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class EncoderLayer(Composite):
-    """Self attention, then feed-forward, each with a residual connection, a norm and dropout.
+    """Transformer encoder layer: self attention and feed-forward, each with a residual connection, norm and dropout.
 
     Args:
         attention: The self attention: a `MultiHeadAttention`, or a layer with the same call arguments.
-        feed_forward: The feed-forward.
+        feed_forward: The feed-forward network.
         norm: `"layer_norm"` or `"rms_norm"`.
         epsilon: Epsilon of the norms.
-        norm_first: Normalizes the input of attention and feed-forward (GPT-2, T5) rather than the residual sum (BERT).
-        parallel: Attention and feed-forward both read the input of the layer, and their outputs are added to it
-            together (GPT-J, GPT-NeoX); only with `norm_first`.
+        norm_first: Normalizes the input of attention and feed-forward (GPT-2, T5) instead of the residual sum (BERT).
+        parallel: Attention and feed-forward both take the input of the layer, and the sum of their outputs is added to
+            it (GPT-J, GPT-NeoX); requires `norm_first`.
         dropout: Dropout rate on the outputs of attention and feed-forward.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         x: `(B, T, E)`.
-        attention_mask: `True` or 1 attends: `(B, S)` for padding, `(B, T, S)` or `(B, H, T, S)`; axes may be 1.
-        bias: Float, added to the scores.
-        visibility: `Visibility` that all layers of a stack share, optional.
+        attention_mask: `True` or 1 attends: `(B, S)` for padding, `(B, T, S)` or `(B, H, T, S)`, where axes may have
+            size 1.
+        bias: Added to the scores, float, broadcastable to `(B, H, T, S)`; optional.
+        visibility: `Visibility` shared by all layers of a stack, optional.
         cache: `LayerCache`, optional.
-        count: Only this many first tokens are computed (`T` of the output); they still see all. A classifier that reads
-            the first token needs no others from the last layer. Not with a cache, nor with rotary positions.
+        count: Number of first tokens to compute (`T` of the output), all by default; they still attend to all tokens.
+            A classifier that uses only the first token needs no others from the last layer. Unsupported with a cache
+            or rotary positions.
         attention_inputs: Further keyword arguments of the attention's call, optional.
         return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
-        return_cache: Likewise with `cache`, the updated one.
+        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
 
     Returns:
         `(B, T, E)`, or the dictionary.
@@ -63,7 +65,9 @@ class EncoderLayer(Composite):
     ) -> None:
         super().__init__(**kwargs)
         if parallel and not norm_first:
-            raise InputError("A parallel layer normalizes its input. Expected: norm_first=True. Received: False")
+            raise InputError(
+                "A parallel layer must normalize its input. Expected: norm_first=True. Received: norm_first=False"
+            )
         self.norm, self.epsilon = norm, epsilon
         self.norm_first, self.parallel, self.dropout = norm_first, parallel, dropout
         self.attention = attention
@@ -98,7 +102,7 @@ class EncoderLayer(Composite):
         query, key_value = self._normed(x, self.attention_norm), None
         if count is not None:
             key_value, x, query = query, x[:, :count], query[:, :count]
-        y, states = attended(
+        y, states = split_output(
             self.attention(
                 query,
                 key_value=key_value,
@@ -112,15 +116,15 @@ class EncoderLayer(Composite):
         )
         return packed(self._output(x, y, training), return_attention or return_cache, **states)
 
-    def _output(self, x: Tensor, attended: Tensor, training: bool) -> Tensor:
-        """The layer's output from its input and that of the attention."""
+    def _output(self, x: Tensor, attention_output: Tensor, training: bool) -> Tensor:
+        """Returns the output of the layer from its input and the output of the attention."""
         if not self.parallel:
-            return self._feed(self._add(x, attended, self.attention_norm, training), training)
+            return self._feed(self._add(x, attention_output, self.attention_norm, training), training)
         y = self.feed_forward(self._normed(x, self.feed_forward_norm), training=training)
-        return self._add(x, attended + y, self.feed_forward_norm, training)
+        return self._add(x, attention_output + y, self.feed_forward_norm, training)
 
     def _normed(self, x: Tensor, norm: keras.layers.Layer) -> Tensor:
-        """The input of attention or feed-forward."""
+        """Returns the input of attention or feed-forward."""
         return norm(x) if self.norm_first else x
 
     def _feed(self, x: Tensor, training: bool) -> Tensor:
@@ -135,13 +139,13 @@ class EncoderLayer(Composite):
         """Arguments of the constructor."""
         names = ("norm", "epsilon", "norm_first", "parallel", "dropout")
         parts = ("attention", "feed_forward")
-        own = {name: getattr(self, name) for name in names}
-        own |= {name: serialize_part(getattr(self, name)) for name in parts}
-        return {**super().get_config(), **own}
+        arguments = {name: getattr(self, name) for name in names}
+        arguments |= {name: serialize_part(getattr(self, name)) for name in parts}
+        return {**super().get_config(), **arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> EncoderLayer:
-        """A layer from `get_config`."""
+        """Creates a layer from the result of `get_config`."""
         parts = {
             name: keras.saving.deserialize_keras_object(config[name])
             for name in ("attention", "feed_forward", "cross_attention")
@@ -152,34 +156,35 @@ class EncoderLayer(Composite):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class DecoderLayer(EncoderLayer):
-    """An `EncoderLayer` that may also attend to a memory, the encoded text, between self attention and feed-forward.
+    """Transformer decoder layer: an `EncoderLayer` with optional cross attention to a memory, the encoded text.
 
     Args:
-        attention: The self attention; the caller's mask or visibility makes it causal.
-        feed_forward: The feed-forward.
+        attention: The self attention, made causal by the mask or visibility that the caller passes.
+        feed_forward: The feed-forward network.
         cross_attention: Attention to the memory; `None` in a decoder-only model.
-        kwargs: As in `EncoderLayer`.
+        kwargs: Arguments of `EncoderLayer`.
 
     Call arguments:
         x: `(B, T, E)`.
-        memory: `(B, M, E)`, or `None` where there is no cross attention or its cache is complete.
-        attention_mask: `True` attends: `(B, T, S)` or `(B, H, T, S)`, of which axes may be 1.
-        bias: Float, added to the scores of the self attention.
+        memory: `(B, M, E)`; `None` without cross attention, or if its cache is complete.
+        attention_mask: `True` attends: `(B, T, S)` or `(B, H, T, S)`, where axes may have size 1.
+        bias: Added to the scores of the self attention, float, broadcastable to `(B, H, T, S)`; optional.
         memory_mask: `True` or 1 attends: `(B, M)` for padding, `(B, T, M)` or `(B, H, T, M)`.
         visibility: `Visibility` of the self attention, optional.
         memory_visibility: `Visibility` of the cross attention, optional.
-        cache: `LayerCache` of the self attention.
-        cross_cache: `LayerCache` of the cross attention.
+        cache: `LayerCache` of the self attention, optional.
+        cross_cache: `LayerCache` of the cross attention, optional.
+        attention_inputs: Further keyword arguments of the self attention's call, optional.
         return_attention: Returns a dictionary of `output`, `attention` `(B, H, T, S)` and `cross_attention`
             `(B, H, T, M)`.
-        return_cache: Likewise with `cache` and `cross_cache`, the updated ones.
+        return_cache: Returns a dictionary of `output`, `cache` and `cross_cache`, the updated caches.
 
     Returns:
         `(B, T, E)`, or the dictionary.
 
     Raises:
-        InputError: a memory without cross attention, cross attention without a memory, or a mask of padding alone,
-            with which tokens would see those after them.
+        InputError: a memory without cross attention, cross attention without a memory, or an attention mask `(B, S)` of
+            padding alone, which is not causal.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
@@ -193,7 +198,7 @@ class DecoderLayer(EncoderLayer):
     ) -> None:
         super().__init__(attention, feed_forward, **kwargs)
         if self.parallel and cross_attention is not None:
-            raise InputError("A parallel layer has no cross attention. Expected: cross_attention=None")
+            raise InputError("A parallel layer cannot have cross attention. Expected: cross_attention=None")
         self.cross_attention = cross_attention
         self.cross_attention_norm: Any = None if cross_attention is None else self._norm("cross_attention_norm")
 
@@ -224,7 +229,7 @@ class DecoderLayer(EncoderLayer):
         check_causal(attention_mask)
         check_memory(self.name, self.cross_attention is not None, memory, cross_cache)
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
-        y, states = attended(
+        y, states = split_output(
             self.attention(
                 self._normed(x, self.attention_norm),
                 attention_mask=attention_mask,
@@ -237,7 +242,7 @@ class DecoderLayer(EncoderLayer):
         )
         if self.cross_attention is not None:
             x = self._add(x, y, self.attention_norm, training)
-            y, crossed = attended(
+            y, cross_states = split_output(
                 self.cross_attention(
                     self._normed(x, self.cross_attention_norm),
                     key_value=memory,
@@ -248,7 +253,7 @@ class DecoderLayer(EncoderLayer):
                 )
             )
             x = self._add(x, y, self.cross_attention_norm, training)
-            states |= {f"cross_{name}": value for name, value in crossed.items()}
+            states |= {f"cross_{name}": value for name, value in cross_states.items()}
             output = self._feed(x, training)
         else:
             output = self._output(x, y, training)
@@ -259,24 +264,24 @@ class DecoderLayer(EncoderLayer):
         return {**super().get_config(), "cross_attention": serialize_part(self.cross_attention)}
 
 
-def attended(result: Any) -> tuple[Tensor, dict[str, Any]]:
-    """What an attention gave, and the rest of it."""
-    found = unpacked(result)
-    return found.pop("output"), found
+def split_output(result: Any) -> tuple[Tensor, dict[str, Any]]:
+    """Splits the result of a layer into its output and the other entries."""
+    entries = unpacked(result)
+    return entries.pop("output"), entries
 
 
 def check_causal(mask: Tensor | None) -> None:
-    """A decoder's mask says for each token which others it sees."""
+    """Raises an error for a mask of padding alone, which does not make a decoder causal."""
     if mask is not None and len(mask.shape) == 2:
         raise InputError(
-            "A decoder's attention_mask is (B, T, S) or (B, H, T, S): with padding alone, tokens would see those after "
-            "them. Expected ops.logical_and(layers.causal_mask(T), layers.padding_mask(mask)). "
+            "A decoder's attention_mask must be (B, T, S) or (B, H, T, S): with padding alone, tokens would attend to "
+            "later ones. Expected: ops.logical_and(layers.causal_mask(T), layers.padding_mask(mask)). "
             f"Received: shape {tuple(mask.shape)}"
         )
 
 
 def check_memory(name: str, attends: bool, memory: Tensor | None, cache: LayerCache | None) -> None:
-    """A memory that no layer reads is an error, and so is a layer that has none to read."""
+    """Raises an error for a memory without cross attention, and for cross attention without a memory."""
     if attends == (memory is not None or cache is not None):
         return
     expected, received = ("memory= or a cross cache", "neither") if attends else ("no memory", "one")

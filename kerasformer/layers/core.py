@@ -1,4 +1,4 @@
-"""The layers that hold nearly all weights, `nn.Linear` and `nn.Embedding`, and what all layers share."""
+"""Dense and embedding layers, dropout, low-rank adaptation, and base classes of all layers."""
 
 from __future__ import annotations
 
@@ -18,78 +18,78 @@ PACKAGE = "kerasformer"
 
 
 def build_once(layer: keras.layers.Layer, input_shape: Any = None) -> None:
-    """Creates the layer's weights, unless it has them: a layer that was given to another may be built already."""
+    """Builds a layer unless it is built: a layer that is passed to another layer may have been built before."""
     if not layer.built:
         layer.build(input_shape)
 
 
 def serialize_part(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
-    """A layer's serialized form, for the config of the layer that holds it.
+    """Serializes a layer for the config of its parent, without the shapes for which it was built.
 
-    Without the shapes it was built for: the holder builds it anew, so that its variables have the holder's path.
+    The parent builds it anew, so that the paths of its variables start with the parent's path.
     """
     if layer is None:
         return None
     return {name: x for name, x in keras.saving.serialize_keras_object(layer).items() if name != "build_config"}
 
 
-def packed(output: Tensor, wanted: bool, **more: Any) -> Any:
-    """What every layer returns: one tensor, or a dictionary if more than that was asked for.
+def packed(output: Tensor, as_dictionary: bool, **entries: Any) -> Any:
+    """Returns the result of a layer: a tensor, or a dictionary if further results were requested.
 
     Args:
-        output: Under `"output"` in the dictionary.
-        wanted: A dictionary was asked for.
-        more: Its other entries; `None` makes none.
+        output: The tensor; entry `"output"` of the dictionary.
+        as_dictionary: Whether to return a dictionary.
+        entries: Further entries of the dictionary; those that are `None` are left out.
     """
-    if not wanted:
+    if not as_dictionary:
         return output
-    return {"output": output, **{name: value for name, value in more.items() if value is not None}}
+    return {"output": output, **{name: value for name, value in entries.items() if value is not None}}
 
 
 def unpacked(result: Any) -> dict[str, Any]:
-    """The dictionary form of what `packed` returned."""
+    """Returns the result of `packed` as a dictionary."""
     return dict(result) if isinstance(result, dict) else {"output": result}
 
 
 def as_ids(ids: Tensor) -> Tensor:
-    """Integers of an array that may hold them as floats: Keras builds a saved model with inputs of its float type."""
+    """Casts ids to integers unless they are: Keras builds a saved model with floating-point inputs."""
     dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", "float32"))
     return ids if keras.backend.is_int_dtype(dtype) else ops.cast(ids, "int32")
 
 
 LOW_RANK = "lora_"
-"""How the names of low-rank variables begin."""
+"""Prefix of the names of low-rank variables."""
 
 
-class Flagged(keras.layers.Layer):
-    """A layer of which flags of the call ask for more than one tensor, see `packed`."""
+class OptionalOutputs(keras.layers.Layer):
+    """Base of layers whose call arguments request further outputs, see `packed`."""
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces the call: its arguments decide whether one tensor comes out or a dictionary."""
+        """Traces the call, whose arguments decide between a tensor and a dictionary."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
-        """The input's shape."""
+        """Returns the shape of the input."""
         return input_shape
 
 
-class Composite(Flagged):
-    """A layer that is made of other layers."""
+class Composite(OptionalOutputs):
+    """Base of layers that consist of other layers."""
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
-        """The parts, which `model.summary(expand_nested=True)` lists."""
+        """Direct sublayers, listed by `model.summary(expand_nested=True)`."""
         return list(self._flatten_layers(include_self=False, recursive=False))
 
     def __dir__(self) -> list[str]:
-        # Keras names the weights in a file by the attributes that it finds here: those of the parts themselves.
+        # Keras names the weights in a file after these attributes: the sublayers have attributes without `layers`.
         return [name for name in super().__dir__() if name != "layers"]
 
 
 class LowRank(keras.layers.Layer):
-    """A layer with one matrix that can be fine-tuned by a product of two thin ones, as Keras' own layers can.
+    """Base of layers with one matrix that supports low-rank adaptation (LoRA), as the layers of Keras do.
 
-    A file holds the sum of the matrix and the product; a layer that is loaded from it has no product.
+    Saved files contain the sum of the matrix and the low-rank product; a layer loaded from one has no product.
 
     Reference: Hu et al. 2021, arXiv:2106.09685.
     """
@@ -100,7 +100,7 @@ class LowRank(keras.layers.Layer):
 
     @property
     def matrix(self) -> Any:
-        """The variable `(in, out)`."""
+        """The adapted variable `(in, out)`."""
         raise NotImplementedError
 
     def enable_lora(
@@ -110,24 +110,25 @@ class LowRank(keras.layers.Layer):
         a_initializer: Any = "he_uniform",
         b_initializer: Any = "zeros",
     ) -> None:
-        """Freezes the matrix and adds `lora_alpha / rank * A @ B`, of which `A` and `B` are trained.
+        """Freezes the matrix and adds the trainable product `lora_alpha / rank * A @ B`.
 
-        The other layers are trained as before; `layer.trainable = False` beforehand freezes them. A model is compiled,
-        and a pipeline opened, after this: a function that was traced before has no low-rank matrices.
+        Other layers stay trainable; set `layer.trainable = False` beforehand to freeze them. Compile the model and open
+        pipelines afterwards, since functions traced before do not contain the product.
 
         Args:
-            rank: Columns of `A` `(in, rank)` and rows of `B` `(rank, out)`.
-            lora_alpha: `rank` by default.
-            a_initializer: A Keras initializer.
-            b_initializer: A Keras initializer; with zeros the layer's output does not change at first.
+            rank: Number of columns of `A` `(in, rank)` and of rows of `B` `(rank, out)`.
+            lora_alpha: Numerator of the scale of the product; `rank` by default.
+            a_initializer: A Keras initializer for `A`.
+            b_initializer: A Keras initializer for `B`; with zeros, the output of the layer is unchanged at first.
 
         Raises:
-            InputError: the layer is not built, has low-rank matrices already, or `rank` is not positive.
+            InputError: the layer is not built or already has low-rank matrices, or `rank` is not positive.
         """
         if not self.built or self.lora_enabled:
-            state = "has low-rank matrices already" if self.lora_enabled else "is not built"
+            state = "already has low-rank matrices" if self.lora_enabled else "is not built"
             raise InputError(
-                f"enable_lora is called once, on a layer that is built. Received: layer {self.name!r}, which {state}"
+                "enable_lora must be called once, after the layer is built. "
+                f"Received: layer {self.name!r}, which {state}"
             )
         if not isinstance(rank, int) or rank < 1:
             raise InputError(f"rank must be a positive integer. Received: rank={rank!r}")
@@ -145,17 +146,17 @@ class LowRank(keras.layers.Layer):
         return (self.lora_alpha or 1) / (self.lora_rank or 1)
 
     def merged(self) -> Tensor:
-        """The matrix with the product added to it."""
+        """Returns the sum of the matrix and the low-rank product."""
         matrix = ops.convert_to_tensor(self.matrix)
         return matrix + self._lora_scale * ops.matmul(self.lora_a, self.lora_b) if self.lora_enabled else matrix
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the merged matrix and the other variables of the layer."""
+        """Saves the merged matrix and the other variables of the layer."""
         for index, variable in enumerate(self._saved_variables()):
             store[str(index)] = self.merged() if variable is self.matrix else variable
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote; the product begins at zero again."""
+        """Loads the result of `save_own_variables` and resets the low-rank product to zero."""
         if not self.lora_enabled:
             super().load_own_variables(store)
             return
@@ -164,11 +165,11 @@ class LowRank(keras.layers.Layer):
         self.lora_b.assign(ops.zeros(self.lora_b.shape))
 
     def _saved_variables(self) -> list[Any]:
-        own = self._trainable_variables + self._non_trainable_variables
-        return [variable for variable in own if not variable.name.startswith(LOW_RANK)]
+        variables = self._trainable_variables + self._non_trainable_variables
+        return [variable for variable in variables if not variable.name.startswith(LOW_RANK)]
 
     def _build_low_rank(self) -> None:
-        """Enables the low-rank matrices that the constructor asked for."""
+        """Adds the low-rank matrices if the constructor has a `lora_rank`."""
         if self.lora_rank is not None:
             self.enable_lora(self.lora_rank, self.lora_alpha)
 
@@ -179,34 +180,36 @@ class LowRank(keras.layers.Layer):
 
 
 def adapted(model: keras.layers.Layer) -> list[LowRank]:
-    """The parts of a model that have low-rank matrices; a function that was traced before they had has none."""
+    """Returns the layers of a model that have low-rank matrices; functions traced before they were added lack them."""
     return [layer for layer in model._flatten_layers() if isinstance(layer, LowRank) and layer.lora_enabled]
 
 
 @contextmanager
 def merged_lora(model: keras.layers.Layer) -> Iterator[None]:
-    """Within this context the matrices of all layers hold their low-rank products, for a file that knows none."""
+    """Context in which the low-rank products are merged into the matrices, to write files without separate products."""
     layers = adapted(model)
-    before = [ops.convert_to_numpy(layer.matrix) for layer in layers]
+    originals = [ops.convert_to_numpy(layer.matrix) for layer in layers]
     for layer in layers:
         layer.matrix.assign(layer.merged())
         layer.lora_enabled = False
     try:
         yield
     finally:
-        for layer, matrix in zip(layers, before, strict=True):
+        for layer, matrix in zip(layers, originals, strict=True):
             layer.matrix.assign(matrix)
             layer.lora_enabled = True
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Dense(LowRank):
-    """`nn.Linear`: `y = activation(x @ kernel + bias)`. The kernel is `(in, out)`, the transpose of PyTorch's.
+    """Linear layer, as `nn.Linear`: `activation(x @ kernel + bias)`.
+
+    The kernel is `(in, out)`, the transpose of PyTorch's weight.
 
     Args:
-        units: Size of the output's last axis.
-        use_bias: Adds a learned vector.
-        activation: A name that `kerasformer.layers.activation` knows, or `None`.
+        units: Size of the last axis of the output.
+        use_bias: Whether to add a bias.
+        activation: Name of an activation, see `kerasformer.layers.activation`; `None` for the identity.
         kernel_initializer: A Keras initializer.
         kwargs: `lora_rank` and `lora_alpha` for `enable_lora`, and `keras.layers.Layer` arguments.
 
@@ -230,7 +233,7 @@ class Dense(LowRank):
         self._activate = get_activation(activation)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the weights for inputs whose last axis has `input_shape[-1]` entries."""
+        """Creates the weights for inputs `(..., in)`."""
         shape = (input_shape[-1], self.units)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias") if self.use_bias else None
@@ -250,22 +253,22 @@ class Dense(LowRank):
         return self._activate(y)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """`(..., in)` to `(..., units)`."""
+        """Maps `(..., in)` to `(..., units)`."""
         return (*input_shape[:-1], self.units)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        own = {"units": self.units, "use_bias": self.use_bias, "activation": self.activation}
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        arguments = {"units": self.units, "use_bias": self.use_bias, "activation": self.activation}
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Embedding(LowRank):
-    """`nn.Embedding`: a table `(input_dim, output_dim)` whose rows are looked up, and which may also be the output.
+    """Embedding table `(input_dim, output_dim)`, as `nn.Embedding`, which may also be a tied output projection.
 
     Args:
-        input_dim: Rows, such as the size of the vocabulary.
+        input_dim: Number of rows, such as the size of the vocabulary.
         output_dim: Size of a row.
         embeddings_initializer: A Keras initializer.
         kwargs: `lora_rank` and `lora_alpha` for `enable_lora`, and `keras.layers.Layer` arguments.
@@ -281,7 +284,7 @@ class Embedding(LowRank):
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.autocast = False  # ids that come as floats would be rounded to half precision
+        self.autocast = False  # floating-point ids would be rounded to half precision
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the table."""
@@ -296,7 +299,7 @@ class Embedding(LowRank):
         return self.embeddings
 
     def call(self, ids: Tensor) -> Tensor:
-        """Looks rows up."""
+        """Looks up rows of the table."""
         ids = as_ids(ids)
         rows = primitives.embedding(self.embeddings, ids)
         if self.lora_enabled:
@@ -304,33 +307,33 @@ class Embedding(LowRank):
         return ops.cast(rows, self.compute_dtype)
 
     def project(self, x: Tensor, bias: Any = None) -> Tensor:
-        """Scores of every row: `x @ table^T + bias`, `(..., output_dim)` to `(..., input_dim)` (a tied output)."""
+        """Computes scores of all rows, `x @ table^T + bias`: `(..., output_dim)` to `(..., input_dim)`."""
         scores = primitives.linear(x, self.embeddings, bias, transposed=True)
         if self.lora_enabled:
-            thin = ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.lora_b)))
-            scores = scores + self._lora_scale * ops.matmul(thin, ops.transpose(ops.convert_to_tensor(self.lora_a)))
+            low_rank = ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.lora_b)))
+            scores = scores + self._lora_scale * ops.matmul(low_rank, ops.transpose(ops.convert_to_tensor(self.lora_a)))
         return scores
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """`(...)` to `(..., output_dim)`."""
+        """Maps `(...)` to `(..., output_dim)`."""
         return (*(input_shape or (None, None)), self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         initializer = keras.initializers.serialize(self.embeddings_initializer)
-        own = {"input_dim": self.input_dim, "output_dim": self.output_dim, "embeddings_initializer": initializer}
-        return {**super().get_config(), **own}
+        arguments = {"input_dim": self.input_dim, "output_dim": self.output_dim, "embeddings_initializer": initializer}
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Dropout(keras.layers.Dropout):
-    """Keras' own dropout, with a named random generator on TensorFlow.
+    """Keras dropout with an explicit random number generator on TensorFlow.
 
-    Without a name TensorFlow derives the generator's key by an operation (`StatelessRandomGetKeyCounter`) that is a
-    hundred times as slow as the rest once XLA compiles it for a CPU: most of a training step with `jit_compile=True`.
+    By default TensorFlow derives the key of the generator by an operation (`StatelessRandomGetKeyCounter`) that takes
+    most of a training step once XLA compiles it for a CPU.
 
     Args:
-        rate: Share of the numbers that become 0, in training.
+        rate: Fraction of the inputs set to 0 in training.
         kwargs: `keras.layers.Dropout` arguments.
     """
 

@@ -1,4 +1,6 @@
-"""DeBERTa's attention: content and relative position have vectors of their own, and a layer that convolves tokens.
+"""Layers of DeBERTa: disentangled attention, and an encoder layer with a convolution over tokens.
+
+Disentangled attention represents the content of tokens and their relative positions by separate vectors.
 
 Shape letters: `B` batch, `T` query length, `S` key length, `H` heads, `D` head size, `E` hidden, `R` relative
 embeddings.
@@ -28,20 +30,20 @@ from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 TERMS = ("c2p", "p2c")
-"""Terms of the scores beside content to content: content to position, and position to content."""
+"""Terms of the scores in addition to content-to-content: content-to-position and position-to-content."""
 
 
 @dataclass(frozen=True)
 class RelativeText:
-    """The relative embeddings of a text of `T` tokens, for all layers.
+    """Relative embeddings of a text of `T` tokens, shared by all layers.
 
     The distance of a pair is the index of the query minus the index of the key.
 
     Attributes:
-        embeddings: `(R, E)`.
-        descending: Row of `embeddings` for each distance from `T - 1` down to `1 - T`, and one more entry without a
-            meaning, int32 `(2 * T,)`.
-        ascending: Likewise from `1 - T` up to `T - 1`.
+        embeddings: Vectors `(R, E)`.
+        descending: Row of `embeddings` for each distance from `T - 1` down to `1 - T`, and a last entry that is unused,
+            int32 `(2 * T,)`.
+        ascending: Row of `embeddings` for each distance from `1 - T` up to `T - 1`, and a last entry that is unused.
     """
 
     embeddings: Tensor
@@ -51,26 +53,26 @@ class RelativeText:
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class RelativeEmbeddings(Composite):
-    """One vector for each distance of two tokens; far distances share vectors, in buckets that grow with the distance.
+    """Embeddings of the distance between two tokens; large distances share vectors in buckets of growing size.
 
     Args:
-        max_length: Length of the longest text, in tokens.
+        max_length: Maximum length of a text, in tokens.
         hidden_dim: Size `E` of a vector.
-        max_distance: From this distance on all pairs of one direction share a vector; `max_length` if not positive.
-        num_buckets: Number of vectors for each direction, of which half have one distance each; not positive for
-            `max_distance` vectors of one distance each.
+        max_distance: Distance from which on all pairs of one direction share a vector; `max_length` if not positive.
+        num_buckets: Number of vectors for each direction, half of which represent one distance each; if not positive,
+            there are `max_distance` vectors for one distance each.
         epsilon: Epsilon of a norm of the vectors; `None` for no norm.
         initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
-        x: `(B, T, E)`, of which the length counts.
+        x: `(B, T, E)`, of which only the length is used.
 
     Returns:
-        `{"relative": RelativeText}`, an argument of the call of `DisentangledAttention`.
+        `{"relative": RelativeText}`, a call argument of `DisentangledAttention`.
 
     Raises:
-        InputError: an odd number of buckets, or one beyond the distances that they are for.
+        InputError: `num_buckets` is outside the range that `max_distance` allows.
 
     Reference: He et al. 2021, arXiv:2006.03654, section 3.1; buckets: `transformers.models.deberta_v2`.
     """
@@ -97,7 +99,7 @@ class RelativeEmbeddings(Composite):
         self.max_distance, self.num_buckets, self.epsilon = max_distance, num_buckets, epsilon
         self.initializer = keras.initializers.get(initializer)
         self.span = num_buckets or max_distance
-        # A table of all distances: a look-up is exact on every runtime, where a logarithm may round across a border.
+        # A lookup table is exact on every runtime, whereas a logarithm may be rounded across the bounds of a bucket.
         distances = np.arange(1 - max_length, max_length + 1)
         buckets = log_buckets(distances, num_buckets, max_distance) if num_buckets else distances
         self._rows = np.clip(buckets + self.span, 0, 2 * self.span - 1).astype("int32")
@@ -113,10 +115,10 @@ class RelativeEmbeddings(Composite):
             build_once(self.norm, shape)
 
     def call(self, x: Tensor, training: bool = False) -> dict[str, RelativeText]:
-        """Selects the vectors of the distances that occur."""
+        """Selects the vectors of the distances that occur in the text."""
         length, longest = ops.shape(x)[1], self.max_length
-        table = ops.cast(self.embeddings, self.compute_dtype)  # a tensor, where `convert_to_tensor` keeps the variable
-        # Distances from 1 - T to T; the reversed table ends with the entry that has no meaning, too.
+        table = ops.cast(self.embeddings, self.compute_dtype)  # a tensor; `convert_to_tensor` may return the variable
+        # Distances from 1 - T to T; the reversed table also ends with the unused entry.
         ascending, first = self._rows[longest - length : longest + length] if isinstance(length, int) else None, 0
         if ascending is not None:
             first, last = int(ascending[:-1].min()), int(ascending[:-1].max())
@@ -124,8 +126,8 @@ class RelativeEmbeddings(Composite):
             ascending = np.clip(ascending - first, 0, last - first)
             descending = np.append(ascending[-2::-1], ascending[-1])
         else:
-            rows, back = ops.convert_to_tensor(self._rows), ops.convert_to_tensor(self._descending)
-            ascending, descending = (each[longest - length : longest + length] for each in (rows, back))
+            tables = ops.convert_to_tensor(self._rows), ops.convert_to_tensor(self._descending)
+            ascending, descending = (rows[longest - length : longest + length] for rows in tables)
         if self.norm is not None:
             table = self.norm(table)
         return {"relative": RelativeText(table, ops.convert_to_tensor(descending), ops.convert_to_tensor(ascending))}
@@ -137,14 +139,14 @@ class RelativeEmbeddings(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         names = ("max_length", "hidden_dim", "max_distance", "num_buckets", "epsilon")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "initializer": keras.initializers.serialize(self.initializer)}
+        arguments = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **arguments, "initializer": keras.initializers.serialize(self.initializer)}
 
 
 def log_buckets(distances: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """Bucket of each distance: the distance itself up to half of `num_buckets`, then logarithmic; int64 of its shape.
+    """Returns the bucket of each distance, int64: the distance itself up to half of `num_buckets`, then logarithmic.
 
-    Computed in float32 in the order of the reference, whose results round up at the borders of the buckets.
+    Computes in float32 and in the order of the reference, so that results are rounded alike.
     """
     middle = num_buckets // 2
     size = np.abs(distances)
@@ -155,30 +157,30 @@ def log_buckets(distances: np.ndarray, num_buckets: int, max_distance: int) -> n
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class DisentangledAttention(MultiHeadAttention):
-    """Multi-head attention whose scores are sums of content to content, content to position, position to content.
+    """Disentangled attention, whose scores are sums of content-to-content, content-to-position, position-to-content.
 
     Args:
-        num_heads: As in `MultiHeadAttention`.
-        hidden_dim: Size `E` of the result.
-        terms: Those of `TERMS` that are added, as names or joined by `|`; each widens the divisor of the scores, which
-            is `sqrt(D * (1 + terms))`. Other names have no effect, as in the reference.
-        share_projections: Relative embeddings are projected like the text; otherwise by `relative_key` for `"c2p"` and
-            `relative_query` for `"p2c"`.
-        positions: There are relative embeddings; without them only the divisor is that of the terms.
+        num_heads: Number of attention heads.
+        hidden_dim: Size `E` of the output.
+        terms: Names from `TERMS` to add, as a sequence or joined by `|`; scores are divided by
+            `sqrt(D * (1 + number of terms))`. Other names are ignored, as in the reference.
+        share_projections: Whether relative embeddings are projected like the text; otherwise they have the projections
+            `relative_key` for `"c2p"` and `relative_query` for `"p2c"`.
+        positions: Whether there are relative embeddings; without them the terms change only the divisor.
         relative_dropout: Dropout rate of the relative embeddings.
-        kwargs: As in `MultiHeadAttention`, such as `dropout`.
+        kwargs: Arguments of `MultiHeadAttention`, such as `dropout`.
 
     Call arguments:
         query: `(B, T, E)`.
-        key_value: `(B, S, E)`, of which the query is the beginning; the query itself by default.
-        relative: `RelativeText` of the `S` tokens; needed unless `positions` is false.
+        key_value: `(B, S, E)`, of which `query` is the first `T` tokens; `query` itself by default.
+        relative: `RelativeText` of the `S` tokens; required if `positions` is true.
         others: As in `MultiHeadAttention`, without a cache.
 
     Returns:
-        As `MultiHeadAttention`.
+        `(B, T, E)`, or the dictionary of `MultiHeadAttention`.
 
     Raises:
-        InputError: a call without the relative embeddings that the terms need.
+        InputError: a call without the required `relative`.
 
     Reference: He et al. 2021, arXiv:2006.03654, section 3.1; `transformers.models.deberta_v2`.
     """
@@ -199,9 +201,9 @@ class DisentangledAttention(MultiHeadAttention):
         super().__init__(num_heads, hidden_dim, **kwargs)
         self.terms, self.share_projections, self.positions = terms, share_projections, positions
         self.relative_dropout = relative_dropout
-        own = terms if positions and not share_projections else ()
-        self.relative_key = self._dense(hidden_dim, True, "relative_key") if "c2p" in own else None
-        self.relative_query = self._dense(hidden_dim, True, "relative_query") if "p2c" in own else None
+        projected = terms if positions and not share_projections else ()
+        self.relative_key = self._dense(hidden_dim, True, "relative_key") if "c2p" in projected else None
+        self.relative_query = self._dense(hidden_dim, True, "relative_query") if "p2c" in projected else None
         self.embeddings_dropout = Dropout(relative_dropout, name="relative_dropout", dtype=self.dtype_policy)
 
     def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
@@ -234,10 +236,11 @@ class DisentangledAttention(MultiHeadAttention):
         if self.positions and self.terms:
             if relative is None:
                 raise InputError(
-                    "Disentangled attention needs relative embeddings. Expected: relative=. Received: None"
+                    "Disentangled attention requires relative embeddings. "
+                    "Expected: relative=RelativeText. Received: None"
                 )
-            found = self._relative_scores(queries, keys, relative, training)
-            scores = found if scores is None else found + scores
+            added = self._relative_scores(queries, keys, relative, training)
+            scores = added if scores is None else added + scores
         visibility = Visibility(position_bias=scores)
         dropout = self._drop if training and self.dropout else None
         context, weights, _ = primitives.multi_head_attention(
@@ -246,22 +249,22 @@ class DisentangledAttention(MultiHeadAttention):
         return packed(self.output_dense(context), return_attention or return_cache, attention=weights)
 
     def _relative_scores(self, queries: Tensor, keys: Tensor, relative: RelativeText, training: bool) -> Tensor:
-        """Scores of content to position and position to content, `(B, H, T, S)`."""
+        """Returns the scores of content-to-position and position-to-content, `(B, H, T, S)`."""
         count, length = ops.shape(queries)[1], ops.shape(keys)[1]
         embeddings = self.embeddings_dropout(relative.embeddings, training=training)
         scores = []
         if "c2p" in self.terms:
-            # From the largest distance of these queries, which is less than that of the text if they are its beginning.
+            # Starts at the largest distance of these queries, which may be only the first ones of the text.
             rows = self._heads((self.relative_key or self.key)(embeddings), relative.descending[length - count :])
             scores.append(by_distance(ops.matmul(split_heads(queries, self.spec.head_dim), rows), length))
         if "p2c" in self.terms:
             rows = self._heads((self.relative_query or self.query)(embeddings), relative.ascending[: length + count])
-            found = by_distance(ops.matmul(split_heads(keys, self.spec.head_dim), rows), count)
-            scores.append(ops.transpose(found, (0, 1, 3, 2)))
+            transposed = by_distance(ops.matmul(split_heads(keys, self.spec.head_dim), rows), count)
+            scores.append(ops.transpose(transposed, (0, 1, 3, 2)))
         return sum(scores[1:], scores[0])
 
     def _heads(self, rows: Tensor, index: Tensor) -> Tensor:
-        """The scaled rows of this index, `(1, H, D, N)` of `(R, H * D)`."""
+        """Returns the scaled rows `index` `(N,)` of `(R, H * D)`, split into heads: `(1, H, D, N)`."""
         selected = ops.take(rows * self.spec.scale, index, axis=0)
         shape = (1, ops.shape(selected)[0], self.spec.num_heads, self.spec.head_dim)
         return ops.transpose(ops.reshape(selected, shape), (0, 2, 3, 1))
@@ -269,21 +272,21 @@ class DisentangledAttention(MultiHeadAttention):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         names = ("terms", "share_projections", "positions", "relative_dropout")
-        own = {name: getattr(self, name) for name in names}
+        arguments = {name: getattr(self, name) for name in names}
         config = super().get_config()
         unused = ("head_dim", "num_key_value_heads", "softcap", "window", "rotary", "query_key_norm")
-        return {**{name: value for name, value in config.items() if name not in unused}, **own}
+        return {**{name: value for name, value in config.items() if name not in unused}, **arguments}
 
 
 def by_distance(scores: Tensor, columns: Any) -> Tensor:
-    """Scores by pair from scores by distance.
+    """Converts scores of distances to scores of pairs of tokens.
 
-    Row `i` of the result begins at entry `T - 1 - i` of the given row, so that column `j` is the entry of the distance
-    `i - j`. Rows that lie behind each other in memory are shifted by cutting them one entry shorter.
+    Row `i` of the result starts at entry `T - 1 - i` of row `i` of `scores`, so that column `j` is the score of the
+    distance `i - j`. Reshaping the flattened rows to rows that are one entry shorter shifts each by one more entry.
 
     Args:
-        scores: `(B, H, T, T + S)`, of which the last entry of a row has no meaning.
-        columns: `S`.
+        scores: `(B, H, T, T + S)`; the last entry of a row is unused.
+        columns: Number `S` of columns.
 
     Returns:
         `(B, H, T, S)`.
@@ -298,23 +301,23 @@ def by_distance(scores: Tensor, columns: Any) -> Tensor:
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class ConvolutionEncoderLayer(EncoderLayer):
-    """An `EncoderLayer` with a convolution over neighbouring tokens beside it: `norm(layer(x) + activation(conv(x)))`.
+    """An `EncoderLayer` in parallel with a convolution over tokens: `norm(layer(x) + activation(conv(x)))`.
 
     Args:
-        attention: As in `EncoderLayer`, like `feed_forward` and `kwargs`.
-        feed_forward: The feed-forward.
-        kernel_size: Number of tokens that the convolution sees; odd.
-        activation: Name of the activation.
-        kernel_initializer: A Keras initializer; that of the feed-forward by default.
-        kwargs: As in `EncoderLayer`.
+        attention: The self attention.
+        feed_forward: The feed-forward network.
+        kernel_size: Number of tokens in the kernel of the convolution; odd.
+        activation: Name of the activation of the convolution.
+        kernel_initializer: A Keras initializer for the convolution; that of the feed-forward by default.
+        kwargs: Arguments of `EncoderLayer`.
 
     Call arguments:
-        x: `(B, T, E)`, 0 at padding, so that no token is convolved with it.
-        visibility: As in `EncoderLayer`; the output is 0 where its `key_mask` is.
+        x: `(B, T, E)`; padding must be 0, so that it does not affect the convolution.
+        visibility: As in `EncoderLayer`; the output is 0 where `key_mask` is 0.
         others: As in `EncoderLayer`.
 
     Raises:
-        InputError: an even `kernel_size`.
+        InputError: `kernel_size` is not positive and odd.
 
     Reference: He et al. 2021, arXiv:2006.03654, section 4.1; `transformers.models.deberta_v2`.
     """
@@ -334,7 +337,7 @@ class ConvolutionEncoderLayer(EncoderLayer):
         self.kernel_size, self.activation = kernel_size, activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer or feed_forward.kernel_initializer)
         self._activate = get_activation(activation)
-        # One matrix over the vectors of neighbours, so that it is stored as all other matrices are.
+        # A dense layer over concatenated neighbours, so that its kernel is stored and quantized as all matrices are.
         self.convolution = Dense(
             feed_forward.hidden_dim,
             kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
@@ -365,8 +368,8 @@ class ConvolutionEncoderLayer(EncoderLayer):
         """Applies the layer."""
         flags = (training, return_attention, return_cache)
         states = unpacked(super().call(x, attention_mask, bias, visibility, cache, count, attention_inputs, *flags))
-        length, beside = ops.shape(x)[1] if count is None else count, self.kernel_size // 2
-        x = ops.pad(x, ((0, 0), (beside, beside), (0, 0)))
+        length, padding = ops.shape(x)[1] if count is None else count, self.kernel_size // 2
+        x = ops.pad(x, ((0, 0), (padding, padding), (0, 0)))
         neighbours = ops.concatenate([x[:, i : i + length] for i in range(self.kernel_size)], axis=-1)
         y = self._activate(self.residual_dropout(self.convolution(neighbours), training=training))
         output = self.convolution_norm(primitives.residual(states.pop("output"), y))
@@ -376,6 +379,6 @@ class ConvolutionEncoderLayer(EncoderLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        own = {"kernel_size": self.kernel_size, "activation": self.activation}
+        arguments = {"kernel_size": self.kernel_size, "activation": self.activation}
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}

@@ -1,4 +1,4 @@
-"""Token, position and segment embeddings: what a text becomes before the first layer."""
+"""Embeddings of tokens, positions and segments: the input of the first layer."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from kerasformer.layers.tensor import Tensor
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class TransformerEmbeddings(Composite):
-    """The sum of the vectors of token, position, segment and others, normalized; projected if they are smaller.
+    """Sum of token, position, segment and further embeddings, with optional norm and projection.
 
     Args:
         vocab_size: Number of tokens `V`.
         max_length: Number of learned positions; `None` for a model without position embeddings.
-        hidden_dim: Size `E` of the result.
-        embedding_dim: Size of the vectors, which are then projected (ALBERT); by default `hidden_dim`, without a
-            projection.
+        hidden_dim: Size `E` of the output.
+        embedding_dim: Size of the embeddings, which are then projected to `hidden_dim` (ALBERT); `None` for
+            `hidden_dim` without a projection.
         num_segments: Number of segment types; 0 for none.
         tables: Number of rows of each further embedding table, by name, such as `{"languages": 15}`; optional.
         epsilon: Epsilon of the norm; `None` for no norm.
-        projection_first: The norm follows the projection (DeBERTa); otherwise it precedes it (ALBERT).
-        projection_bias: The projection has a bias.
-        padding_id: Positions count the tokens other than this one, from `padding_id + 1` on, and it has the position
-            `padding_id` (RoBERTa); `None` for positions from 0 on.
-        dropout: Dropout rate after the norm.
+        projection_first: Whether the projection precedes the norm (DeBERTa) or follows it (ALBERT).
+        projection_bias: Whether the projection has a bias.
+        padding_id: Id of the padding token; its position is `padding_id`, and the positions of other tokens start at
+            `padding_id + 1` (RoBERTa). `None` for positions that start at 0.
+        dropout: Dropout rate of the sum, after the norm.
         initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         ids: Integers `(B, T)`.
         segments: Integers `(B, T)`, 0 by default.
-        positions: Integers `(B, T)` or `(1, T)`; 0, 1, 2, … by default, or those after `padding_id`.
-        others: Integers `(B, T)` by the names of `tables`, 0 by default.
+        positions: Integers `(B, T)` or `(1, T)`; by default those described at `padding_id`.
+        others: Rows of each of `tables`, by its name: integers `(B, T)`, 0 by default.
 
     Returns:
         `(B, T, E)`.
@@ -107,7 +107,7 @@ class TransformerEmbeddings(Composite):
         training: bool = False,
         **others: Tensor | None,
     ) -> Tensor:
-        """Looks all vectors up and adds them."""
+        """Looks up all embeddings and adds them."""
         ids = as_ids(ids)
         x = self.tokens(ids)
         further = [(self.segments, segments), *((table, others.get(name)) for name, table in self.others.items())]
@@ -124,20 +124,20 @@ class TransformerEmbeddings(Composite):
         return x if self.projection is None or self.projection_first else self.projection(x)
 
     def _positions(self, ids: Tensor) -> Tensor:
-        """Positions of texts that come without."""
+        """Returns the default positions."""
         if self.padding_id is None:
             return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
         real = ops.cast(ops.not_equal(ids, self.padding_id), "int32")
         return ops.cumsum(real, axis=1) * real + self.padding_id
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
-        """`(B, T)` to `(B, T, E)`."""
+        """Maps `(B, T)` to `(B, T, E)`."""
         return (*(input_shape or (None, None)), self.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
         names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer")
-        own = {name: getattr(self, name) for name in (*sizes, *names)}
-        own["embedding_dim"] = None if self.projection is None else self.embedding_dim
-        return {**super().get_config(), **own}
+        arguments = {name: getattr(self, name) for name in (*sizes, *names)}
+        arguments["embedding_dim"] = None if self.projection is None else self.embedding_dim
+        return {**super().get_config(), **arguments}

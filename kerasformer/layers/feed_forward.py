@@ -1,4 +1,4 @@
-"""The position-wise feed-forward: the half of a Transformer layer that reads one token alone."""
+"""The position-wise feed-forward network of Transformer layers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from kerasformer.layers.tensor import Tensor
 class FeedForward(Composite):
     """Position-wise feed-forward network.
 
-    `output(activation(intermediate(x)))`, or with a gate (GEGLU, SwiGLU) `output(activation(gate(x)) * up(x))`.
+    Computes `output(activation(intermediate(x)))`, or gated (GEGLU, SwiGLU) `output(activation(gate(x)) * up(x))`.
 
     Args:
-        hidden_dim: Size `E` of the result.
-        intermediate_dim: Size `F` of the layer in between.
+        hidden_dim: Size `E` of the output.
+        intermediate_dim: Size `F` of the intermediate layer.
         activation: Name of the activation.
-        gated: Uses the gated form (Shazeer 2020, arXiv:2002.05202).
-        use_bias: The projections have a bias.
+        gated: Whether to use the gated form (Shazeer 2020, arXiv:2002.05202).
+        use_bias: Whether the projections have a bias.
         dropout: Dropout rate after the activation.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
-        x: `(..., E)`, and so is the result.
+        x: `(..., E)`; the result has the same shape.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.3.
     """
@@ -50,7 +50,7 @@ class FeedForward(Composite):
         self.use_bias, self.dropout = use_bias, dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._activate = get_activation(activation)
-        # Each name has one meaning: the layer that is activated is `intermediate` without a gate, and `gate` with one.
+        # Names as in the literature: with a gate, the activation applies to `gate` and not to `up`.
         self.intermediate: Any = None
         self.gate: Any = None
         self.up: Any = None
@@ -78,12 +78,12 @@ class FeedForward(Composite):
         return self.output_dense(self.activation_dropout(y, training=training))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The last axis has `hidden_dim` entries."""
+        """Maps `(..., in)` to `(..., E)`."""
         return (*input_shape[:-1], self.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         names = ("hidden_dim", "intermediate_dim", "activation", "gated", "use_bias", "dropout")
-        own = {name: getattr(self, name) for name in names}
+        arguments = {name: getattr(self, name) for name in names}
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}

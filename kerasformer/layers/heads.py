@@ -1,4 +1,4 @@
-"""What stands on top of a Transformer: one small layer for each kind of answer."""
+"""Output layers of Transformers for classification and language modelling."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kerasformer.layers.tensor import Tensor
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class ClassificationHead(Composite):
-    """Scores of the classes, from one vector (a text, by its first token) or from every token's vector.
+    """Classification head: an optional dense layer and an output layer, for whole texts or for each token.
 
     Args:
-        num_labels: Classes.
-        hidden_dim: Size of a layer before the output (DistilBERT); none by default.
-        activation: Of that layer.
-        use_bias: The output has a bias.
-        dropout: Rate before the output, in training.
+        num_labels: Number of classes.
+        hidden_dim: Size of a dense layer before the output (DistilBERT); `None` for no such layer.
+        activation: Name of the activation of the dense layer.
+        use_bias: Whether the output layer has a bias.
+        dropout: Dropout rate before the output layer.
         input_dropout: Dropout rate of the input.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
@@ -73,32 +73,33 @@ class ClassificationHead(Composite):
         return self.output_dense(self.output_dropout(x, training=training))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """`(..., E)` to `(..., num_labels)`."""
+        """Maps `(..., E)` to `(..., num_labels)`."""
         return (*input_shape[:-1], self.num_labels)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         names = ("num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout")
-        own = {name: getattr(self, name) for name in names}
+        arguments = {name: getattr(self, name) for name in names}
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(Composite):
-    """Scores of the vocabulary for every token: dense, activation, norm, then the (tied) word embeddings and a bias.
+    """Masked language modelling head: dense, activation and norm, then the tied token embeddings and a bias.
 
     Args:
-        vocab_size: Scores `V`.
-        hidden_dim: Size of the dense layer, and of a row of the embedding table.
-        activation: Of the dense layer.
-        epsilon: Of the norm.
+        vocab_size: Size `V` of the vocabulary.
+        hidden_dim: Size of the dense layer, which is that of the token embeddings.
+        activation: Name of the activation of the dense layer.
+        epsilon: Epsilon of the norm.
         kernel_initializer: A Keras initializer.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         x: `(B, T, E)`.
-        embedding: The `Embedding` whose table is the output projection; passed by name, as Keras wants of a layer.
+        embedding: The token `Embedding`, whose table is the output projection; a keyword argument, since Keras accepts
+            no layers as positional arguments.
 
     Returns:
         `(B, T, V)`.
@@ -135,39 +136,40 @@ class MaskedLMHead(Composite):
         return embedding.project(self.norm(self._activate(self.dense(x))), self.bias)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """`(..., E)` to `(..., V)`."""
+        """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        own = {name: getattr(self, name) for name in ("vocab_size", "hidden_dim", "activation", "epsilon")}
+        arguments = {name: getattr(self, name) for name in ("vocab_size", "hidden_dim", "activation", "epsilon")}
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class LMHead(LowRank):
-    """Scores of the vocabulary for every token: one product, with the token embeddings or with a kernel of its own.
+    """Language modelling head: an output projection, which may be tied to the token embeddings.
 
     Args:
-        vocab_size: Number of scores `V`.
-        tied: The matrix is the table of the token embeddings, which the call gets, and the layer has no kernel.
-        use_bias: Adds a vector `(V,)` to the scores (GPT-J; BART's `final_logits_bias`).
-        train_bias: The vector is trained (not in BART).
-        scale: Factor of the hidden states before the product (T5).
-        softcap: Scores are limited to this range by `softcap * tanh(scores / softcap)`; optional (Gemma 2).
+        vocab_size: Size `V` of the vocabulary.
+        tied: Whether the projection is the table of the token embeddings; otherwise the layer has a kernel.
+        use_bias: Whether to add a bias `(V,)` (GPT-J; `final_logits_bias` of BART).
+        train_bias: Whether the bias is trainable (not in BART).
+        scale: Factor of the hidden states before the projection (T5).
+        softcap: Limits the scores to this range by `softcap * tanh(scores / softcap)`; optional (Gemma 2).
         kernel_initializer: A Keras initializer for the kernel.
         kwargs: `lora_rank` and `lora_alpha` for `enable_lora`, and `keras.layers.Layer` arguments.
 
     Call arguments:
         x: Hidden states `(B, T, E)`.
-        embedding: The token `Embedding`, for a tied head; passed by name, as Keras wants of a layer.
+        embedding: The token `Embedding`, required by a tied head; a keyword argument, since Keras accepts no layers as
+            positional arguments.
 
     Returns:
         `(B, T, V)`.
 
     Raises:
-        InputError: a tied head without `embedding`.
+        InputError: a call of a tied head without `embedding`.
 
     Reference: Press and Wolf 2017, arXiv:1608.05859.
     """
@@ -190,7 +192,7 @@ class LMHead(LowRank):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the kernel and the bias, where the head has them, for inputs `(B, T, E)`."""
+        """Creates the kernel and the bias, if the head has them, for inputs `(B, T, E)`."""
         shape = (input_shape[-1], self.vocab_size)
         self.kernel = self.bias = None
         if not self.tied:
@@ -207,10 +209,10 @@ class LMHead(LowRank):
         return self.kernel
 
     def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
-        """Adds low-rank matrices, see `LowRank.enable_lora`; those of a tied head are those of the embeddings."""
+        """Adds low-rank matrices to the kernel, see `LowRank.enable_lora`; a tied head has none."""
         if self.tied:
             raise InputError(
-                "A tied head has no matrix of its own. Call enable_lora on the token embeddings. "
+                "A tied head has no kernel. Call enable_lora on the token embeddings instead. "
                 f"Received: layer {self.name!r}, which is tied"
             )
         super().enable_lora(rank, *args, **kwargs)
@@ -221,7 +223,9 @@ class LMHead(LowRank):
             x = x * self.scale
         if self.tied:
             if embedding is None:
-                raise InputError("A tied head needs the token embeddings. Expected: embedding=. Received: None")
+                raise InputError(
+                    "A tied head requires the token embeddings. Expected: embedding=Embedding. Received: None"
+                )
             scores = embedding.project(x, self.bias)
         else:
             scores = primitives.linear(x, self.kernel, self.bias)
@@ -230,13 +234,13 @@ class LMHead(LowRank):
         return scores if self.softcap is None else self.softcap * ops.tanh(scores / self.softcap)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """`(..., E)` to `(..., V)`."""
+        """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        own = {
+        arguments = {
             name: getattr(self, name) for name in ("vocab_size", "tied", "use_bias", "train_bias", "scale", "softcap")
         }
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **own, "kernel_initializer": initializer}
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}

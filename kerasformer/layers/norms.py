@@ -13,7 +13,7 @@ from kerasformer.layers.tensor import Tensor
 
 
 class _Norm(keras.layers.Layer):
-    """What the two norms share: a learned scale over the last axis and an epsilon."""
+    """Base of the norms: a learned scale of the last axis, an optional bias and an epsilon."""
 
     has_bias = False
 
@@ -22,13 +22,13 @@ class _Norm(keras.layers.Layer):
         self.epsilon = epsilon
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates scale, and bias where the norm has one, of size `input_shape[-1]`."""
+        """Creates the scale and the bias, if there is one, of size `input_shape[-1]`."""
         shape = (input_shape[-1],)
         self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
         self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias") if self.has_bias else None
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The input's shape."""
+        """Returns the shape of the input."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
@@ -38,14 +38,14 @@ class _Norm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class LayerNormalization(_Norm):
-    """`nn.LayerNorm` over the last axis.
+    """Layer normalization over the last axis, as `nn.LayerNorm`.
 
     Args:
         epsilon: Added to the variance.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
-        x: `(..., E)`, and so is the result.
+        x: `(..., E)`; the result has the same shape.
 
     Reference: Ba et al. 2016, arXiv:1607.06450.
     """
@@ -62,14 +62,14 @@ class LayerNormalization(_Norm):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class RMSNormalization(_Norm):
-    """`nn.RMSNorm` over the last axis: no mean is taken away and no bias added.
+    """Root mean square normalization over the last axis, as `nn.RMSNorm`: without mean and bias.
 
     Args:
         epsilon: Added to the mean square.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
-        x: `(..., E)`, and so is the result.
+        x: `(..., E)`; the result has the same shape.
 
     Reference: Zhang and Sennrich 2019, arXiv:1910.07467.
     """
@@ -86,10 +86,10 @@ _NORMS = {"layer_norm": LayerNormalization, "rms_norm": RMSNormalization}
 
 
 def normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
-    """A `"layer_norm"` or an `"rms_norm"`.
+    """Returns a norm of the given kind, `"layer_norm"` or `"rms_norm"`.
 
     Raises:
-        InputError: another kind.
+        InputError: the kind is unknown.
     """
     if kind not in _NORMS:
         raise InputError(f"Unknown normalization. Expected one of {', '.join(_NORMS)}. Received: {kind!r}")

@@ -1,8 +1,8 @@
-"""The operations that runtimes fuse, in one place, so that an exporter can lower each of them its own way.
+"""Operations that runtimes fuse, which an exporter can replace by the operators of its runtime.
 
-Layers call the functions of this file. Normally they are plain `keras.ops`. An exporter subclasses `Primitives`,
-overrides what its runtime has a better operator for, and traces the model inside `lowering(...)`: every
-architecture inherits the better operator, and no pattern has to be found in a decomposed graph afterwards.
+Layers call the functions of this module, which use `keras.ops` by default. An exporter subclasses `Primitives`,
+overrides the operations for which its runtime has a better operator, and traces the model inside `lowering(...)`: all
+architectures benefit, and no patterns have to be matched in a decomposed graph.
 
 Shape letters: `B` batch, `T` query length, `S` key length, `H` query heads, `G` key and value heads, `D` head size, `R`
 rotated entries of a head, `E` hidden, `V` vocabulary.
@@ -25,49 +25,49 @@ from kerasformer.layers.visibility import Visibility
 
 
 class Primitives:
-    """The primitives in `keras.ops`; the base of every exporter's own lowering."""
+    """The operations in `keras.ops`; the base class of the lowerings of exporters."""
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """`x @ kernel + bias`.
 
         Args:
             x: `(..., E)`.
-            kernel: Variable `(E, F)`, or `(F, E)` if `transposed`. It is given as a variable, not as a tensor, so that
-                a lowering knows which weight it sees and can store it its own way.
+            kernel: Variable `(E, F)`, or `(F, E)` if `transposed`; a variable and not a tensor, so that a lowering can
+                identify the weight and store it in another format.
             bias: Variable `(F,)` or `None`.
-            transposed: The kernel is stored output-first, as an embedding table that is tied to the output is.
+            transposed: Whether the kernel is `(F, E)`, as an embedding table that is tied to the output.
         """
         weight = ops.convert_to_tensor(kernel)
         y = ops.matmul(x, ops.transpose(weight) if transposed else weight)
         return y if bias is None else ops.add(y, bias)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
-        """Rows `ids` `(...)` of the variable `table` `(V, E)`: `(..., E)`."""
+        """Looks up the rows `ids` `(...)` of the variable `table` `(V, E)`: `(..., E)`."""
         return ops.take(table, ids, axis=0)
 
     def residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x + y`: what a part of a layer gives, `y`, on top of what went into it, both `(..., E)`."""
+        """`x + y`: adds the output `y` of a sublayer to its input `x`, both `(..., E)`."""
         return x + y
 
     def layer_norm(self, x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
         """Normalizes the last axis to mean 0 and variance 1, computed in float32 (Ba et al. 2016, arXiv:1607.06450)."""
-        wide = ops.cast(x, "float32")
-        centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+        x32 = ops.cast(x, "float32")
+        centered = x32 - ops.mean(x32, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         y = centered * ops.rsqrt(variance + epsilon)
         return ops.cast(y, x.dtype) * ops.convert_to_tensor(scale) + ops.convert_to_tensor(bias)
 
     def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
         """Divides by the root mean square of the last axis, in float32 (Zhang and Sennrich 2019, arXiv:1910.07467)."""
-        wide = ops.cast(x, "float32")
-        y = wide * ops.rsqrt(ops.mean(ops.square(wide), axis=-1, keepdims=True) + epsilon)
+        x32 = ops.cast(x, "float32")
+        y = x32 * ops.rsqrt(ops.mean(ops.square(x32), axis=-1, keepdims=True) + epsilon)
         return ops.cast(y, x.dtype) * ops.convert_to_tensor(scale)
 
     def gelu(self, x: Tensor, *, approximate: bool) -> Tensor:
         """Gaussian error linear unit, exact or with the tanh approximation (Hendrycks and Gimpel, arXiv:1606.08415)."""
         if approximate:
             return ops.gelu(x, approximate=True)
-        # Not keras' own exact form: that becomes Erfc in TensorFlow, which converters do not know.
+        # Not `ops.gelu`, whose exact form is `Erfc` in TensorFlow, which converters do not support.
         return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
     def multi_head_attention(
@@ -80,16 +80,16 @@ class Primitives:
         cache: LayerCache | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
-        """Attention of several heads that lie side by side: splits them, attends with each, joins the results.
+        """Multi-head attention: splits the heads, attends with each, and joins the results.
 
         Args:
             query: `(B, T, H * D)`.
-            key: `(B, T', G * D)`; a group of `H / G` query heads shares one head. `None` if the cache is complete.
-            value: Likewise.
-            spec: What is computed.
-            visibility: Which keys each query sees, and the positions of the queries.
-            cache: Earlier keys and values `(B, G, S', D)`, to which these are added, optional.
-            dropout: Applied to the weights; only in training.
+            key: `(B, T', G * D)`; each head is shared by `H / G` query heads. `None` if the cache is complete.
+            value: `(B, T', G * D)`, likewise.
+            spec: Description of the attention.
+            visibility: The keys that each query attends to, and the positions of the queries.
+            cache: Earlier keys and values `(B, G, S', D)`, to which `key` and `value` are added; optional.
+            dropout: Function applied to the weights in training; `None` otherwise.
 
         Returns:
             `(context (B, T, H * D), weights (B, H, T, S) or None, updated cache or None)`.
@@ -107,7 +107,7 @@ class Primitives:
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
             if spec.group_size == 1:
                 return self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
-            # The queries of a group follow each other, so that keys and values are read as they are.
+            # The queries of a group become one sequence, so that keys and values need not be repeated.
             batch, size = ops.shape(query)[0], spec.num_key_value_heads
             query = ops.reshape(query, (batch, size, spec.group_size * length, spec.head_dim))
             context, weights = self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
@@ -142,13 +142,13 @@ class Primitives:
             query: `(B, H, T, D)`.
             key: `(B, H, S, D)`.
             value: `(B, H, S, D)`.
-            bias: Added to the scores, broadcastable to `(B, H, T, S)`; a large negative number for keys out of sight.
+            bias: Added to the scores, broadcastable to `(B, H, T, S)`; a large negative number hides a key.
             scale: Factor of the scores, usually `1 / sqrt(D)`.
-            softcap: Limit of the scores, see `AttentionSpec`; optional.
-            dropout: Applied to the weights; only in training.
+            softcap: Soft limit of the scores, see `AttentionSpec`; optional.
+            dropout: Function applied to the weights in training; `None` otherwise.
 
         Returns:
-            `(context (B, H, T, D), weights (B, H, T, S))`; `None` instead of the weights from a fused operator.
+            `(context (B, H, T, D), weights (B, H, T, S))`; a fused operator returns `None` for the weights.
 
         Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
         """
@@ -159,9 +159,9 @@ class Primitives:
             scores = softcap * ops.tanh(scores / softcap)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        wide = ops.cast(scores, "float32")
-        # A single key has weight 1; Keras warns of a softmax over one number.
-        weights = ops.exp(wide - wide) if wide.shape[-1] == 1 else ops.softmax(wide, axis=-1)
+        scores = ops.cast(scores, "float32")
+        # A single key has weight 1; Keras warns about a softmax over an axis of size 1.
+        weights = ops.exp(scores - scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
         weights = ops.cast(weights, value.dtype)
         return ops.matmul(weights if dropout is None else dropout(weights), value), weights
 
@@ -170,9 +170,9 @@ class Primitives:
 
         Args:
             x: Queries or keys.
-            cosine: `(B or 1, 1, T, R)`, see `Rotary.angles`.
-            sine: Likewise, with the sign of each entry.
-            rotary: The description: which entries form a pair.
+            cosine: Cosines `(B or 1, 1, T, R)`, see `Rotary.angles`.
+            sine: Signed sines, likewise.
+            rotary: Description of the rotation.
 
         Reference: Su et al. 2021, arXiv:2104.09864.
         """
@@ -189,13 +189,13 @@ class Primitives:
         return rotated if rest is None else ops.concatenate([rotated, rest], axis=-1)
 
 
-_plain = Primitives()
-_active: ContextVar[Primitives] = ContextVar("kerasformer_primitives", default=_plain)
+_default = Primitives()
+_active: ContextVar[Primitives] = ContextVar("kerasformer_primitives", default=_default)
 
 
 @contextmanager
 def lowering(primitives: Primitives) -> Iterator[None]:
-    """Within this context all layers use `primitives`."""
+    """Context in which all layers use `primitives`."""
     token = _active.set(primitives)
     try:
         yield

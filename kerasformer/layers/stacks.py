@@ -8,15 +8,15 @@ from typing import Any
 import keras
 
 from kerasformer.errors import InputError
-from kerasformer.layers.blocks import attended, check_causal, check_memory
+from kerasformer.layers.blocks import check_causal, check_memory, split_output
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Flagged, build_once, packed, serialize_part
+from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 
-class _Stack(Flagged):
-    """Layers one after the other, with an optional final norm; `schedule` lets several steps share a layer."""
+class _Stack(OptionalOutputs):
+    """Base of stacks: layers applied in sequence, with an optional final norm; `schedule` can repeat layers."""
 
     def __init__(
         self,
@@ -30,7 +30,9 @@ class _Stack(Flagged):
         self.final_norm = final_norm
         self.schedule = list(range(len(self.layers))) if schedule is None else [int(i) for i in schedule]
         if not all(0 <= i < len(self.layers) for i in self.schedule):
-            raise InputError(f"schedule must name {len(self.layers)} layers from 0 on. Received: schedule={schedule}")
+            raise InputError(
+                f"schedule must contain indices of layers, 0 to {len(self.layers) - 1}. Received: schedule={schedule}"
+            )
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights of all layers for inputs `(B, T, E)`."""
@@ -48,20 +50,20 @@ class _Stack(Flagged):
         return_cache: bool,
         **shared: Any,
     ) -> Any:
-        """Applies all layers in turn, and keeps only the states that were asked for."""
+        """Applies all layers in sequence and collects the requested states."""
         flags = {"return_attention": return_attention, "return_cache": return_cache}
-        states, found = [x], []
-        for index, own in zip(self.schedule, arguments, strict=True):
-            x, more = attended(self.layers[index](x, **own, **shared, **flags))
-            found.append(more)
+        states, results = [x], []
+        for index, layer_arguments in zip(self.schedule, arguments, strict=True):
+            x, result = split_output(self.layers[index](x, **layer_arguments, **shared, **flags))
+            results.append(result)
             if return_hidden_states:
                 states.append(x)
         if self.final_norm is not None:
             x = states[-1] = self.final_norm(x)
         collected = {
-            f"{name}s": tuple(more.get(name) for more in found)
+            f"{name}s": tuple(result.get(name) for result in results)
             for name in ("attention", "cross_attention", "cache", "cross_cache")
-            if any(name in more for more in found)
+            if any(name in result for result in results)
         }
         if return_hidden_states:
             collected["hidden_states"] = tuple(states)
@@ -73,12 +75,11 @@ class _Stack(Flagged):
             "layers": [serialize_part(layer) for layer in self.layers],
             "final_norm": serialize_part(self.final_norm),
         }
-        own = {**parts, "schedule": self.schedule}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **parts, "schedule": self.schedule}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> _Stack:
-        """A stack from `get_config`."""
+        """Creates a stack from the result of `get_config`."""
         deserialize = keras.saving.deserialize_keras_object
         norm = config["final_norm"]
         layers = [deserialize(layer) for layer in config["layers"]]
@@ -87,24 +88,26 @@ class _Stack(Flagged):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(_Stack):
-    """A stack of `EncoderLayer`s.
+    """A stack of encoder layers.
 
     Args:
         layers: The layers; they may differ.
-        final_norm: Applied to the last output, where the layers normalize first.
-        schedule: Index of the layer for each step; each layer once and in order by default (ALBERT shares them).
+        final_norm: Norm of the output of the last layer, for layers with `norm_first`; optional.
+        schedule: Indices of the layers in the order in which they are applied, which may repeat (ALBERT); all layers in
+            order by default.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         x: `(B, T, E)`.
-        attention_mask: `True` or 1 attends: `(B, T)` for padding, `(B, T, T)` or `(B, H, T, T)`; axes may be 1.
-        bias: Float, added to all attention scores.
+        attention_mask: `True` or 1 attends: `(B, T)` for padding, `(B, T, T)` or `(B, H, T, T)`, where axes may have
+            size 1.
+        bias: Added to the scores of all layers, float, broadcastable to `(B, H, T, T)`; optional.
         visibility: `Visibility` of all layers, optional.
-        count: Only this many first tokens are wanted; the last layer is not computed for the others.
+        count: Number of first tokens to compute in the last layer, all by default.
         attention_inputs: Further keyword arguments of each attention's call, optional.
-        return_hidden_states: Returns a dictionary of `output` and `hidden_states`: the input and the output of each
-            layer, `(B, T, E)` each, the last one after the final norm.
-        return_attention: Likewise with `attentions`, `(B, H, T, T)` for each layer.
+        return_hidden_states: Returns a dictionary of `output` and `hidden_states`: the input of the stack and the
+            output of each layer, `(B, T, E)` each, the last one after the final norm.
+        return_attention: Returns a dictionary of `output` and `attentions`, `(B, H, T, T)` for each layer.
 
     Returns:
         `(B, T, E)` after the final norm, or the dictionary.
@@ -134,34 +137,34 @@ class Encoder(_Stack):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Decoder(_Stack):
-    """A stack of `DecoderLayer`s, or of `EncoderLayer`s where there is no memory to attend to.
+    """A stack of decoder layers, or of encoder layers if there is no memory to attend to.
 
     Args:
-        layers: The layers; they may differ, in the shapes of their caches too.
-        final_norm: Applied to the last output, where the layers normalize first.
+        layers: The layers; they may differ, also in the shapes of their caches.
+        final_norm: Norm of the output of the last layer, for layers with `norm_first`; optional.
         schedule: As in `Encoder`.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         x: `(B, T, E)`.
         memory: `(B, M, E)` for cross attention, optional.
-        attention_mask: `True` attends: `(B, T, S)` or `(B, H, T, S)`; axes may be 1. The caller makes it causal
-            (`causal_mask`).
-        bias: Float, added to all scores of the self attention.
+        attention_mask: `True` attends: `(B, T, S)` or `(B, H, T, S)`, where axes may have size 1. It must be causal,
+            see `causal_mask`.
+        bias: Added to the scores of all self attention, float, broadcastable to `(B, H, T, S)`; optional.
         memory_mask: `True` or 1 attends: `(B, M)` for padding, `(B, T, M)` or `(B, H, T, M)`.
         visibility: `Visibility` of the self attention, optional.
-        caches: One `LayerCache` for each step of the schedule, optional.
-        cross_caches: Likewise.
+        caches: One `LayerCache` of the self attention for each entry of the schedule, optional.
+        cross_caches: One `LayerCache` of the cross attention for each entry of the schedule, optional.
         attention_inputs: Further keyword arguments of each self attention's call, optional.
         return_hidden_states: As in `Encoder`.
-        return_attention: Likewise; with `cross_attentions` `(B, H, T, M)` for each layer too.
-        return_cache: Returns a dictionary of `output`, `caches` and `cross_caches`, the updated ones.
+        return_attention: As in `Encoder`, also with `cross_attentions`, `(B, H, T, M)` for each layer.
+        return_cache: Returns a dictionary of `output`, `caches` and `cross_caches`, the updated caches.
 
     Returns:
         `(B, T, E)` after the final norm, or the dictionary.
 
     Raises:
-        InputError: as in `DecoderLayer`, or another number of caches than of layers.
+        InputError: as in `DecoderLayer`, or the number of caches is not that of the entries of the schedule.
     """
 
     def call(
@@ -183,19 +186,19 @@ class Decoder(_Stack):
         """Applies all layers."""
         check_causal(attention_mask)
         none = [None] * len(self.schedule)
-        own, cross = caches or none, cross_caches or none
-        if not len(own) == len(cross) == len(none):
+        self_caches, cross_caches = caches or none, cross_caches or none
+        if not len(self_caches) == len(cross_caches) == len(none):
             raise InputError(
                 f"There must be one cache for each layer: {len(none)}. "
-                f"Received: {len(own)} caches, {len(cross)} cross caches"
+                f"Received: {len(self_caches)} caches, {len(cross_caches)} cross caches"
             )
-        reads = [getattr(self.layers[index], "cross_attention", None) is not None for index in self.schedule]
-        if memory is not None and not any(reads):
+        attends = [getattr(self.layers[index], "cross_attention", None) is not None for index in self.schedule]
+        if memory is not None and not any(attends):
             check_memory(self.name, False, memory, None)
-        crossed = {"memory": memory, "memory_visibility": visibility_of(None, memory_mask, None, x, None)}
+        cross = {"memory": memory, "memory_visibility": visibility_of(None, memory_mask, None, x, None)}
         arguments = [
-            {"cache": cache, **({**crossed, "cross_cache": cross_cache} if attends else {})}
-            for cache, cross_cache, attends in zip(own, cross, reads, strict=True)
+            {"cache": cache, **({**cross, "cross_cache": cross_cache} if has_cross_attention else {})}
+            for cache, cross_cache, has_cross_attention in zip(self_caches, cross_caches, attends, strict=True)
         ]
         visibility = visibility_of(visibility, attention_mask, bias, x, None)
         flags = (return_hidden_states, return_attention, return_cache)
@@ -203,17 +206,18 @@ class Decoder(_Stack):
         return self._run(x, arguments, *flags, **shared)
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer's self attention.
+        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer's self attention.
 
         Args:
-            batch: `B`, a number or a name.
-            length: `S`, likewise. Layers with a sliding window have as many slots as others: engines take back guessed
-                tokens, and pad the last part of a prompt, which would overwrite the older tokens of a `RollingCache`.
+            batch: Batch size `B`, a number or a symbolic name.
+            length: Number of slots `S`, likewise. Layers with a sliding window have as many slots as others: engines
+                discard rejected tokens and pad the last part of a prompt, which would overwrite older tokens in a
+                `RollingCache`.
         """
         specs = [self.layers[index].attention.spec for index in self.schedule]
         return [(batch, spec.num_key_value_heads, length, spec.head_dim) for spec in specs]
 
     def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's cross attention."""
+        """Returns the shape `(B, G, M, D)` of the cached keys (and values) of each layer's cross attention."""
         specs = [self.layers[index].cross_attention.spec for index in self.schedule]
         return [(batch, spec.num_key_value_heads, length, spec.head_dim) for spec in specs]

@@ -1,4 +1,4 @@
-"""Learned, sinusoidal and relative positions; rotary positions are part of the attention (`Rotary`)."""
+"""Sinusoidal and relative positions and ALiBi; rotary positions are part of the attention (`Rotary`)."""
 
 from kerasformer.layers.positions.alibi import alibi_bias, alibi_slopes
 from kerasformer.layers.positions.relative import RelativePositionBias, relative_buckets

@@ -12,7 +12,9 @@ from kerasformer.layers.visibility import slot_rows
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:
-    """One slope for each head: a geometric sequence, with part of the next finer one if `num_heads` is no power of two.
+    """Returns the slope of each head, a geometric sequence.
+
+    If `num_heads` is not a power of two, part of the next finer sequence is appended.
 
     Reference: Press et al. 2022, arXiv:2108.12409, and its published code.
     """
@@ -25,12 +27,12 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
 
 
 def alibi_bias(num_heads: int, query_slots: Tensor, key_slots: Tensor) -> Tensor:
-    """Scores `-slope * distance` of all pairs, float32 `(B or 1, H, T, S)`.
+    """Returns the bias `-slope * distance` of all pairs of tokens, float32 `(B or 1, H, T, S)`.
 
     Args:
-        num_heads: `H`.
-        query_slots: Slots of the queries, integers `(T,)` or `(B, T)`. Padding on the left shifts slots of queries and
-            keys alike, so that distances stay the same.
+        num_heads: Number of heads `H`.
+        query_slots: Slots of the queries, integers `(T,)` or `(B, T)`. Padding on the left shifts queries and keys
+            alike, so that distances do not change.
         key_slots: Slots of the keys, integers `(S,)` or `(B, S)`.
     """
     distance = slot_rows(key_slots, -2) - slot_rows(query_slots, -1)

@@ -1,4 +1,4 @@
-"""T5's relative position bias."""
+"""Relative position bias of T5."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE, Flagged
+from kerasformer.layers.core import PACKAGE, OptionalOutputs
 from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class RelativePositionBias(Flagged):
-    """T5's learned score for a distance: exact for near keys, shared by ever wider buckets of far ones.
+class RelativePositionBias(OptionalOutputs):
+    """Relative position bias of T5: learned scores of distances, in buckets that grow with the distance.
 
     Args:
-        num_buckets: Learned values per head.
-        max_distance: From here on all keys share the last bucket.
-        num_heads: Attention heads.
-        bidirectional: Keys after the query have buckets of their own (encoders).
+        num_buckets: Number of learned scores per head.
+        max_distance: Distance from which on all keys share the last bucket.
+        num_heads: Number of attention heads.
+        bidirectional: Whether keys after the query have separate buckets (in encoders).
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -33,7 +33,7 @@ class RelativePositionBias(Flagged):
         `(1, H, T, S)`, added to the attention scores.
 
     Raises:
-        InputError: too few buckets, or `max_distance` within those that hold one distance each.
+        InputError: too few buckets, or `max_distance` within the buckets of one distance each.
 
     Reference: Raffel et al. 2020, arXiv:1910.10683, section 2.1.
     """
@@ -43,12 +43,13 @@ class RelativePositionBias(Flagged):
         exact = num_buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
             raise InputError(
-                "num_buckets must leave room for near and far keys, and max_distance must lie beyond the near ones. "
+                "num_buckets must allow for buckets of one distance each, and max_distance must exceed their number, "
+                f"{exact}. "
                 f"Received: num_buckets={num_buckets}, max_distance={max_distance}, bidirectional={bidirectional}"
             )
         self.num_buckets, self.max_distance = num_buckets, max_distance
         self.num_heads, self.bidirectional = num_heads, bidirectional
-        # One table of all distances: a look-up is exact on every runtime, where a logarithm may round across a border.
+        # A lookup table is exact on every runtime, whereas a logarithm may be rounded across the bounds of a bucket.
         self._buckets = relative_buckets(num_buckets, max_distance, bidirectional)
 
     def build(self, input_shape: Any = None) -> None:
@@ -58,7 +59,7 @@ class RelativePositionBias(Flagged):
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
 
     def call(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Scores of all pairs."""
+        """Returns the scores of all pairs of tokens."""
         distance = ops.reshape(key_positions, (1, -1)) - ops.reshape(query_positions, (-1, 1))
         limit = self.max_distance
         index = ops.clip(ops.cast(distance, "int32"), -limit, limit) + limit
@@ -67,7 +68,7 @@ class RelativePositionBias(Flagged):
         return ops.expand_dims(ops.transpose(scores, (2, 0, 1)), 0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """`(1, H, T, S)`."""
+        """Returns `(1, H, T, S)`."""
         return 1, self.num_heads, None, None
 
     def get_config(self) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class RelativePositionBias(Flagged):
 
 
 def relative_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
-    """Bucket of each distance, key minus query, from `-max_distance` on: int32 `(2 * max_distance + 1,)`."""
+    """Returns the bucket of each distance from `-max_distance` to `max_distance`, key minus query, int32."""
     distance = np.arange(-max_distance, max_distance + 1)
     bucket = np.zeros_like(distance)
     if bidirectional:
@@ -90,5 +91,5 @@ def relative_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -
     ratio = np.log(np.maximum(distance, 1).astype("float32") / np.float32(exact)) / np.float32(
         math.log(max_distance / exact)
     )
-    wide = np.minimum(exact + (ratio * np.float32(num_buckets - exact)).astype("int64"), num_buckets - 1)
-    return (bucket + np.where(distance < exact, distance, wide)).astype("int32")
+    logarithmic = np.minimum(exact + (ratio * np.float32(num_buckets - exact)).astype("int64"), num_buckets - 1)
+    return (bucket + np.where(distance < exact, distance, logarithmic)).astype("int32")

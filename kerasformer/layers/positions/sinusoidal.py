@@ -15,12 +15,12 @@ from kerasformer.layers.tensor import Tensor
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class SinusoidalPositions(keras.layers.Layer):
-    """Fixed waves: sines in the first half of the vector, cosines in the second (or interleaved, as in the paper).
+    """Fixed sinusoidal position embeddings.
 
     Args:
-        max_length: Positions.
+        max_length: Number of positions.
         hidden_dim: Size of a vector; even.
-        interleaved: Sine and cosine of one frequency stand side by side.
+        interleaved: Whether sines and cosines alternate, as in the paper; otherwise all sines precede all cosines.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -37,14 +37,14 @@ class SinusoidalPositions(keras.layers.Layer):
         frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / hidden_dim)
         angle = np.arange(max_length)[:, None] * frequency
         waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
-        self.autocast = False  # positions that come as floats would be rounded to half precision
+        self.autocast = False  # floating-point positions would be rounded to half precision
         self._table = waves.reshape(max_length, hidden_dim).astype("float32")
 
     def call(self, positions: Tensor) -> Tensor:
-        """Looks the vectors up."""
+        """Looks up the vectors."""
         return ops.cast(ops.take(ops.convert_to_tensor(self._table), as_ids(positions), axis=0), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        own = {"max_length": self.max_length, "hidden_dim": self.hidden_dim, "interleaved": self.interleaved}
-        return {**super().get_config(), **own}
+        arguments = {"max_length": self.max_length, "hidden_dim": self.hidden_dim, "interleaved": self.interleaved}
+        return {**super().get_config(), **arguments}
