@@ -1,1 +1,1 @@
-"""What all architectures share: configurations, weight tables, model classes by task, loading, the Keras engine."""
+"""Shared by all architectures: configurations, weight tables, model classes by task, loading, the Keras engine."""

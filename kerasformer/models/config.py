@@ -1,8 +1,8 @@
 """Model configurations: frozen dataclasses that read and write Hugging Face's `config.json`.
 
-A field is declared once, with `hf("name_in_config_json", default)`, and serves both directions. Nothing in a file is
-passed over in silence: a key is mapped to a field, required to have a value that the code implements, ignored because
-it changes no number, or named in a warning.
+A field is declared once, with `hf("name_in_config_json", default)`, for reading and writing. No key of a file is
+dropped silently: it is mapped to a field, required to have a supported value, ignored because it does not affect the
+outputs, or named in a warning.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ logger = logging.getLogger("kerasformer")
 
 
 class ConfigWarning(UserWarning):
-    """A key of a `config.json` that this package does not know."""
+    """Warning about unsupported keys of a `config.json`."""
 
 
 def hf(name: str, default: Any, *older: str) -> Any:
-    """A field that `config.json` calls `name`; `older` names are read too. Dots lead into nested objects.
+    """Declares a field and its keys in `config.json`. Dots in a key denote nested objects.
 
     Args:
-        name: The key that is written, and read first.
-        default: The reference class's default.
-        older: Names under which other versions wrote it.
+        name: Key to write and to read.
+        default: Default of the reference class.
+        older: Keys that other versions of the file use, read where `name` is missing.
     """
     metadata = {"hf": (name, *older)}
     if isinstance(default, dict):
@@ -39,7 +39,7 @@ def hf(name: str, default: Any, *older: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# Keys that every configuration may have and that change no number of a forward pass here.
+# Keys that any configuration may contain and that do not affect the forward pass.
 _IGNORED = frozenset(
     """_name_or_path _attn_implementation architectures auto_map bos_token attn_implementation
     chunk_size_feed_forward cross_attention_hidden_size dtype eos_token finetuning_task gradient_checkpointing
@@ -47,7 +47,7 @@ _IGNORED = frozenset(
     output_past predict_special_tokens prefix return_dict sep_token tokenizer_class torch_dtype torchscript
     transformers_version use_bfloat16 use_cache use_return_dict vocab_file initializer_factor""".split()
 ) | frozenset(
-    # Settings of the decoding, which older files keep here; see `Config.generation_settings`.
+    # Generation settings, which older files contain; see `Config.generation_settings`.
     """bad_words_ids begin_suppress_tokens decoder_start_token_id diversity_penalty do_sample early_stopping
     encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
     length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
@@ -57,20 +57,20 @@ _IGNORED = frozenset(
 
 
 _REQUIRED: Mapping[str, tuple[Any, ...]] = {"pruned_heads": ({}, None)}
-"""Keys of any architecture whose other values are not implemented."""
+"""Supported values of keys that the configuration of any architecture may contain."""
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What all configurations share.
+    """Base of the configurations of all architectures.
 
     Attributes:
-        model_type: The architecture's name; also the name of its file.
-        ignored: Keys that change no number in this architecture.
-        required: Keys whose other values are not implemented, each with the values that are.
-        same_as: Fields that have the value of another field where they are `None`.
+        model_type: Name of the architecture and of its file.
+        ignored: Keys of `config.json` that do not affect the outputs of this architecture.
+        required: Supported values of keys that have no field.
+        same_as: Fields that take the value of another field if they are `None`.
     """
 
     model_type: ClassVar[str]
@@ -87,7 +87,7 @@ class Config:
     task_specific_params: dict[str, dict[str, Any]] | None = hf("task_specific_params", None)
 
     def __post_init__(self) -> None:
-        """Completes the fields of `same_as`, and refuses values of the wrong type or range, all in one error."""
+        """Sets the fields of `same_as` and validates all values; one error lists all problems."""
         for name, other in self.same_as.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self, other))
@@ -99,19 +99,19 @@ class Config:
         problems += [] if problems else _further_problems(self)
         if problems:
             raise UnsupportedConfigError(
-                f"{len(problems)} value(s) in the configuration of a {self.model_type} cannot be used:\n  "
+                f"The configuration of {self.model_type} has {len(problems)} invalid value(s):\n  "
                 + "\n  ".join(problems)
             )
 
     @property
     def layer_counts(self) -> dict[str, int]:
-        """How many layers with tensors of their own there are to be, by the name in `config.json`."""
+        """Numbers of layers that have separate weights, by their names in `config.json`."""
         counts = {field: kind for field, kind in _kinds(type(self)).items() if is_layers(kind)}
         return {field.metadata["hf"][0]: getattr(self, field.name) or 0 for field in counts}
 
     @property
     def num_labels(self) -> int:
-        """Classes of a classification head."""
+        """Number of classes of a classification head."""
         return len(self.id2label)
 
     @property
@@ -121,20 +121,20 @@ class Config:
 
     @property
     def longest_text(self) -> int | None:
-        """Longest text in tokens, or `None` if positions have no end."""
+        """Maximum length of a text in tokens; `None` if it is unlimited."""
         return getattr(self, "max_length", None)
 
     def with_tied_output(self, tied: bool) -> Self:
-        """The configuration of a model that generates, with another `tied`; nothing else is computed otherwise."""
+        """Returns the configuration of a generative model with another value of `tied` and no other change."""
         changes: dict[str, Any] = {"tied": tied}
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:
-        """Reads the content of a `config.json`.
+        """Creates a configuration from the content of a `config.json`.
 
         Raises:
-            UnsupportedConfigError: a value that this architecture does not implement, or of the wrong type.
+            UnsupportedConfigError: a value is unsupported or has the wrong type.
         """
         content = _with_labels(content)
         values: dict[str, Any] = {}
@@ -144,66 +144,66 @@ class Config:
         for field in _fields(cls):
             known.update(name.split(".")[0] for name in field.metadata["hf"])
             for name in field.metadata["hf"]:
-                found, value = _find(content, name)
-                if found:
+                exists, value = _find(content, name)
+                if exists:
                     values[field.name] = _converted(field, kinds[field], value)
                     break
         for key, allowed in required.items():
             if key in content and content[key] not in allowed:
                 expected = " or ".join(map(repr, allowed))
                 raise UnsupportedConfigError(
-                    f"{cls.model_type} is implemented for {key}={expected} only. Received: {key}={content[key]!r}"
+                    f"{cls.model_type} supports only {key}={expected}. Received: {key}={content[key]!r}"
                 )
         unknown = sorted(set(content) - known)
         if unknown:
             warnings.warn(
-                f"config.json of a {cls.model_type} has keys that are not known here and have no effect: "
-                f"{', '.join(unknown)}. If one of them changes the model's numbers, they will differ.",
+                f"config.json of {cls.model_type} has unsupported keys, which are ignored: {', '.join(unknown)}. "
+                "If one of them affects the outputs of the model, they will be wrong.",
                 ConfigWarning,
                 stacklevel=2,
             )
         return cls(**values)
 
     def to_hf(self) -> dict[str, Any]:
-        """The content of a `config.json`, without what depends on the task (`architectures`)."""
+        """Returns the content of a `config.json`, except `architectures`, which depends on the task."""
         content: dict[str, Any] = {"model_type": self.model_type}
         for field in _fields(type(self)):
             value = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
             *parents, last = field.metadata["hf"][0].split(".")
-            place = content
+            target = content
             for parent in parents:
-                place = place.setdefault(parent, {})
-            place[last] = {str(k): v for k, v in value.items()} if field.name == "id2label" else value
+                target = target.setdefault(parent, {})
+            target[last] = {str(k): v for k, v in value.items()} if field.name == "id2label" else value
         content["label2id"] = {label: index for index, label in self.id2label.items()}
         return content
 
     def generation_settings(self, content: Mapping[str, Any] | None = None, forced: bool = True) -> dict[str, Any]:
-        """Generation settings that a configuration holds, by the names of `generation_config.json`.
+        """Returns the generation settings of a configuration, by their names in `generation_config.json`.
 
-        An encoder-decoder that names no first token of its decoder begins with its begin token, or with padding.
+        The `decoder_start_token_id` of an encoder-decoder is the `bos_token_id` by default, or the `pad_token_id`.
 
         Args:
-            content: Of the `config.json`, for names that the configuration has no field for.
-            forced: Includes tokens that are forced at the begin and the end. A checkpoint with a
-                `generation_config.json` has them there alone, as in `transformers`.
+            content: Content of the `config.json`, for settings that have no field.
+            forced: Whether to include the tokens forced at the start and the end of a text. If a checkpoint has a
+                `generation_config.json`, they are read from that file only, as in `transformers`.
         """
         names = ["decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"]
         names += ["forced_bos_token_id", "forced_eos_token_id"] if forced else []
         known = {**(content or {}), **self.to_hf()}
-        found = {name: known[name] for name in names if known.get(name) is not None}
+        settings = {name: known[name] for name in names if known.get(name) is not None}
         if any(field.name == "decoder_start_token_id" for field in _fields(type(self))):
-            start = [found[name] for name in ("bos_token_id", "pad_token_id") if name in found]
-            found.setdefault("decoder_start_token_id", start[0] if start else 0)
-        return found
+            start = [settings[name] for name in ("bos_token_id", "pad_token_id") if name in settings]
+            settings.setdefault("decoder_start_token_id", start[0] if start else 0)
+        return settings
 
     @classmethod
     def create(cls, **values: Any) -> Self:
-        """A configuration from values under this package's names.
+        """Creates a configuration from values by field name.
 
         Raises:
-            UnsupportedConfigError: a name that the configuration does not have.
+            UnsupportedConfigError: the configuration has no field of that name, or a value is invalid.
         """
         names = {field.name for field in _fields(cls)}
         if "num_labels" in values:
@@ -215,7 +215,7 @@ class Config:
             hint = f" Did you mean {close[0]!r}?" if close else ""
             known = ", ".join(sorted(names))
             raise UnsupportedConfigError(
-                f"{cls.model_type} has no setting of that name. Expected some of {known}. Received: {name!r}.{hint}"
+                f"Unknown setting of {cls.model_type}. Expected some of {known}. Received: {name!r}.{hint}"
             )
         return cls(**values)
 
@@ -225,7 +225,7 @@ def _fields(cls: type[Config]) -> list[dataclasses.Field[Any]]:
 
 
 def _kinds(cls: type[Config]) -> dict[dataclasses.Field[Any], Any]:
-    """What the value of each field must be."""
+    """Returns the type of each field."""
     hints = get_type_hints(cls, include_extras=True)
     return {field: hints[field.name] for field in _fields(cls)}
 
@@ -246,16 +246,17 @@ def _further_problems(config: Config) -> list[str]:
 
 
 def _find(content: Mapping[str, Any], name: str) -> tuple[bool, Any]:
-    place: Any = content
+    """Returns whether a key exists, and its value."""
+    value: Any = content
     for part in name.split("."):
-        if not isinstance(place, Mapping) or part not in place:
+        if not isinstance(value, Mapping) or part not in value:
             return False, None
-        place = place[part]
-    return True, place
+        value = value[part]
+    return True, value
 
 
 def _converted(field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
-    """`value` as the field holds it: null stands for a default, keys may be strings, a float may lack its point."""
+    """Converts a JSON value for a field: null becomes the default, keys become integers, and integers floats."""
     if value is None and not fits(kind, None):
         return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if field.name == "id2label":
@@ -268,7 +269,7 @@ def _is_float(kind: Any) -> bool:
 
 
 def _labels(value: Any) -> Any:
-    """Names by number; what is neither stays as it is, to be refused by the name of its field."""
+    """Converts labels to strings by id; other values are returned unchanged, so that validation reports them."""
     try:
         return {int(key): label if isinstance(label, dict | list) else str(label) for key, label in value.items()}
     except (AttributeError, TypeError, ValueError):
@@ -276,15 +277,15 @@ def _labels(value: Any) -> Any:
 
 
 def _with_labels(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Older files name only the number of labels; where both are given, the number counts, as in `transformers`."""
+    """Adds the labels of older files, which contain only `num_labels`; it takes precedence, as in `transformers`."""
     count, labels = content.get("num_labels"), content.get("id2label")
     if count is None:
         return content
     check_label_count(count)
     if isinstance(labels, Mapping) and len(labels) != count:
         logger.warning(
-            "config.json says num_labels=%s and names %s classes in id2label; the number counts, as in transformers, "
-            "and the classes are named LABEL_0, LABEL_1, … Pass labels= for other names",
+            "config.json has num_labels=%s, but id2label has %s classes. num_labels is used, as in transformers, and "
+            "the classes are named LABEL_0, LABEL_1, … Pass labels= to name them",
             count,
             len(labels),
         )
@@ -294,10 +295,10 @@ def _with_labels(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_label_count(count: Any) -> None:
-    """Refuses a number of classes that cannot be.
+    """Validates a number of classes.
 
     Raises:
-        UnsupportedConfigError: it is none from 1 to a million.
+        UnsupportedConfigError: it is not an integer from 1 to `MOST_LABELS`.
     """
     if not fits(int, count) or not 1 <= count <= MOST_LABELS:
         raise UnsupportedConfigError(
@@ -306,7 +307,7 @@ def check_label_count(count: Any) -> None:
 
 
 def numbered_labels(count: int) -> dict[int, str]:
-    """Names for classes that have none."""
+    """Returns default names of classes."""
     return {index: f"LABEL_{index}" for index in range(count)}
 
 

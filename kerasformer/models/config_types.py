@@ -1,6 +1,6 @@
-"""Kinds of values that a configuration may have, as types: what a value must be is written where its field is declared.
+"""Types of configuration values, which include the valid range.
 
-vocab_size: Size = hf("vocab_size", 30522)
+A field declares both at once: `vocab_size: Size = hf("vocab_size", 30522)`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, both included unless `above` leaves `low` out."""
+    """Range of numbers from `low` to `high`, both included; `above` excludes `low`."""
 
     low: float
     high: float
     above: bool = False
 
     def holds(self, value: Any) -> bool:
-        """Whether a number is within; NaN is not."""
+        """Whether a number is in the range; NaN is not."""
         return bool(self.low <= value <= self.high and not (self.above and value == self.low))
 
     def __str__(self) -> str:
@@ -32,13 +32,13 @@ class Range:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Texts that a regular expression matches as a whole; `meaning` describes them."""
+    """Strings that match a regular expression as a whole; `meaning` describes them in error messages."""
 
     expression: str
     meaning: str
 
     def holds(self, value: Any) -> bool:
-        """Whether the expression matches a text."""
+        """Whether the expression matches a string."""
         return re.fullmatch(self.expression, value) is not None
 
     def __str__(self) -> str:
@@ -47,31 +47,32 @@ class Pattern:
 
 @dataclass(frozen=True)
 class LayerRange(Range):
-    """A number of layers, each of which has tensors of its own."""
+    """Range of a number of layers that have separate weights."""
 
 
 MOST_LABELS = 2**17
+"""Maximum number of classes."""
 
 Size = Annotated[int, Range(1, 2**31 - 1)]
 Count = Annotated[int, Range(0, 2**31 - 1)]
-"""Of things that may be absent."""
+"""Number that may be 0."""
 Layers = Annotated[int, LayerRange(1, 4096)]
 Repeats = Annotated[int, Range(1, 4096)]
-"""Layers that may share their tensors."""
+"""Number of layers that may share weights."""
 Distance = Annotated[int, Range(1, 2**20)]
-"""In tokens; a table of all distances is made."""
+"""Distance in tokens, limited because there is a table of all distances."""
 TokenId = Annotated[int, Range(0, 2**31 - 1)]
 Rate = Annotated[float, Range(0, 1)]
-"""Of dropout."""
+"""Dropout rate."""
 Epsilon = Annotated[float, Range(0, 1, above=True)]
 Deviation = Annotated[float, Range(0, 1e6)]
-"""Of random weights."""
+"""Standard deviation of random weights."""
 Factor = Annotated[float, Range(1e-6, 1e6)]
-"""Of all of these."""
+"""Factor of the standard deviation of all random weights."""
 
 
 def fits(kind: Any, value: Any) -> bool:
-    """Whether a value is of a kind: a type, perhaps with a range, or a choice of several."""
+    """Whether a value has a type, which may include a range or be a union."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return fits(arguments[0], value) and all(limit.holds(value) for limit in arguments[1:])
@@ -92,7 +93,7 @@ def fits(kind: Any, value: Any) -> bool:
 
 
 def described(kind: Any) -> str:
-    """The kind in words."""
+    """Describes a type for error messages."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return ", ".join([described(arguments[0]), *map(str, arguments[1:])])
@@ -106,5 +107,5 @@ def described(kind: Any) -> str:
 
 
 def is_layers(kind: Any) -> bool:
-    """Whether a value of this kind counts layers with tensors of their own."""
+    """Whether a type is a number of layers that have separate weights."""
     return any(isinstance(limit, LayerRange) or is_layers(limit) for limit in get_args(kind))

@@ -1,6 +1,7 @@
-"""The three contracts by which everything else knows a model: encode, decode, translate.
+"""Interfaces of models: encoders, decoder-only models and encoder-decoders.
 
-Export, decoding and pipelines see `EncoderModel`, `CausalLM` and `Seq2SeqLM`, never an architecture.
+Export, decoding and pipelines depend on `EncoderModel`, `CausalLM` and `Seq2SeqLM`, never on an architecture.
+
 Shape letters: `B` batch, `T` query length, `S` key length, `M` length of the encoded text, `H` heads, `D` head size,
 `E` hidden, `V` vocabulary.
 """
@@ -24,86 +25,86 @@ from kerasformer.models.tensor_files import TensorFile
 from kerasformer.models.weight_table import Row
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
-"""What a model gives beside its output, if it is asked to."""
+"""Results that a model returns in addition to its output, on request."""
 
 
 def with_states(output: Any, states: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> Any:
-    """The one tensor that a model gives, or a dictionary if more was asked of its backbone."""
-    asked = {name: states[name] for name in STATES if name in states}
-    asked |= {f"encoder_{name}": encoder[name] for name in STATES if encoder and name in encoder}
-    return {"output": output, **asked} if asked else output
+    """Returns the output of a model, or a dictionary if its backbone returned further states."""
+    requested = {name: states[name] for name in STATES if name in states}
+    requested |= {f"encoder_{name}": encoder[name] for name in STATES if encoder and name in encoder}
+    return {"output": output, **requested} if requested else output
 
 
 class TextModel(PretrainedModel):
-    """Reads one text: a backbone, and a head.
+    """Base of models with one input text: a backbone and a head.
 
     Call arguments:
-        inputs: Dictionary of int32 `(B, T)`, by the names of `input_names` and `optional_names`: `input_ids`; optional
-            `attention_mask` (1 for real tokens), `position_ids` and what else the backbone takes.
-        return_hidden_states: Returns a dictionary with `output` and all `hidden_states`.
-        return_attention: Likewise with the attention weights.
+        inputs: Dictionary of int32 arrays `(B, T)`, named as in `input_names` and `optional_names`: `input_ids`, and
+            optionally `attention_mask` (1 for real tokens), `position_ids` and further arrays of the backbone.
+        return_hidden_states: Returns a dictionary with `output` and `hidden_states`, those of all layers.
+        return_attention: Returns a dictionary with `output` and `attentions`, the weights of all layers.
 
     Returns:
-        One tensor, logits or hidden states, or the dictionary.
+        Logits or hidden states, or the dictionary.
     """
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Any:
-        """Applies backbone and head."""
+        """Applies the backbone and the head."""
         arrays = self.checked(inputs)
-        wanted = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
-        arguments = self.backbone_arguments(arrays, every_token=any(wanted.values()))
-        states = unpacked(self.backbone(arrays["input_ids"], training=training, **arguments, **wanted))
+        flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
+        arguments = self.backbone_arguments(arrays, every_token=any(flags.values()))
+        states = unpacked(self.backbone(arrays["input_ids"], training=training, **arguments, **flags))
         return with_states(self.answer(states, arrays, training), states)
 
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
-        """Arguments of the backbone's call, beside the ids.
+        """Returns the arguments of the backbone's call, except the ids.
 
         Args:
             arrays: The inputs by name.
-            every_token: The states of all tokens were asked for, whatever the head reads.
+            every_token: Whether the states of all tokens are requested, even if the head uses only some.
         """
         raise NotImplementedError
 
     def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
-        """Output of the head for the states that the backbone returned."""
+        """Returns the output of the head for the states that the backbone returned."""
         return states["output"]
 
 
 class EncoderModel(TextModel):
-    """Reads a text at once: a backbone that sees both ways, and a head.
+    """Encoder with a head, for one text.
 
     Attributes:
-        pooled: The backbone has a pooler, a dense layer over the first token; for backbones that may have one.
-        count: Number of first tokens that the head reads, if not all: the last layer does not compute the others.
+        pooled: Whether the backbone has a pooler, a dense layer over the first token; not all backbones support it.
+        count: Number of first tokens that the head uses, `None` for all; the last layer computes no others.
     """
 
     pooled: bool = False
     count: ClassVar[int | None] = None
 
     def make_backbone(self) -> keras.layers.Layer:
-        """The layer without head."""
+        """Creates the backbone."""
         options = {"pooler": True} if self.pooled else {}
         return self.backbone_type(self.config, name="backbone", **options)
 
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
-        """Every array that the backbone takes and the caller gave."""
-        given = [each for each in self.backbone.text_inputs if each.name in arrays and each.name != "input_ids"]
-        arguments: dict[str, Any] = {each.argument: arrays[each.name] for each in given}
+        """Returns all inputs that the caller passed, as arguments of the backbone."""
+        passed = [each for each in self.backbone.text_inputs if each.name in arrays and each.name != "input_ids"]
+        arguments: dict[str, Any] = {each.argument: arrays[each.name] for each in passed}
         if self.count is not None and not every_token:
             arguments["count"] = self.count
         return arguments | ({"return_pooled": True} if self.pooled else {})
 
 
-class _Generates(PretrainedModel):
-    """What the two kinds of generating models share: scores of the vocabulary, and generation with a cache.
+class _GenerativeModel(PretrainedModel):
+    """Base of generative models: a language modelling head, and generation with a cache.
 
     Args:
-        config: Of the architecture; its `tied` is `tie_word_embeddings`.
-        tied: The output is the table of the token embeddings, as the tensors of a checkpoint say; the configuration's
-            by default.
-        kwargs: Of `PretrainedModel`.
+        config: Configuration of the architecture; `config.tied` is `tie_word_embeddings`.
+        tied: Whether the output projection is the table of the token embeddings; `config.tied` by default. `load`
+            derives it from the tensors of the checkpoint.
+        kwargs: Arguments of `PretrainedModel`.
     """
 
     generates = True
@@ -115,9 +116,9 @@ class _Generates(PretrainedModel):
 
     @classmethod
     def parts(cls, tensors: TensorFile) -> dict[str, Any]:
-        """Whether the output is tied, where a checkpoint holds the output and the token embeddings: if they are equal.
+        """Returns whether the output is tied: if the checkpoint's output projection equals its token embeddings.
 
-        Where it lacks the output, `tie_word_embeddings` decides.
+        If the checkpoint has no output projection, `tie_word_embeddings` decides.
         """
         names = cls.backbone_type.names
         output = next(row.tensor for row in cls.head_table if row.variables == ("kernel",))
@@ -130,52 +131,53 @@ class _Generates(PretrainedModel):
         return {"tied": np.array_equal(tensors.read(pair[0]), tensors.read(pair[1]))}
 
     def make_head(self) -> LMHead:
-        """The output, tied or with a kernel of its own."""
+        """Creates the language modelling head."""
         config = self.config
         return LMHead(config.vocab_size, tied=config.tied, name="head", **self.head_options())
 
     def head_options(self) -> dict[str, Any]:
-        """Further arguments of `LMHead`."""
+        """Returns further arguments of `LMHead`."""
         return {"kernel_initializer": self.backbone.initializer}
 
     def head_rows(self) -> list[Row]:
-        """The rows of the head, without those of a tied matrix."""
+        """Returns the rows of the head, without its kernel if it is tied."""
         return [row for row in self.head_table if not (self.config.tied and row.variables == ("kernel",))]
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of hidden states `(B, T, E)`."""
+        """Computes logits `(B, T, V)` from hidden states `(B, T, E)`."""
         return self.head(hidden, embedding=self.backbone.tokens)
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer with a cache."""
+        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer."""
         shapes: list[tuple[Any, ...]] = self.backbone.cache_shapes(batch, length)
         return shapes
 
     def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:
-        """Generates from texts or ids.
+        """Generates texts or tokens.
 
         Args:
             inputs: A text, a list of texts, or ids `(B, P)`.
-            attention_mask: `(B, P)` for ids, 1 for real tokens.
-            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
-                what `kerasformer.generation.request` knows beside them (`stop`, `negative_prompt`, `assistant`, …), and
-                `jit_compile=False` to do without XLA.
+            attention_mask: 1 for real tokens, `(B, P)`, if `inputs` are ids; optional.
+            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`;
+                further arguments of `kerasformer.generation.request` (`stop`, `negative_prompt`, `assistant`, …); and
+                `jit_compile=False` to disable XLA.
 
         Returns:
-            For a text, the text (a decoder's begins with the prompt); for a list, a list; for ids, a list of int32
-            arrays of the new tokens. With `return_dict_in_generate` or `output_scores` the `GenerationOutput` instead.
+            For a text, the generated text (a decoder-only model includes the prompt); for a list, a list of texts; for
+            ids, a list of int32 arrays of the new tokens. With `return_dict_in_generate` or `output_scores`, a
+            `GenerationOutput`.
         """
         from kerasformer.models.keras_engine import generate
 
         return generate(self, inputs, attention_mask, settings)
 
     def stream(self, text: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
-        """Generates from a text piece by piece: the new text alone, as it comes.
+        """Generates from a text and yields the new text in pieces, without the prompt.
 
         Args:
-            text: The prompt, or what an encoder-decoder reads.
-            callback: Is given each piece.
-            settings: As for `generate`; without beams.
+            text: The prompt, or the input text of an encoder-decoder.
+            callback: Function that is called with each piece, optional.
+            settings: As for `generate`; beam search is unsupported.
         """
         from kerasformer.models.keras_engine import stream
 
@@ -183,54 +185,57 @@ class _Generates(PretrainedModel):
 
 
 class CausalModel(TextModel):
-    """Reads a text with a backbone that sees the past alone, and a head."""
+    """Decoder-only model with a head, for one text."""
 
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
-        """The visibility of a causal text."""
+        """Returns the causal visibility of a text."""
         length, mask = ops.shape(arrays["input_ids"])[1], arrays.get("attention_mask")
         positions = arrays.get("position_ids")
         return {"visibility": Visibility.of_text(length, mask, causal=True, positions=positions)}
 
 
-class CausalLM(CausalModel, _Generates):
-    """Continues a text: a `CausalModel` that gives logits `(B, T, V)`, and generates."""
+class CausalLM(CausalModel, _GenerativeModel):
+    """Decoder-only language model, which returns logits `(B, T, V)` and generates texts."""
 
     task = "text-generation"
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Logits of every place."""
+        """Returns the logits of all tokens."""
         return self.project(states["output"])
 
     def decode(
         self, tokens: Tensor, visibility: Visibility, caches: Sequence[LayerCache]
     ) -> tuple[Tensor, tuple[LayerCache, ...]]:
-        """Some tokens, with all before them in the caches.
+        """Computes the logits of tokens whose predecessors are in the caches.
 
         Args:
             tokens: `(B, T)` int32.
-            visibility: Slots and positions of the tokens, and the slots of the caches that they see.
+            visibility: Slots and positions of the tokens, and the slots of the caches that they attend to.
             caches: One `LayerCache` for each layer.
 
         Returns:
-            `(logits (B, T, V), caches)`.
+            `(logits (B, T, V), updated caches)`.
         """
         states = self.backbone(tokens, visibility=visibility, caches=caches, return_cache=True)
         return self.project(states["output"]), states["caches"]
 
 
-class Seq2SeqLM(_Generates):
-    """Writes a text from another: an encoder, and a decoder that attends to it.
+class Seq2SeqLM(_GenerativeModel):
+    """Encoder-decoder language model, which returns logits `(B, T, V)` and generates texts from texts.
 
     Call arguments:
-        inputs: Dictionary of int32: `input_ids` `(B, M)`, `decoder_input_ids` `(B, T)`; optional `attention_mask`
-            and `decoder_attention_mask`.
-        return_hidden_states: Gives a dictionary with `output`, the decoder's `hidden_states` and the
+        inputs: Dictionary of int32 arrays: `input_ids` `(B, M)`, `decoder_input_ids` `(B, T)`, and optionally
+            `attention_mask` and `decoder_attention_mask`.
+        return_hidden_states: Returns a dictionary with `output`, the decoder's `hidden_states` and the
             `encoder_hidden_states`.
-        return_attention: Likewise with the decoder's `attentions` and `cross_attentions` `(B, H, T, M)`, and the
-            `encoder_attentions`.
+        return_attention: Returns a dictionary with `output`, the decoder's `attentions` and `cross_attentions`
+            `(B, H, T, M)`, and the `encoder_attentions`.
 
     Returns:
-        Logits `(B, T, V)`.
+        Logits `(B, T, V)`, or the dictionary.
+
+    Raises:
+        InputError: `decoder_input_ids` are missing.
     """
 
     task = "text2text-generation"
@@ -238,16 +243,16 @@ class Seq2SeqLM(_Generates):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Arrays that `call` takes: the encoder's, and the decoder's."""
+        """Names of the arrays that `call` accepts, those of the decoder last."""
         return (*super().input_names, "decoder_input_ids", "decoder_attention_mask")
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Any:
-        """Logits of every place of the decoder."""
+        """Applies the encoder, the decoder and the head."""
         arrays = self.checked(inputs)
         if "decoder_input_ids" not in arrays:
-            raise InputError(f"{type(self).__name__} needs decoder_input_ids. Received: {', '.join(inputs)}")
+            raise InputError(f"{type(self).__name__} requires decoder_input_ids. Received: {', '.join(inputs)}")
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
         encoded = unpacked(
             self.backbone.encode(
@@ -268,20 +273,20 @@ class Seq2SeqLM(_Generates):
         return with_states(self.project(states["output"]), states, encoded)
 
     def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> Tensor:
-        """Hidden states `(B, M, E)` of the text to read."""
+        """Returns the hidden states `(B, M, E)` of the input text."""
         return self.backbone.encode(ids, attention_mask=attention_mask, training=training)
 
     def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's encoded text."""
+        """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""
         shapes: list[tuple[Any, ...]] = self.backbone.memory_shapes(batch, length)
         return shapes
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Each decoder layer's keys and values `(B, H, M, D)` of the encoded text."""
+        """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return self.backbone.project_memory(memory)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of the decoder's hidden states `(B, T, E)`."""
+        """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""
         return self.head(hidden, embedding=self.backbone.output_tokens)
 
     def decode(
@@ -293,19 +298,20 @@ class Seq2SeqLM(_Generates):
         cross_caches: Sequence[LayerCache],
         memory: Tensor | None = None,
     ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
-        """Some tokens, with all before them in the caches.
+        """Computes the logits of tokens whose predecessors are in the caches.
 
         Args:
             tokens: `(B, T)` int32.
-            visibility: Slots of the tokens, and the slots of the caches that they see; a decoder's text begins at slot
-                0 in every row.
-            caches: One `LayerCache` for each layer's self attention.
-            memory_mask: 1 for real tokens of the encoded text, `(B, M)`.
-            cross_caches: One for each layer: the result of `project_memory`, or a part of it that `memory` completes.
-            memory: Hidden states of the encoder that are not in `cross_caches` yet, or `None`.
+            visibility: Slots of the tokens, and the slots of the caches that they attend to; the decoder's text starts
+                at slot 0 in every row.
+            caches: One `LayerCache` for the self attention of each layer.
+            memory_mask: 1 for real tokens of the encoded text, `(B, M)`; optional.
+            cross_caches: One `LayerCache` for the cross attention of each layer, with the result of `project_memory` or
+                with a part of it that `memory` completes.
+            memory: Hidden states of the encoder that are not in `cross_caches` yet; optional.
 
         Returns:
-            `(logits (B, T, V), caches, cross caches)`.
+            `(logits (B, T, V), updated caches, updated cross caches)`.
         """
         states = self.backbone.decode(
             tokens,

@@ -1,6 +1,6 @@
-"""The decoder of GPT-2 and its relatives: embeddings, layers that see the past alone, and a final norm.
+"""Backbone of decoder-only models such as GPT-2: embeddings, causal layers and a final norm.
 
-A relative's file says what is its own: configuration, layers, tensor names, heads.
+The file of an architecture defines its configuration, layers, tensor names and heads.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from kerasformer.models.pretrained import Backbone
 
 
 class CausalDecoder(Backbone):
-    """A decoder without head.
+    """Base of decoder-only backbones.
 
-    A subclass gives `make_layer`, `rows`, and those of the attributes and properties below that differ.
+    A subclass defines `make_layer` and `rows`, and overrides the attributes and properties below where it differs.
 
     Args:
-        config: Has `vocab_size`, `hidden_dim`, `num_layers`, `epsilon`, `initializer_range`, and what the attributes
-            below read from it.
+        config: A configuration with `vocab_size`, `hidden_dim`, `num_layers`, `epsilon` and `initializer_range`, and
+            with `max_length` if the model has learned positions.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
         norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
-        has_positions: Adds a learned vector for each of `config.max_length` positions.
-        position_offset: Rows of the table of positions before the first position's.
-        has_embedding_norm: Normalizes the embeddings.
-        has_final_norm: Normalizes the output of the last layer.
+        has_positions: Whether a learned vector is added for each of `config.max_length` positions.
+        position_offset: Row of the position table that belongs to position 0.
+        has_embedding_norm: Whether the embeddings are normalized.
+        has_final_norm: Whether the output of the last layer is normalized.
 
     Call arguments:
         ids: `(B, T)` int32.
-        visibility: Slots and positions of the tokens; each token sees those before it by default.
+        visibility: Slots and positions of the tokens; by default each token attends to itself and earlier tokens.
         caches: One `LayerCache` for each layer, optional.
         flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
@@ -69,11 +69,11 @@ class CausalDecoder(Backbone):
 
     @abstractmethod
     def make_layer(self, index: int) -> DecoderLayer:
-        """The layer of this index, named `layer_{index}`; layers may differ."""
+        """Creates the layer of this index, named `layer_{index}`; layers may differ."""
 
     @property
     def initializer(self) -> dict[str, Any]:
-        """Initializer of all kernels and tables; serialized, so that each gets random numbers of its own."""
+        """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
         normal = keras.initializers.RandomNormal(stddev=self.config.initializer_range)
         return keras.initializers.serialize(normal)
 
@@ -84,15 +84,15 @@ class CausalDecoder(Backbone):
 
     @property
     def embedding_scale(self) -> float:
-        """Factor of the token embeddings where they are read."""
+        """Factor of the token embeddings at the input."""
         return 1.0
 
     def make_norm(self, name: str) -> keras.layers.Layer:
-        """A norm of this decoder's kind."""
+        """Creates a norm."""
         return normalization(self.norm, self.config.epsilon, name=name)
 
     def build(self, input_shape: Any = None) -> None:
-        """Creates every variable."""
+        """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
         if self.positions is not None:
@@ -102,7 +102,7 @@ class CausalDecoder(Backbone):
         self.decoder.build(shape)
 
     def embed(self, ids: Tensor, visibility: Visibility, training: bool = False) -> Tensor:
-        """What the first layer reads, `(B, T, E)`."""
+        """Returns the input of the first layer, `(B, T, E)`."""
         x = self.tokens(ids)
         if self.embedding_scale != 1.0:
             x = x * ops.cast(self.embedding_scale, x.dtype)
@@ -114,7 +114,7 @@ class CausalDecoder(Backbone):
         return self.dropout(x, training=training)
 
     def position_bias(self, visibility: Visibility) -> Tensor | None:
-        """Scores of pairs of slots that all layers add to theirs, broadcastable to `(B, H, T, S)`, or `None`."""
+        """Returns a bias that all layers add to the scores, broadcastable to `(B, H, T, S)`, or `None`."""
         return None
 
     def call(
@@ -125,7 +125,7 @@ class CausalDecoder(Backbone):
         training: bool = False,
         **flags: bool,
     ) -> Any:
-        """Reads some tokens."""
+        """Applies the backbone."""
         ids = as_ids(ids)
         if visibility is None:
             visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
@@ -134,5 +134,5 @@ class CausalDecoder(Backbone):
         return self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, S, D)` of the keys (and of the values) of each layer."""
+        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer."""
         return self.decoder.cache_shapes(batch, length)

@@ -1,6 +1,6 @@
-"""The backbone of BERT and its relatives: embeddings, layers that see both ways, and an optional pooler.
+"""Backbone of encoders such as BERT: embeddings, bidirectional layers and an optional pooler.
 
-An architecture's file has what is its own: configuration, tensor names, heads, and the parts that differ.
+The file of an architecture defines its configuration, tensor names, heads, and the parts that differ from BERT's.
 """
 
 from __future__ import annotations
@@ -30,38 +30,39 @@ from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
 
 
 class BidirectionalEncoder(Backbone):
-    """Embeddings and layers of which each token sees all others.
+    """Base of encoder backbones.
 
-    The methods `make_…` are the parts; an architecture overrides those that differ from BERT's.
+    The methods `make_…` create the parts; an architecture overrides those that differ from BERT's.
 
     Args:
-        config: Has `vocab_size`, `max_length`, `hidden_dim`, `num_layers`, `num_heads`, `intermediate_dim`,
-            `hidden_act`, `epsilon`, `hidden_dropout`, `attention_dropout`, `num_segments`, `initializer_range`, and
-            `embedding_dim` where the embeddings have a size of their own.
-        pooler: Adds a dense layer over the first token.
+        config: A configuration with `vocab_size`, `max_length`, `hidden_dim`, `num_layers`, `num_heads`,
+            `intermediate_dim`, `hidden_act`, `epsilon`, `hidden_dropout`, `attention_dropout`, `num_segments` and
+            `initializer_range`; `embedding_dim` is optional.
+        pooler: Whether to add a pooler, a dense layer over the first token.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
-        attention_type: Class of the layers' attention.
+        attention_type: Class of the attention layers.
         pooler_activation: Activation of the pooler.
-        blind_padding: The embeddings of padding are 0, and it sees no token; otherwise it sees the real tokens. This
-            counts where the first token is padding and is read by a head.
+        blind_padding: Whether the embeddings of padding are 0 and padding attends to no token; otherwise it attends to
+            the real tokens. The outputs differ if a head uses the first token and that is padding.
 
     Call arguments:
         ids: `(B, T)` int32.
         attention_mask: 1 for real tokens, `(B, T)`.
-        visibility: Which tokens see which, instead of `attention_mask`; optional.
-        count: Only this many first tokens are computed by the last layer.
-        return_pooled: Returns a dictionary of `output` and `pooled` `(B, E)`, from the first token.
-        return_hidden_states: Likewise with `hidden_states`: the embeddings and the output of each layer, `(B, T, E)`.
-        return_attention: Likewise with `attentions`, `(B, H, T, T)` for each layer.
-        arrays: Further arrays of `inputs` by the names of their arguments, `(B, T)` int32, for the embeddings.
+        visibility: The keys that each token attends to, instead of `attention_mask`; optional.
+        count: Number of first tokens to compute in the last layer, all by default.
+        return_pooled: Returns a dictionary of `output` and `pooled`, the output of the pooler `(B, E)`.
+        return_hidden_states: Returns a dictionary of `output` and `hidden_states`: the embeddings and the output of
+            each layer, `(B, T, E)` each.
+        return_attention: Returns a dictionary of `output` and `attentions`, `(B, H, T, T)` for each layer.
+        arrays: Further arrays of `inputs` for the embeddings, `(B, T)` int32, by the names of their arguments.
 
     Returns:
         `(B, T, E)`, or the dictionary.
 
     Raises:
-        InputError: a pooled vector of an encoder without pooler.
+        InputError: `return_pooled` without a pooler.
     """
 
     inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, POSITION_IDS)
@@ -80,17 +81,17 @@ class BidirectionalEncoder(Backbone):
 
     @property
     def initializer(self) -> dict[str, Any]:
-        """Initializer of all kernels and tables; serialized, so that each has random numbers of its own."""
+        """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
         normal = keras.initializers.RandomNormal(stddev=self.config.initializer_range)
         return keras.initializers.serialize(normal)
 
     @property
     def schedule(self) -> list[int]:
-        """Index of the layer for each step: each layer once, unless steps share layers."""
+        """Indices of the layers in the order in which they are applied, which may repeat."""
         return list(range(self.config.num_layers))
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
-        """The embeddings, named `embeddings`; `options` are further arguments of `TransformerEmbeddings`."""
+        """Creates the embeddings, named `embeddings`; `options` are further arguments of `TransformerEmbeddings`."""
         config = self.config
         return TransformerEmbeddings(
             config.vocab_size,
@@ -108,7 +109,7 @@ class BidirectionalEncoder(Backbone):
         )
 
     def make_layer(self, index: int, kind: type[EncoderLayer] = EncoderLayer, **options: Any) -> EncoderLayer:
-        """The layer of this index, named `layer_0` and so on; `options` are further arguments of the class `kind`."""
+        """Creates the layer of this index, named `layer_{index}`; `options` are further arguments of `kind`."""
         config = self.config
         return kind(
             self.make_attention(index),
@@ -126,7 +127,7 @@ class BidirectionalEncoder(Backbone):
         )
 
     def make_attention(self, index: int) -> MultiHeadAttention:
-        """The attention of the layer of this index, named `attention`."""
+        """Creates the attention of the layer of this index, named `attention`."""
         config = self.config
         return self.attention_type(
             config.num_heads,
@@ -138,11 +139,11 @@ class BidirectionalEncoder(Backbone):
         )
 
     def attention_options(self, index: int) -> dict[str, Any]:
-        """Further arguments of the attention of the layer of this index."""
+        """Returns further arguments of the attention of the layer of this index."""
         return {}
 
     def make_pooler(self) -> keras.layers.Layer:
-        """The layer over the first token's vector `(B, E)`, named `pooler`."""
+        """Creates the layer over the first token `(B, E)`, named `pooler`."""
         return Dense(
             self.config.hidden_dim,
             activation=self.pooler_activation,
@@ -151,14 +152,14 @@ class BidirectionalEncoder(Backbone):
         )
 
     def make_relative(self) -> keras.layers.Layer | None:
-        """A layer named `relative`, called with the embedded text `(B, T, E)`; optional.
+        """Creates a layer named `relative` that returns further arguments of the call of each attention; optional.
 
-        It returns further arguments of each attention's call, such as relative position embeddings.
+        It is called with the embeddings `(B, T, E)` and may return relative position embeddings, for example.
         """
         return None
 
     def build(self, input_shape: Any = None) -> None:
-        """Creates every variable."""
+        """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.embeddings.build((None, None))
         for part in (self.encoder, self.relative, self.pooler):
@@ -177,7 +178,7 @@ class BidirectionalEncoder(Backbone):
         return_attention: bool = False,
         **arrays: Tensor | None,
     ) -> Any:
-        """Reads a text."""
+        """Applies the backbone."""
         x = self.embeddings(ids, training=training, **arrays)
         if visibility is None:
             visibility = Visibility(key_mask=attention_mask)
@@ -196,12 +197,12 @@ class BidirectionalEncoder(Backbone):
         if not return_pooled:
             return states
         if self.pooler is None:
-            raise InputError(f"{type(self).__name__} was made without a pooler. Expected: pooler=True")
+            raise InputError(f"{type(self).__name__} was created without a pooler. Expected: pooler=True")
         states = unpacked(states)
         return {**states, "pooled": self.pooler(states["output"][:, 0])}
 
     def embedding_rows(self, projection: str = "") -> list[Row]:
-        """Rows of the embeddings, by the names that all relatives of BERT have; `projection` is the tensor of that."""
+        """Returns the rows of the embeddings in the names of BERT; `projection` names the tensor of the projection."""
         tables = [
             *embedding("tokens", "word_embeddings"),
             *(embedding("positions", "position_embeddings") if self.embeddings.positions is not None else []),
@@ -214,13 +215,13 @@ class BidirectionalEncoder(Backbone):
         return rows + dense("embeddings/projection", projection, bias=self.embeddings.projection.use_bias)
 
     def layer_rows(self, rows: Iterable[Row], prefix: Callable[[int], str]) -> list[Row]:
-        """The rows of a layer for every layer; `prefix` of its tensors by its index."""
+        """Repeats the rows of a layer for all layers; `prefix` returns the prefix of the tensors of a layer."""
         rows = list(rows)
         indices = range(len(self.encoder.layers))
         return [row for index in indices for row in nested(rows, f"encoder/layer_{index}/", prefix(index))]
 
     def pooler_rows(self, tensor: str) -> list[Row]:
-        """Rows of the pooler, if there is one."""
+        """Returns the rows of the pooler, if there is one."""
         return [] if self.pooler is None else dense("pooler", tensor)
 
     def get_config(self) -> dict[str, Any]:
@@ -229,11 +230,11 @@ class BidirectionalEncoder(Backbone):
 
 
 def layer_table(attention: Sequence[str], feed_forward: Sequence[str]) -> list[Row]:
-    """Rows of an `EncoderLayer`, from the names of its tensors without `.weight` and `.bias`.
+    """Returns the rows of an `EncoderLayer`, from the names of its tensors without `.weight` and `.bias`.
 
     Args:
-        attention: Of query, key, value, output and norm.
-        feed_forward: Of the first layer, the second layer and the norm.
+        attention: Names for the query, key, value, output and norm of the attention.
+        feed_forward: Names for the first layer, the second layer and the norm of the feed-forward network.
     """
     *projections, attention_norm = attention
     inner, outer, feed_forward_norm = feed_forward

@@ -1,6 +1,7 @@
-"""The backbone of T5, BART and their relatives: an encoder, and a decoder that attends to what the encoder read.
+"""Backbone of encoder-decoders such as T5 and BART.
 
-A relative's file says what is its own: configuration, layers, tensor names, heads.
+The file of an architecture defines its configuration, tensor names, heads, and the parts that differ from BART's.
+
 Shape letters: `B` batch, `T` query length, `M` length of the encoded text, `G` key heads, `D` head size, `E` hidden.
 """
 
@@ -36,30 +37,31 @@ Stack = Literal["encoder", "decoder"]
 
 
 class EncoderDecoder(Backbone):
-    """An encoder and a decoder with cross attention, without head.
+    """Base of encoder-decoder backbones.
 
-    A subclass gives `rows`, and those of the attributes, properties and `make_…` methods below that differ. The layers
-    are those of BART by default.
+    A subclass defines `rows`, and overrides the attributes, properties and `make_…` methods below where it differs. The
+    layers are those of BART by default.
 
     Args:
-        config: Has `vocab_size`, `hidden_dim`, `num_layers`, `num_decoder_layers`, `num_heads`, `intermediate_dim`,
-            `hidden_act`, `dropout`, and what the properties below read from it; optional are `decoder_num_heads` and
-            `decoder_intermediate_dim` (those of the encoder by default), `attention_dropout` and `activation_dropout`
-            (`dropout` by default), and `epsilon` of the norms (1e-5 by default).
-        encoder_only: Leaves the decoder out; tensors of a checkpoint's decoder are ignored.
+        config: A configuration with `vocab_size`, `hidden_dim`, `num_layers`, `num_decoder_layers`, `num_heads`,
+            `intermediate_dim`, `hidden_act`, `dropout`, `initializer_range`, and `max_length` for learned positions.
+            Optional are `decoder_num_heads` and `decoder_intermediate_dim` (by default as in the encoder),
+            `attention_dropout` and `activation_dropout` (`dropout` by default), and `epsilon` of the norms (1e-5 by
+            default).
+        encoder_only: Whether to omit the decoder; the tensors of a checkpoint's decoder are then ignored.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
         norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
-        learned_positions: Adds a learned vector for each of `config.max_length` positions, in each stack.
-        position_offset: Rows of a table of positions before the first position's.
-        norm_first: The layers normalize the input of attention and feed-forward rather than the residual sum.
-        embedding_norm: Normalizes the embeddings of both stacks.
-        final_norm: Normalizes the output of both stacks.
-        output_dropout: Applies dropout to the output of both stacks too.
+        learned_positions: Whether each stack adds a learned vector for each of `config.max_length` positions.
+        position_offset: Row of a position table that belongs to position 0.
+        norm_first: Whether layers normalize the input of attention and feed-forward instead of the residual sum.
+        embedding_norm: Whether the embeddings of both stacks are normalized.
+        final_norm: Whether the output of both stacks is normalized.
+        output_dropout: Whether dropout is applied to the output of both stacks.
 
     Call arguments:
-        ids: Tokens of the encoder, `(B, M)` int32.
+        ids: Input ids of the encoder, `(B, M)` int32.
         attention_mask: 1 for real tokens, `(B, M)`.
         flags: `return_hidden_states` and `return_attention` of `Encoder`.
 
@@ -99,12 +101,12 @@ class EncoderDecoder(Backbone):
         self.decoder = Decoder(layers, self._norm("final_norm", self.final_norm), name="decoder")
 
     def checkpoint_names(self) -> Names:
-        """How checkpoints name the tensors; a backbone without decoder ignores those of the decoder."""
+        """Returns the names of the tensors in checkpoints; a backbone without decoder ignores those of the decoder."""
         return replace(self.names, ignored=(*self.names.ignored, r"decoder\..*")) if self.encoder_only else self.names
 
     @property
     def decoder_vocab_size(self) -> int | None:
-        """Rows of the decoder's own token embeddings; `None` if both stacks share one table."""
+        """Number of rows of separate token embeddings of the decoder; `None` if both stacks share a table."""
         return None
 
     @property
@@ -114,7 +116,7 @@ class EncoderDecoder(Backbone):
 
     @property
     def embedding_scale(self) -> float:
-        """Factor of the token embeddings where they are read."""
+        """Factor of the token embeddings at the input."""
         return 1.0
 
     @property
@@ -124,7 +126,7 @@ class EncoderDecoder(Backbone):
 
     @property
     def initializer(self) -> dict[str, Any]:
-        """Initializer of all kernels; serialized, so that each gets random numbers of its own."""
+        """Initializer of all kernels; serialized, so that each draws different random numbers."""
         return normal(self.config.initializer_range)
 
     @property
@@ -133,18 +135,18 @@ class EncoderDecoder(Backbone):
         return self.initializer
 
     def make_positions(self, stack: Stack) -> keras.layers.Layer | None:
-        """A layer that turns positions into vectors, such as `SinusoidalPositions`; `None` for none."""
+        """Creates a layer that maps positions to vectors, such as `SinusoidalPositions`; optional."""
         if not self.learned_positions:
             return None
         count = self.config.max_length + self.position_offset
         return Embedding(count, self.config.hidden_dim, self.initializer, name=f"{stack}_positions")
 
     def make_position_bias(self, stack: Stack) -> keras.layers.Layer | None:
-        """A layer that turns slots of queries and keys into scores, such as `RelativePositionBias`; `None` for none."""
+        """Creates a layer that maps slots of queries and keys to scores, such as `RelativePositionBias`; optional."""
         return None
 
     def make_layer(self, stack: Stack, index: int) -> EncoderLayer:
-        """The layer of this index, named `layer_{index}`; layers may differ."""
+        """Creates the layer of this index, named `layer_{index}`; layers may differ."""
         parts = {
             "attention": self.make_attention(stack, "attention"),
             "feed_forward": self.make_feed_forward(stack),
@@ -159,35 +161,35 @@ class EncoderDecoder(Backbone):
         return DecoderLayer(**parts, cross_attention=self.make_attention(stack, "cross_attention"))
 
     def make_attention(self, stack: Stack, name: str, **options: Any) -> MultiHeadAttention:
-        """The self attention or the cross attention of a layer; `options` are further arguments of it."""
+        """Creates the self attention or cross attention of a layer; `options` are further arguments of it."""
         num_heads = self._value("num_heads", stack)
         dropout = getattr(self.config, "attention_dropout", self.config.dropout)
-        given = {"dropout": dropout, "kernel_initializer": self.initializer, "name": name, **options}
-        return MultiHeadAttention(num_heads, self.config.hidden_dim, **given)
+        arguments = {"dropout": dropout, "kernel_initializer": self.initializer, "name": name, **options}
+        return MultiHeadAttention(num_heads, self.config.hidden_dim, **arguments)
 
     def make_feed_forward(self, stack: Stack, **options: Any) -> FeedForward:
-        """The feed-forward of a layer; `options` are further arguments of it."""
+        """Creates the feed-forward network of a layer; `options` are further arguments of it."""
         sizes = self.config.hidden_dim, self._value("intermediate_dim", stack)
         dropout = getattr(self.config, "activation_dropout", self.config.dropout)
-        given = {"dropout": dropout, "kernel_initializer": self.initializer, "name": "feed_forward", **options}
-        return FeedForward(*sizes, self.config.hidden_act, **given)
+        arguments = {"dropout": dropout, "kernel_initializer": self.initializer, "name": "feed_forward", **options}
+        return FeedForward(*sizes, self.config.hidden_act, **arguments)
 
     def _value(self, name: str, stack: Stack) -> int:
-        """A size that the decoder may have of its own."""
-        own = getattr(self.config, f"decoder_{name}", None) if stack == "decoder" else None
-        return getattr(self.config, name) if own is None else own
+        """Returns a size from the configuration, which may differ in the decoder."""
+        size = getattr(self.config, f"decoder_{name}", None) if stack == "decoder" else None
+        return getattr(self.config, name) if size is None else size
 
     @property
     def layer_counts(self) -> dict[Stack, int]:
-        """Number of layers of each stack that the backbone has."""
+        """Number of layers of each stack."""
         counts: dict[Stack, int] = {"encoder": self.config.num_layers, "decoder": self.config.num_decoder_layers}
         return {"encoder": counts["encoder"]} if self.encoder_only else counts
 
-    def _norm(self, name: str, wanted: bool) -> keras.layers.Layer | None:
-        return normalization(self.norm, self.epsilon, name=name) if wanted else None
+    def _norm(self, name: str, enabled: bool) -> keras.layers.Layer | None:
+        return normalization(self.norm, self.epsilon, name=name) if enabled else None
 
     def build(self, input_shape: Any = None) -> None:
-        """Creates every variable."""
+        """Creates all variables."""
         states = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
         if self.decoder_tokens is not None:
@@ -201,11 +203,11 @@ class EncoderDecoder(Backbone):
             getattr(self, stack).build(states)
 
     def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
-        """Reads a text, as `encode` does."""
+        """Applies the encoder."""
         return self.encode(ids, attention_mask=attention_mask, training=training, **flags)
 
     def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
-        """Hidden states of the encoder; arguments and result as of a call."""
+        """Applies the encoder; arguments and result are those of the call."""
         slots = ops.arange(ops.shape(ids)[1], dtype="int32")
         visibility = Visibility(query_slots=slots, key_slots=slots, key_mask=attention_mask)
         return self._run("encoder", self.tokens, ids, visibility, training, flags)
@@ -213,22 +215,22 @@ class EncoderDecoder(Backbone):
     def decode(
         self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: Any
     ) -> Any:
-        """Hidden states of the decoder.
+        """Applies the decoder.
 
         Args:
             ids: `(B, T)` int32.
-            visibility: Slots of the tokens and of the keys; each token sees those before it by default.
-            training: Applies dropout.
+            visibility: Slots of the tokens and of the keys; by default each token attends to itself and earlier tokens.
+            training: Whether to apply dropout.
             arguments: `memory`, `memory_mask`, `caches`, `cross_caches` and the flags of `Decoder`.
 
         Returns:
             `(B, T, E)`, or the dictionary of `Decoder`.
 
         Raises:
-            InputError: the backbone was made without a decoder.
+            InputError: the backbone was created without a decoder.
         """
         if self.encoder_only:
-            raise InputError(f"{type(self).__name__} was made without a decoder. Expected: encoder_only=False")
+            raise InputError(f"{type(self).__name__} was created without a decoder. Expected: encoder_only=False")
         if visibility is None:
             visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
         return self._run("decoder", self.output_tokens, ids, visibility, training, arguments)
@@ -266,15 +268,15 @@ class EncoderDecoder(Backbone):
         return {**states, "output": self.dropout(states["output"], training=training)}
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Each decoder layer's keys and values `(B, G, M, D)` of the encoded text."""
+        """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, S, D)` of the keys (and of the values) of each decoder layer."""
+        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each decoder layer."""
         return self.decoder.cache_shapes(batch, length)
 
     def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Shape `(B, G, M, D)` of the keys (and of the values) of each layer's encoded text."""
+        """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""
         return self.decoder.memory_shapes(batch, length)
 
     def get_config(self) -> dict[str, Any]:
@@ -283,13 +285,13 @@ class EncoderDecoder(Backbone):
 
 
 COPIES = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")}
-"""Copies of the shared token embeddings, as T5, BART and their relatives name them; see `Names`."""
+"""Copies of the shared token embeddings in checkpoints of T5, BART and similar models; see `Names`."""
 
 
 def bart_rows(backbone: EncoderDecoder) -> list[Row]:
-    """Weight table in the names that BART, mBART, Marian, PEGASUS and M2M-100 have in common.
+    """Returns the weight table with the names that BART, mBART, Marian, PEGASUS and M2M-100 share.
 
-    Only parts that the backbone has are listed, and of the tables of positions only those that are learned.
+    It contains only the parts that the backbone has, without sinusoidal positions.
     """
     tables = [*embedding("tokens", "shared")]
     if backbone.decoder_tokens is not None:

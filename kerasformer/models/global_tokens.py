@@ -1,4 +1,4 @@
-"""Encoders with a sliding attention window in which some tokens are global: which ones, and how many at most.
+"""Encoders with a sliding attention window and global tokens: which tokens are global, and their maximum number.
 
 Shape letters: `B` batch, `T` length of the text.
 """
@@ -18,14 +18,14 @@ from kerasformer.models.pretrained import is_concrete
 from kerasformer.models.text_inputs import GLOBAL_ATTENTION_MASK
 
 MAX_GLOBAL_TOKENS = 64
-"""Default maximum of global tokens in a text: more than the tokens of nearly all questions."""
+"""Default maximum number of global tokens in a text; nearly all questions have fewer tokens."""
 
 
 def layer_windows(attention_window: int | list[int], num_layers: int) -> list[int]:
-    """Tokens of the attention window in each layer, half of them on each side.
+    """Returns the number of tokens in the attention window of each layer, half of them on each side.
 
     Raises:
-        UnsupportedConfigError: a window that cannot be halved, or not one window for each layer.
+        UnsupportedConfigError: a window is not even, or there is not one window for each layer.
     """
     windows = attention_window if isinstance(attention_window, list) else [attention_window] * num_layers
     if any(window < 2 or window % 2 for window in windows) or len(windows) != num_layers:
@@ -37,74 +37,71 @@ def layer_windows(attention_window: int | list[int], num_layers: int) -> list[in
 
 
 class GlobalTokenModel(EncoderModel):
-    """An encoder that takes a `global_attention_mask` `(B, T)`, 1 for tokens that see all and are seen by all.
+    """Encoder with an input `global_attention_mask` `(B, T)`, 1 for tokens that attend to and are seen by all tokens.
 
-    The number of global tokens has a maximum, `config.max_global_tokens`, because graphs have static shapes. A call
-    with more raises an error; a graph, which cannot, returns NaN for such a text.
+    The number of global tokens is limited to `config.max_global_tokens`, because graphs have static shapes. An eager
+    call raises an error for a text with more; a graph, which cannot raise, returns NaN.
 
     Raises:
         InputError: a text has more global tokens than the maximum.
     """
 
     def default_global_mask(self, ids: Tensor) -> Tensor | None:
-        """Global tokens, int32 `(B, T)`, of texts `(B, T)` that come without a mask; `None` for none."""
+        """Returns the default mask of texts `(B, T)`, int32 `(B, T)`; `None` for no global tokens."""
         return None
 
     def global_mask(self, arrays: Mapping[str, Tensor]) -> Tensor | None:
-        """Global tokens among the real tokens, int32 `(B, T)`; `None` for none."""
+        """Returns the mask of global tokens without padding, int32 `(B, T)`; `None` for no global tokens."""
         given, real = arrays.get(GLOBAL_ATTENTION_MASK.name), arrays.get("attention_mask")
         mask = self.default_global_mask(arrays["input_ids"]) if given is None else given
         return mask if mask is None or real is None else mask * real
 
     def global_token_limit(self, arrays: Mapping[str, Tensor]) -> int:
-        """Maximum number of global tokens of each text."""
+        """Returns the maximum number of global tokens in a text."""
         return int(self.config.max_global_tokens or MAX_GLOBAL_TOKENS)
 
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
-        """Every array that the backbone takes, with the global tokens of the task."""
-        mask, most = self.global_mask(arrays), self.global_token_limit(arrays)
+        """Returns all inputs that the caller passed, and a visibility with the global tokens."""
+        mask, limit = self.global_mask(arrays), self.global_token_limit(arrays)
         if mask is not None and is_concrete(mask):
             count = int(ops.max(ops.sum(mask, axis=1)))
-            if count > most:
+            if count > limit:
                 raise InputError(
                     "A text has more global tokens than the model's maximum. Pass a global_attention_mask with fewer, "
-                    f"or set max_global_tokens in the config. Expected: at most {most}. Received: {count}"
+                    f"or set max_global_tokens in the config. Expected: at most {limit}. Received: {count}"
                 )
-        described = Visibility(key_mask=arrays.get("attention_mask"), global_mask=mask, max_global_tokens=most)
-        arguments = super().backbone_arguments(arrays, every_token) | {"visibility": described}
+        visibility = Visibility(key_mask=arrays.get("attention_mask"), global_mask=mask, max_global_tokens=limit)
+        arguments = super().backbone_arguments(arrays, every_token) | {"visibility": visibility}
         return {name: value for name, value in arguments.items() if name != GLOBAL_ATTENTION_MASK.argument}
 
     def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
-        """Output of the head; NaN for texts with too many global tokens, where a graph cannot raise an error."""
-        output, mask, most = (
-            super().answer(states, inputs, training),
-            self.global_mask(inputs),
-            self.global_token_limit(inputs),
-        )
-        if mask is None or is_concrete(mask) or most >= (mask.shape[1] or most + 1):
+        """Returns the output of the head; in a graph, NaN for texts with too many global tokens."""
+        output = super().answer(states, inputs, training)
+        mask, limit = self.global_mask(inputs), self.global_token_limit(inputs)
+        if mask is None or is_concrete(mask) or limit >= (mask.shape[1] or limit + 1):
             return output
-        refused = ops.where(ops.sum(mask, axis=1) > most, float("nan"), 0.0)
-        return output + ops.cast(ops.reshape(refused, (-1, *[1] * (len(output.shape) - 1))), output.dtype)
+        invalid = ops.where(ops.sum(mask, axis=1) > limit, float("nan"), 0.0)
+        return output + ops.cast(ops.reshape(invalid, (-1, *[1] * (len(output.shape) - 1))), output.dtype)
 
 
 class FirstTokenGlobal(GlobalTokenModel):
-    """A model whose first token is global by default, such as the one that a classifier reads."""
+    """Model whose first token is global by default, since its classifier uses that token."""
 
     def default_global_mask(self, ids: Tensor) -> Tensor:
-        """1 for the first token."""
+        """Returns 1 for the first token."""
         first = ops.cast(ops.equal(ops.arange(ops.shape(ids)[1], dtype="int32"), 0), "int32")
         return ops.zeros_like(ids) + first
 
     def global_token_limit(self, arrays: Mapping[str, Tensor]) -> int:
-        """1, unless the caller has a mask."""
+        """Returns 1 unless the caller passes a mask."""
         return super().global_token_limit(arrays) if GLOBAL_ATTENTION_MASK.name in arrays else 1
 
 
 class QuestionGlobal(GlobalTokenModel):
-    """A model for which the tokens of the question, those before the first separator, are global by default."""
+    """Model for which the tokens of the question, those before the first separator, are global by default."""
 
     def default_global_mask(self, ids: Tensor) -> Tensor:
-        """1 for the tokens before the first separator; a text without separator has no global tokens."""
+        """Returns 1 for the tokens before the first separator; a text without separator has no global tokens."""
         separators = ops.cast(ops.equal(ids, self.config.sep_token_id), "int32")
         before = ops.cast(ops.equal(ops.cumsum(separators, axis=1), 0), "int32")
         return before * ops.max(separators, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What a caller of `load` asks of a model's head: classes, their names, a new beginning."""
+"""Settings of a model's head that callers of `load` request: classes, labels, a new head."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kerasformer.models.weight_table import NewHead
 
 @dataclass(frozen=True)
 class HeadRequest:
-    """Arguments of `load` for a classifier, and for a head that starts untrained.
+    """Arguments of `load` for the head of a model.
 
     Attributes:
-        num_labels: Classes.
-        id2label: Their names by number.
-        labels: Their names in order.
-        problem_type: What the scores of the classes mean, in Hugging Face's words.
-        new_head: The head starts untrained, whatever the source holds.
+        num_labels: Number of classes.
+        id2label: Names of the classes by id.
+        labels: Names of the classes in order.
+        problem_type: Type of the classification problem, as in Hugging Face's configurations.
+        new_head: Whether the head is untrained even if the checkpoint has one.
     """
 
     num_labels: int | None = None
@@ -33,30 +33,32 @@ class HeadRequest:
 
     @property
     def new(self) -> NewHead:
-        """Whether the head starts untrained."""
+        """When the head is untrained."""
         if self.new_head:
             return NewHead.ALWAYS
-        asked = (self.num_labels, self.id2label, self.labels)
-        return NewHead.NEVER if asked == (None, None, None) else NewHead.WHERE_NONE_FITS
+        requested = (self.num_labels, self.id2label, self.labels)
+        return NewHead.NEVER if requested == (None, None, None) else NewHead.WHERE_NONE_FITS
 
     def applied(self, config: Config, task: str, has_labels: bool) -> Config:
-        """The configuration with the classes that were asked for; names that are there are kept if none are given.
+        """Returns the configuration with the requested classes; without a request, labels are unchanged.
 
         Raises:
-            InputError: arguments that contradict each other, or a task that has no classes.
+            InputError: contradictory arguments, or a task without classes.
         """
         given = {"num_labels": self.num_labels, "id2label": self.id2label, "labels": self.labels}
         names = [name for name, value in {**given, "problem_type": self.problem_type}.items() if value is not None]
         if names and not has_labels:
-            raise InputError(f"{' and '.join(names)} asks for a classification head, and {task} has none.")
+            raise InputError(
+                f"{' and '.join(names)} can be set only for classification heads. Received: a model for {task}"
+            )
         kind = check("problem_type", self.problem_type, optional(one_of(*get_args(ProblemType))))
         changes: dict[str, Any] = {"id2label": self._named(config.num_labels), "problem_type": kind}
         return replace(config, **{name: value for name, value in changes.items() if value is not None})
 
     def _named(self, present: int) -> dict[int, str] | None:
-        """Names of the classes; `None` if those of the source are right."""
+        """Returns the requested names of the classes; `None` to use those of the source."""
         if self.labels is not None and self.id2label is not None:
-            raise InputError("labels and id2label both name the classes. Expected one of them. Received: both")
+            raise InputError("Only one of labels and id2label can be set. Received: both")
         check("num_labels", self.num_labels, optional(integer(1, MOST_LABELS)))
         if self.labels is not None:
             return self._checked(_numbered(self.labels))
@@ -73,11 +75,11 @@ class HeadRequest:
             )
         names = check("labels", [labels[index] for index in range(len(labels))], sequence(TEXT))
         if len(set(names)) < len(names):
-            raise InputError(f"Each class must have a name of its own. Received: {labels!r}")
+            raise InputError(f"The names of the classes must be unique. Received: {labels!r}")
         return dict(enumerate(names))
 
 
 def _numbered(labels: Any) -> dict[int, str]:
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
-        raise InputError(f"labels must be a list of the classes' names. Received: {labels!r}")
+        raise InputError(f"labels must be a list of names of classes. Received: {labels!r}")
     return dict(enumerate(labels))

@@ -1,4 +1,4 @@
-"""From a name or folder to a model: `load`, `build`, and the list of architectures."""
+"""Creation of models: `load`, `build`, and the list of architectures."""
 
 from __future__ import annotations
 
@@ -36,42 +36,41 @@ logger = logging.getLogger("kerasformer")
 
 @cache
 def architectures() -> tuple[str, ...]:
-    """All `model_type`s: the files of `kerasformer.zoo`."""
+    """Returns the `model_type` of all architectures, one for each file of `kerasformer.zoo`."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())])))
 
 
 def architecture(model_type: str) -> ModuleType:
-    """The file of an architecture.
+    """Imports the module of an architecture.
 
     Raises:
-        UnsupportedConfigError: no file has that name.
+        UnsupportedConfigError: the architecture is unsupported.
     """
     name = model_type.replace("-", "_")
     if name not in architectures():
         raise UnsupportedConfigError(
-            f"This model_type is not implemented. Expected one of {', '.join(architectures())}. "
-            f"Received: {model_type!r}"
+            f"Unsupported model_type. Expected one of {', '.join(architectures())}. Received: {model_type!r}"
         )
     return importlib.import_module(f"kerasformer.zoo.{name}")
 
 
 def models() -> dict[str, tuple[str, ...]]:
-    """The tasks of each architecture, by its `model_type`."""
+    """Returns the tasks of each architecture, by its `model_type`."""
     return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in architectures()}
 
 
 def build(model_type: str, task: str | None = None, *, dtype: Any = None, **settings: Any) -> PretrainedModel:
-    """A model with random weights, from a configuration alone.
+    """Creates a model with random weights from a configuration.
 
     Args:
         model_type: An architecture, such as `"gpt2"`.
-        task: A task of it; the first one that generates or classifies by default.
+        task: A task of the architecture; by default generation or masked language modelling, if supported.
         dtype: Keras dtype policy, such as `"mixed_bfloat16"`.
-        settings: Fields of its configuration, such as `num_layers=4`.
+        settings: Fields of the configuration, such as `num_layers=4`.
 
     Raises:
         UnsupportedConfigError: an unknown architecture or setting.
-        InputError: a task that the architecture does not have.
+        InputError: the architecture does not support the task.
     """
     kinds = architecture(model_type).MODELS
     kind = model_class(kinds, model_type, task or _default_task(kinds))
@@ -96,38 +95,38 @@ def load(
     revision: str | None = None,
     token: str | None = None,
 ) -> PretrainedModel:
-    """A model with the weights, tokenizer and generation settings of a checkpoint.
+    """Loads a model with the weights, tokenizer and generation settings of a checkpoint.
 
-    A checkpoint's own head is kept wherever its shapes fit. To fine-tune a pretrained encoder for a task of your own,
-    ask for what the task needs, and the head starts untrained:
+    The head of a checkpoint is used if its shapes match. To fine-tune a pretrained encoder, request a task with its
+    labels, or a new head, which starts untrained:
 
         zoo.load("bert-base-uncased", "text-classification", labels=["negative", "positive"])
         zoo.load("bert-base-uncased", "question-answering", new_head=True)
 
     Args:
-        source: A preset, a folder in Hugging Face's format, or a hub id; or a task or backbone of KerasHub, or the
-            folder of a preset of KerasHub.
-        task: Hugging Face's name of a task; the one that the checkpoint was saved for by default.
-        num_labels: Number of classes. A head of as many classes is kept; otherwise a new, untrained one starts.
-        id2label: Names of the classes by number, likewise.
-        labels: Names of the classes in order, likewise.
-        problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`: how the scores
-            of the classes are trained and read.
-        new_head: Starts an untrained head for any task, also where the checkpoint has one.
-        model_type: The architecture, such as `"bert"`, where `config.json` names none or the wrong one.
+        source: A preset, a folder in Hugging Face's format, or a hub id; a task or backbone of KerasHub, or the folder
+            of a KerasHub preset.
+        task: Hugging Face's name of a task; by default the task for which the checkpoint was saved.
+        num_labels: Number of classes. If that of the checkpoint's head differs, a new, untrained head is created.
+        id2label: Names of the classes by id; sets their number, too.
+        labels: Names of the classes in order; sets their number, too.
+        problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`: how to
+            interpret the scores.
+        new_head: Whether to create a new, untrained head even if the checkpoint has one.
+        model_type: The architecture, such as `"bert"`, if `config.json` has none or a wrong one.
         dtype: Keras dtype policy, such as `"float16"` or `"mixed_bfloat16"`.
         revision: Branch, tag or commit on the hub.
-        token: For private repositories.
+        token: Access token for private repositories on the hub.
 
     Returns:
-        A `keras.Model`; `model.new_variables` names the variables that start untrained. `model.tokenizer` is `None` if
-        there is none, or if it cannot be read: the reason is logged.
+        A `keras.Model`. `model.new_variables` lists the paths of untrained variables. `model.tokenizer` is `None` if
+        the checkpoint has no tokenizer, or if it cannot be loaded, in which case the reason is logged.
 
     Raises:
-        SourceError: nothing was found there, or a bundle.
-        UnsupportedConfigError: an architecture, or a value of its configuration, that is not implemented.
-        CheckpointError: weights that do not fit, or hold no finite numbers; one error lists all problems.
-        InputError: a task that the architecture does not have, or arguments that contradict each other.
+        SourceError: the source does not exist, or is a bundle.
+        UnsupportedConfigError: the architecture or a value of its configuration is unsupported.
+        CheckpointError: weights do not match the model or are not finite; one error lists all problems.
+        InputError: the architecture does not support the task, or arguments contradict each other.
     """
     request = HeadRequest(num_labels, id2label, labels, problem_type, new_head)
     if is_keras_hub(source):
@@ -155,49 +154,49 @@ def load(
     start_head(model, load_weights(model, file, model.backbone.checkpoint_names(), heads, request.new), request)
     model.generation_config = _generation_config(folder, config, content)
     model.tokenizer = _tokenizer(folder, model_type)
-    if told := excess(model.tokenizer, model.config.vocab_size):
-        logger.warning(told)
+    if problem := excess(model.tokenizer, model.config.vocab_size):
+        logger.warning(problem)
     model.source = folder
     return model
 
 
 def start_head(model: PretrainedModel, fresh: Sequence[str], request: HeadRequest) -> None:
-    """Notes which variables of a model start untrained, and says so.
+    """Records and logs the variables of a model that are untrained.
 
     Raises:
-        InputError: a new head was asked for, and the model has none of its own.
+        InputError: a new head was requested, but the model has no separate head.
     """
     if request.new_head and not fresh:
         raise InputError(
-            f"new_head=True asks for a new head, and {model.task} of {model.config.model_type} has none of its own. "
-            "Leave it out"
+            f"{model.config.model_type} has no separate head for {model.task}. Expected: new_head=False. "
+            "Received: new_head=True"
         )
     model.new_variables = tuple(fresh)
     if fresh:
-        logger.warning("New and untrained, as asked: %s", ", ".join(fresh))
+        logger.warning("These variables are new and untrained, as requested: %s", ", ".join(fresh))
 
 
 def _model_type(content: Mapping[str, Any], file: TensorFile) -> str:
-    """The architecture that `config.json` names, or the one that its classes or the tensors belong to."""
-    stated = content.get("model_type")
-    if stated is not None:
-        if not isinstance(stated, str):
-            raise UnsupportedConfigError(f"model_type in config.json must be a text. Received: {stated!r}")
-        return stated
+    """Returns the architecture that `config.json` names, or the one that its classes or the tensors indicate."""
+    model_type = content.get("model_type")
+    if model_type is not None:
+        if not isinstance(model_type, str):
+            raise UnsupportedConfigError(f"model_type in config.json must be a string. Received: {model_type!r}")
+        return model_type
     saved = _saved_classes(content)
     classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
-    found = [classes[each] for each in saved if each in classes]
+    candidates = [classes[each] for each in saved if each in classes]
     if not saved:
-        found = [name for name in models() if _backbone(name).names.recognized(file)]
-        if found:
-            logger.warning("config.json has no model_type. Taken for %s, by the names of its tensors", found[0])
-    if not found:
+        candidates = [name for name in models() if _backbone(name).names.recognized(file)]
+        if candidates:
+            logger.warning("config.json has no model_type. Using %s, inferred from the names of tensors", candidates[0])
+    if not candidates:
         raise UnsupportedConfigError(
-            "config.json has no model_type, and neither its architectures nor the names of its tensors tell it. "
+            "config.json has no model_type, and it cannot be inferred from architectures or from the names of tensors. "
             f"Pass model_type=, one of {', '.join(architectures())}. "
             f"Received: architectures={saved}, tensors {', '.join(sorted(file)[:3])} …"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _backbone(model_type: str) -> Any:
@@ -212,15 +211,15 @@ def _saved_classes(content: Mapping[str, Any]) -> list[str]:
 
 
 def model_class(kinds: Mapping[str, type[PretrainedModel]], model_type: str, task: str) -> type[PretrainedModel]:
-    """The class of an architecture for a task.
+    """Returns the class of an architecture for a task.
 
     Raises:
-        InputError: the architecture has no such task.
+        InputError: the architecture does not support the task.
     """
-    wanted = of_model(task)
-    if wanted not in kinds:
+    name = of_model(task)
+    if name not in kinds:
         raise InputError(f"{model_type} has no such task. Expected one of {', '.join(kinds)}. Received: {task!r}")
-    return kinds[wanted]
+    return kinds[name]
 
 
 def _default_task(kinds: Mapping[str, Any]) -> str:
@@ -229,7 +228,7 @@ def _default_task(kinds: Mapping[str, Any]) -> str:
 
 
 def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str, Any], file: TensorFile) -> str:
-    """The task that the checkpoint was saved for."""
+    """Returns the task for which the checkpoint was saved."""
     saved = _saved_classes(content)
     for task, kind in kinds.items():
         if kind.architecture in saved:
@@ -237,36 +236,36 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
     if saved:
         known = ", ".join(f"{kind.architecture} ({task})" for task, kind in kinds.items())
         raise InputError(
-            f"The checkpoint was saved for something that is not implemented; name one of its tasks. "
-            f"Expected one of {known}. Received: architectures={saved}"
+            f"The checkpoint was saved for an unsupported class. Pass the task. Expected one of {known}. "
+            f"Received: architectures={saved}"
         )
     return _task_by_head(kinds, set(file))
 
 
 def _task_by_head(kinds: Mapping[str, type[PretrainedModel]], tensors: set[str]) -> str:
-    """The task whose head is among the tensors; of older checkpoints, which do not say what they were saved for."""
+    """Returns the task whose head is among the tensors, for older checkpoints without `architectures`."""
     needed = {task: kind for task, kind in kinds.items() if kind.head_table and not kind.optional_head}
     heads = {task: {row.tensor for row in kind.head_table} for task, kind in needed.items()}
-    held = {task: head for task, head in heads.items() if head <= tensors}
-    found = [task for task, head in held.items() if not any(head < other for other in held.values())]
+    present = {task: head for task, head in heads.items() if head <= tensors}
+    candidates = [task for task, head in present.items() if not any(head < other for other in present.values())]
     default = _default_task(kinds)
-    if default in held or (not found and default not in heads):
+    if default in present or (not candidates and default not in heads):
         return default
-    if len(found) > 1:
+    if len(candidates) > 1:
         raise InputError(
-            "config.json does not say which task the checkpoint was saved for, and its head fits several. "
-            f"Pass {argument('task', ...)}, one of {', '.join(found)}"
+            "config.json does not specify the task of the checkpoint, and its head matches several. "
+            f"Pass {argument('task', ...)}, one of {', '.join(candidates)}"
         )
-    return found[0] if found else next(task for task, kind in kinds.items() if kind.bare)
+    return candidates[0] if candidates else next(task for task, kind in kinds.items() if kind.bare)
 
 
 def _check_layer_counts(config: Config, file: TensorFile) -> None:
-    """Refuses more layers than a file can hold, before they are made."""
+    """Raises an error for more layers than a file can contain, before they are created."""
     for name, count in config.layer_counts.items():
         if count > len(file):
             raise CheckpointError(
-                f"{name} in config.json does not fit {file}: every layer has tensors of its own. "
-                f"Expected at most {len(file)}, the number of all its tensors. Received: {count}"
+                f"{name} in config.json does not match {file}, since every layer has separate tensors. "
+                f"Expected at most {len(file)}, the number of all tensors. Received: {count}"
             )
 
 
@@ -277,7 +276,7 @@ def _generation_config(folder: Path, config: Config, content: Mapping[str, Any])
 
 
 def _tokenizer(folder: Path, model_type: str) -> Any:
-    """The checkpoint's tokenizer, or `None` if it has no file of one, or none that can be read."""
+    """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
     from kerasformer.tokenization import load_tokenizer
 
     names = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "spiece.model")
@@ -286,5 +285,5 @@ def _tokenizer(folder: Path, model_type: str) -> Any:
     try:
         return load_tokenizer(folder, model_type=model_type)
     except KerasformerError as error:
-        logger.warning("The model has no tokenizer, for the checkpoint's cannot be used: %s", error)
+        logger.warning("The model has no tokenizer, because that of the checkpoint cannot be used: %s", error)
         return None

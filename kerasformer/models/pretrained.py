@@ -1,4 +1,4 @@
-"""What all models share: a backbone and a head, a weight table, files in Hugging Face's format, a `.keras` file."""
+"""Base classes of all models and backbones: weight tables, and files in the formats of Hugging Face and Keras."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ Inputs = Mapping[str, Any]
 
 
 class PretrainedModel(keras.Model):
-    """A Transformer for one task.
+    """Base of Transformer models for one task: a backbone and an optional head.
 
-    A subclass names its parts; `build()` creates every variable at once.
+    `build()` creates all variables at once.
 
     Attributes:
-        task: Hugging Face's task name.
-        architecture: Class name in `transformers`, for `config.json`.
-        backbone_type: The layer without head.
-        bare: Saved without the prefix of the backbone's tensors, as models without head are.
-        head_table: Weight table of the head, Keras paths below `head/`.
-        optional_head: A checkpoint may lack the tensors of the head: they are copies of the backbone's.
-        generates: Writes token after token, with a cache, rather than answering at once.
-        output_name: Hugging Face's name of what `call` gives.
-        tokenizer: Set by `zoo.load`.
-        generation_config: Set by `zoo.load`.
-        source: Folder that the weights were loaded from; set by `zoo.load`.
+        task: Hugging Face's name of the task.
+        architecture: Name of the class in `transformers`, for `config.json`.
+        backbone_type: Class of the backbone.
+        bare: Whether checkpoints omit the prefix of the backbone's tensors, as those of models without head.
+        head_table: Weight table of the head, with Keras paths below `head/`.
+        optional_head: Whether checkpoints may omit the tensors of the head, which are copies of the backbone's.
+        is_encoder_decoder: Whether the model has an encoder and a decoder and generates with both.
+        generates: Whether the model generates token by token with a cache.
+        has_labels: Whether the model is a classifier with named classes.
+        output_name: Hugging Face's name of the output of `call`.
+        tokenizer: Tokenizer of the checkpoint, set by `zoo.load`; optional.
+        generation_config: Default generation settings, set by `zoo.load`.
+        new_variables: Paths of the variables that the checkpoint did not provide, set by `zoo.load`.
+        source: Folder of the checkpoint, set by `zoo.load`; optional.
     """
 
     task: ClassVar[str]
@@ -62,7 +65,7 @@ class PretrainedModel(keras.Model):
     output_name: ClassVar[str] = "logits"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Lets Keras find every model by name when it opens a `.keras` file."""
+        """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
         super().__init_subclass__(**kwargs)
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
@@ -79,57 +82,57 @@ class PretrainedModel(keras.Model):
         self.head = self.make_head()
 
     def make_backbone(self) -> keras.layers.Layer:
-        """The layer without head."""
+        """Creates the backbone, named `backbone`."""
         return self.backbone_type(self.config, name="backbone")
 
     def make_head(self) -> keras.layers.Layer | None:
-        """The layer above the backbone, named `head`; `None` if the backbone is all."""
+        """Creates the head, named `head`; `None` for a model without head."""
         return None
 
     def build(self, input_shape: Any = None) -> None:
-        """Creates every variable."""
+        """Creates all variables."""
         self.backbone.build(None)
         if self.head is not None:
             self.head.build(self.head_shape())
 
     def head_shape(self) -> tuple[int | None, ...]:
-        """Shape of what the head reads."""
+        """Returns the shape of the input of the head."""
         return None, None, self.config.hidden_dim
 
     def rows(self, bare: bool = False) -> list[Row]:
-        """The weight table of this model; `bare` leaves the prefix of the backbone's tensors out."""
+        """Returns the weight table of the model; `bare` omits the prefix of the backbone's tensors."""
         prefix = "" if bare else self.backbone_type.names.prefix
         return [*nested(self.backbone.rows(), "backbone/", prefix), *nested(self.head_rows(), HEAD)]
 
     def head_rows(self) -> list[Row]:
-        """Those rows of `head_table` that this model has."""
+        """Returns the rows of `head_table` that apply to this model."""
         return list(self.head_table)
 
     @classmethod
     def parts(cls, tensors: TensorFile) -> dict[str, Any]:
-        """Constructor arguments for parts that a checkpoint with these tensors, a collection of names, has or lacks."""
+        """Returns constructor arguments for optional parts, depending on the tensors of a checkpoint."""
         return {}
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the arrays that `call` takes and bundles have."""
+        """Names of the input arrays of `call` and of bundles."""
         return tuple(each.name for each in self.backbone.text_inputs if each.in_bundles(self.config))
 
     @property
     def optional_names(self) -> tuple[str, ...]:
-        """Names of the arrays that `call` takes too, and bundles do not have."""
+        """Names of the optional input arrays of `call`, which bundles do not have."""
         return tuple(each.name for each in self.backbone.text_inputs if not each.in_bundles(self.config))
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
-        """The inputs as int32 tensors.
+        """Validates the inputs and converts them to int32 tensors.
 
         Raises:
-            InputError: no dictionary, an unknown name, no `input_ids`, or shapes that do not fit each other.
-            CapacityError: a text that is longer than the model.
+            InputError: not a dictionary, an unknown name, no `input_ids`, or shapes that do not match.
+            CapacityError: a text exceeds the maximum length of the model.
         """
         if not isinstance(inputs, Mapping):
             raise InputError(
-                f"{type(self).__name__} takes a dictionary of int32 arrays, {', '.join(self.input_names)}. "
+                f"{type(self).__name__} expects a dictionary of int32 arrays: {', '.join(self.input_names)}. "
                 f"Received: {type(inputs).__name__}"
             )
         allowed = {*self.input_names, *self.optional_names}
@@ -137,58 +140,59 @@ class PretrainedModel(keras.Model):
         missing = sorted({"input_ids"} - set(inputs))
         if unknown or missing:
             raise InputError(
-                f"{type(self).__name__} takes {', '.join(self.input_names)}. Received: {', '.join(inputs) or 'nothing'}"
+                f"{type(self).__name__} expects {', '.join(self.input_names)}. "
+                f"Received: {', '.join(inputs) or 'nothing'}"
             )
         arrays = {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
         _check_shapes(arrays, self.max_length)
         return arrays
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; an `Encoding` of the tokenizer counts as the dictionary that it is.
+        """As in Keras; also accepts an `Encoding` of the tokenizer.
 
         Raises:
-            InputError: arrays with ids that the model does not have; tensors of a graph are not looked into.
+            InputError: ids outside the valid range, which is not checked for symbolic tensors.
         """
-        given = _as_dict(inputs)
-        if isinstance(given, dict):
-            given = {name: self.ids(name, value) if is_concrete(value) else value for name, value in given.items()}
-        return super().__call__(given, *args, **kwargs)
+        arrays = _as_dict(inputs)
+        if isinstance(arrays, dict):
+            arrays = {name: self.ids(name, value) if is_concrete(value) else value for name, value in arrays.items()}
+        return super().__call__(arrays, *args, **kwargs)
 
     def ids(self, name: str, value: Any) -> np.ndarray:
-        """One of the arrays that `call` takes, as int32, once its values are among those that the model has.
+        """Converts an input array of `call` to int32 and checks the range of its values.
 
         Raises:
-            InputError: they are not.
+            InputError: a value is outside the range, such as a token id beyond the vocabulary.
         """
         array = array_of(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
-            return array  # for `checked` to name
+            return array  # `checked` raises the error
         counts = {each.name: each.count(self.config) for each in self.backbone.text_inputs}
         return token_array(name, array, counts.get(name.removeprefix("decoder_")), floats=True)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; `x` may be an `Encoding`."""
+        """As in Keras; also accepts an `Encoding` of the tokenizer."""
         return super().predict(_as_dict(x), *args, **kwargs)
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; `x` may be an `Encoding`."""
+        """As in Keras; also accepts an `Encoding` of the tokenizer."""
         return super().fit(_as_dict(x), *args, **kwargs)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; `x` may be an `Encoding`."""
+        """As in Keras; also accepts an `Encoding` of the tokenizer."""
         return super().evaluate(_as_dict(x), *args, **kwargs)
 
     def named(self, output: Any) -> dict[str, Tensor]:
-        """What `call` gave, under Hugging Face's names: what bundles give, and so what pipelines read."""
+        """Returns the output of `call` by Hugging Face's names, as bundles return it to pipelines."""
         return {self.output_name: output}
 
     def attention_specs(self) -> dict[str, AttentionSpec]:
-        """What each attention computes, by the path of its layer."""
+        """Returns the description of each attention layer by its path."""
         parts = ((layer.path, getattr(layer, "spec", None)) for layer in self._flatten_layers())
         return {path: spec for path, spec in parts if isinstance(spec, AttentionSpec)}
 
     def info(self, task: str | None = None) -> ModelInfo:
-        """All that a pipeline or a bundle needs to know of this model."""
+        """Returns the information about the model that pipelines and bundles need."""
         config = self.config
         settings = self.generation_config.to_dict()
         if self.is_encoder_decoder:
@@ -217,28 +221,34 @@ class PretrainedModel(keras.Model):
 
     @property
     def max_length(self) -> int | None:
-        """Longest text in tokens, or `None` if positions have no end."""
+        """Maximum length of a text in tokens; `None` if it is unlimited."""
         limit: int | None = self.config.longest_text
         return limit
 
     @property
     def task_prefixes(self) -> dict[str, str]:
-        """What the checkpoint puts before a text, by task."""
+        """Prefixes of input texts by task, as configured in the checkpoint."""
         specific = self.config.task_specific_params or {}
         return {task: values["prefix"] for task, values in specific.items() if values.get("prefix")}
 
     def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
-        """Writes the model in Hugging Face's format; `transformers` loads the folder to equal outputs.
+        """Saves the model in Hugging Face's format; `transformers` loads it with equal outputs.
 
         Args:
-            folder: Each file is written aside and moved into place; other files there are left alone.
-            dtype: `"float16"` halves the file; `None` keeps the variables' own.
+            folder: Destination. Files are written to a temporary folder and moved; other files in `folder` are kept.
+            dtype: Data type of the tensors, such as `"float16"`; by default that of the variables.
+
+        Returns:
+            The destination.
+
         Raises:
-            CheckpointError: a full disk, or a place that cannot be written to; what was there before is untouched.
+            CheckpointError: the disk is full or the folder is not writable; existing files are unchanged.
         """
         folder = local_path(folder, CheckpointError)
         if folder.exists() and not folder.is_dir():
-            raise CheckpointError(f"A folder was expected, to write the checkpoint into. Received: the file {folder}")
+            raise CheckpointError(
+                f"A folder was expected, in which to write the checkpoint. Received: the file {folder}"
+            )
         with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(self):
             tensors = {
                 name: np.ascontiguousarray(value if dtype is None else value.astype(dtype))
@@ -258,40 +268,43 @@ class PretrainedModel(keras.Model):
         return folder
 
     def save_assets(self, folder: str) -> None:
-        """Puts tokenizer and generation settings into a `.keras` file, as in `save_pretrained`."""
+        """Saves the tokenizer and the generation settings in a `.keras` file."""
         self.generation_config.save(folder)
         if self.tokenizer is not None:
             self.tokenizer.save(folder)
 
     def load_assets(self, folder: str) -> None:
-        """Reads what `save_assets` wrote; an older file has no such folder."""
+        """Loads the result of `save_assets`, which older files do not have."""
         if Path(folder, FILE_NAME).exists():
             self.generation_config = GenerationConfig.load(folder)
         if has_tokenizer(Path(folder)):
             self.tokenizer = load_tokenizer(folder)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused by models that answer at once."""
+        """Raises an `InputError`, except in generative models."""
         raise InputError(
-            f"A model that generates was expected: kerasformer.zoo.load(source, task='text-generation'), or "
+            f"A model that generates was expected. Load one by kerasformer.zoo.load(source, task='text-generation') or "
             f"'text2text-generation'. Received: {type(self).__name__}, a model for {self.task}"
         )
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused by models that answer at once."""
+        """Raises an `InputError`, except in generative models."""
         return self.generate()
 
-    def export(  # type: ignore[override]  # Keras' own export writes files without caches and without verification
+    def export(  # type: ignore[override]  # `keras.Model.export` supports neither caches nor verification
         self, destination: str | Path, format: Any = None, quantize: Any = "none", **options: Any
     ) -> Bundle:
-        """Writes a verified bundle; the same as `kerasformer.export.export(model, destination, …)`.
+        """Exports the model to a verified bundle, see `kerasformer.export.export`.
 
         Args:
-            destination: The folder.
-            format: `"tflite"`, the default, `"onnx"` or `"saved-model"`, or a value such as `kf.export.Onnx(…)`.
-            quantize: Name of a recipe, or a value such as `kf.export.Auto(…)`.
-            options: Further arguments of `kerasformer.export.export`. Those of Keras' own `Model.export`, such as
-                `input_signature`, are refused.
+            destination: Folder of the bundle.
+            format: `"tflite"` (default), `"onnx"`, `"saved-model"`, or a format object such as `kf.export.Onnx(…)`.
+            quantize: Name of a recipe, or an object such as `kf.export.Auto(…)`.
+            options: Further arguments of `kerasformer.export.export`. Arguments of `keras.Model.export`, such as
+                `input_signature`, are unsupported.
+
+        Returns:
+            The bundle.
         """
         return kerasformer.export.export(self, destination, format, quantize, **options)
 
@@ -301,18 +314,18 @@ class PretrainedModel(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> PretrainedModel:
-        """A model from `get_config`, with every variable created."""
-        rest = {name: value for name, value in config.items() if name not in ("config", "dtype")}
-        return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **rest)
+        """Creates a model from the result of `get_config`, and its variables."""
+        arguments = {name: value for name, value in config.items() if name not in ("config", "dtype")}
+        return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **arguments)
 
 
 def _as_dict(inputs: Any) -> Any:
-    """Keras looks into dictionaries, and takes any other mapping for a tensor."""
+    """Converts mappings to dictionaries, the only mappings that Keras does not treat as tensors."""
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether these are numbers, rather than a tensor of a graph that is being traced."""
+    """Whether a value is an array or an eager tensor, rather than a symbolic tensor of a graph."""
     if not ops.is_tensor(value):
         return isinstance(value, np.ndarray | list | tuple)
     if keras.backend.backend() == "jax":
@@ -323,15 +336,15 @@ def is_concrete(value: Any) -> bool:
 
 
 def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
-    """Refuses what TensorFlow would name by an operation, and JAX not at all; lengths that are not known yet pass."""
+    """Validates shapes, for which errors of the backends would be unclear; unknown dimensions are accepted."""
     for name, array in arrays.items():
         shape = tuple(array.shape)
         if len(shape) != 2 or 0 in shape:
             raise InputError(f"{name} must be (batch, length) with at least one token. Received: shape {shape}")
         ids = arrays.get("decoder_input_ids" if name.startswith("decoder_") else "input_ids")
-        wanted = shape if ids is None else tuple(ids.shape)
-        if any(a not in (None, 1, b) and b is not None for a, b in zip(shape, wanted, strict=False)):
-            raise InputError(f"{name} must have the shape of its ids, {wanted}. Received: shape {shape}")
+        expected = shape if ids is None else tuple(ids.shape)
+        if any(a not in (None, 1, b) and b is not None for a, b in zip(shape, expected, strict=False)):
+            raise InputError(f"{name} must have the shape of its ids, {expected}. Received: shape {shape}")
         if max_length is not None and (shape[1] or 0) > max_length:
             raise CapacityError(
                 f"A text is longer than the model. Expected at most {max_length} tokens. Received: {shape[1]}. "
@@ -340,22 +353,22 @@ def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
 
 
 def normal(deviation: float) -> dict[str, Any]:
-    """A normal distribution, serialized: each kernel that is made with it gets random numbers of its own."""
+    """Returns a normal initializer, serialized, so that each kernel draws different random numbers."""
     return keras.initializers.serialize(keras.initializers.RandomNormal(stddev=deviation))
 
 
 def fan_in(variance: float) -> dict[str, Any]:
-    """A normal distribution whose variance is divided by the inputs of a kernel; serialized as in `normal`."""
+    """Returns a normal initializer whose variance is divided by the fan-in of a kernel, serialized as in `normal`."""
     return keras.initializers.serialize(keras.initializers.VarianceScaling(variance, "fan_in", "untruncated_normal"))
 
 
 def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
-    """The models of an architecture, each under its task."""
+    """Returns the model classes of an architecture by task."""
     return {kind.task: kind for kind in kinds}
 
 
 def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build: bool = True, **kwargs: Any) -> Any:
-    """A model with this dtype policy, with every variable created if `build`."""
+    """Creates a model with a dtype policy, and its variables if `build` is true."""
     with _policy(dtype):
         model = kind(config, **kwargs)
     if build:
@@ -365,13 +378,13 @@ def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build
 
 @contextmanager
 def _policy(dtype: Any) -> Iterator[None]:
-    """Layers that are made here have this dtype policy."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(before if dtype is None else keras.dtype_policies.get(dtype))
+    """Context in which layers are created with a dtype policy; `None` for the current policy."""
+    previous = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(previous if dtype is None else keras.dtype_policies.get(dtype))
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(before)
+        keras.config.set_dtype_policy(previous)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
@@ -379,12 +392,12 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 class Backbone(Composite):
-    """A Transformer without head.
+    """Base of Transformers without head.
 
     Attributes:
-        config_type: Its configuration.
-        names: How checkpoints spell its tensors.
-        inputs: Arrays that describe a text, in the order in which bundles declare them.
+        config_type: Class of the configuration.
+        names: Names of the tensors in checkpoints.
+        inputs: Input arrays of the model, in the order in which bundles declare them.
     """
 
     config_type: ClassVar[type[Config]]
@@ -392,30 +405,30 @@ class Backbone(Composite):
     inputs: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Lets Keras find every backbone by name when it opens a `.keras` file."""
+        """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
         super().__init_subclass__(**kwargs)
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
-        self.autocast = False  # ids that come as floats would be rounded to half precision
+        self.autocast = False  # floating-point ids would be rounded to half precision
 
     @property
     def text_inputs(self) -> tuple[TextInput, ...]:
-        """Those of `inputs` that a model of this configuration takes."""
+        """The arrays of `inputs` that apply to this configuration."""
         return tuple(each for each in self.inputs if each.count(self.config) != 0)
 
     def checkpoint_names(self) -> Names:
-        """How checkpoints name the tensors of this backbone."""
+        """Returns the names of the tensors in checkpoints."""
         return self.names
 
     def rows(self) -> list[Row]:
-        """The weight table, Keras paths below the backbone."""
+        """Returns the weight table, with Keras paths below the backbone."""
         raise InputError(f"{type(self).__name__} has no weight table")
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """`(B, T)` to `(B, T, E)`."""
+        """Maps `(B, T)` to `(B, T, E)`."""
         return (*(input_shape or (None, None)), self.config.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
@@ -424,6 +437,6 @@ class Backbone(Composite):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Backbone:
-        """A backbone from `get_config`, not built yet."""
+        """Creates a backbone from the result of `get_config`, without building it."""
         with _policy(config.get("dtype")):
             return cls(**{**config, "config": cls.config_type.from_hf(config["config"])})

@@ -22,7 +22,7 @@ _NUMBERS = {
     "beta_fast": "beta_fast",
     "beta_slow": "beta_slow",
 }
-"""Numbers of `RotaryScaling`, by Hugging Face's names."""
+"""Numeric fields of `RotaryScaling`, by Hugging Face's names."""
 _LISTS = {"short_factor": "short_factors", "long_factor": "long_factors"}
 _OTHERS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "truncate", "mscale", "mscale_all_dim")
 DEFAULT_BASE = 10000.0
@@ -30,11 +30,12 @@ DEFAULT_BASE = 10000.0
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryConfig(Config):
-    """What configurations of models with rotary positions share.
+    """Base of the configurations of models with rotary positions.
 
     Attributes:
-        partial: The architecture may rotate a part of each head, `partial_rotary_factor`.
-        interleaved: See `Rotary`.
+        partial: Whether the architecture supports `partial_rotary_factor`, which rotates only part of each head.
+        interleaved: Arrangement of pairs, see `Rotary`.
+        rope: Content of `rope_parameters`.
     """
 
     partial: ClassVar[bool] = False
@@ -43,20 +44,20 @@ class RotaryConfig(Config):
     rope: dict[str, Any] = hf("rope_parameters", {"rope_theta": DEFAULT_BASE, "rope_type": "default"})
 
     def __post_init__(self) -> None:
-        """Refuses a kind of scaling, or numbers, that are not implemented."""
+        """Validates the rotary settings."""
         super().__post_init__()
         _ = self.rotary
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:
-        """See `Config.from_hf`; settings of older files are brought into the form of today's."""
+        """See `Config.from_hf`; converts the rotary settings of older files to `rope_parameters`."""
         content = dict(content)
         theta, scaling = content.pop("rope_theta", None), content.pop("rope_scaling", None)
         partial = content.pop("partial_rotary_factor", None)
-        given = scaling or content.get("rope_parameters") or {}
-        if isinstance(given, Mapping):
-            rope = {name: value for name, value in given.items() if name != "type"}
-            rope.setdefault("rope_type", given.get("type", "default"))
+        parameters = scaling or content.get("rope_parameters") or {}
+        if isinstance(parameters, Mapping):
+            rope = {name: value for name, value in parameters.items() if name != "type"}
+            rope.setdefault("rope_type", parameters.get("type", "default"))
             rope.setdefault("rope_theta", DEFAULT_BASE if theta is None else theta)
             if partial is not None:
                 rope.setdefault("partial_rotary_factor", partial)
@@ -72,7 +73,7 @@ class RotaryConfig(Config):
 
     @property
     def longest_text(self) -> int:
-        """See `Config.longest_text`; kinds of scaling that begin at `max_position_embeddings` reach beyond it."""
+        """Maximum length of a text in tokens; some kinds of scaling extend `max_position_embeddings`."""
         config: Any = self
         scaling, limit = self.rotary.scaling, int(config.max_length)
         if scaling is None or scaling.kind not in ("dynamic", "yarn"):
@@ -86,7 +87,7 @@ class RotaryConfig(Config):
         share = self.rope.get("partial_rotary_factor", 1.0)
         if share != 1.0 and not self.partial:
             raise UnsupportedConfigError(
-                f"{self.model_type} is implemented for partial_rotary_factor=1.0 only. Received: {share!r}"
+                f"{self.model_type} supports only partial_rotary_factor=1.0. Received: {share!r}"
             )
         return rotary_of(self.rope, self.head_size, config.max_length, interleaved=self.interleaved)
 
@@ -94,22 +95,22 @@ class RotaryConfig(Config):
 def rotary_of(
     parameters: Mapping[str, Any], head_dim: int, max_length: int | None, *, interleaved: bool = False
 ) -> Rotary:
-    """The description from `rope_parameters` of a `config.json`.
+    """Creates a `Rotary` from `rope_parameters` of a `config.json`.
 
     Args:
         parameters: Content of `rope_parameters`.
         head_dim: Size of a head.
-        max_length: `max_position_embeddings`.
-        interleaved: See `Rotary`.
+        max_length: Content of `max_position_embeddings`, optional.
+        interleaved: Arrangement of pairs, see `Rotary`.
 
     Raises:
-        UnsupportedConfigError: a kind or a value that is not implemented.
+        UnsupportedConfigError: a kind of scaling or a value is unsupported.
     """
     unknown = sorted(set(parameters) - {*_NUMBERS, *_LISTS, *_OTHERS})
     if unknown:
         warnings.warn(
-            f"rope_parameters has keys that are not known here and have no effect: {', '.join(unknown)}. "
-            "If one of them changes the model's numbers, they will differ.",
+            f"rope_parameters has unsupported keys, which are ignored: {', '.join(unknown)}. "
+            "If one of them affects the outputs of the model, they will be wrong.",
             ConfigWarning,
             stacklevel=2,
         )
@@ -121,25 +122,26 @@ def rotary_of(
                 f"{name} in rope_parameters must be {'numbers' if name in _LISTS else 'a number'}. "
                 f"Received: {parameters[name]!r}"
             )
-    given = {name: value for name, value in parameters.items() if value is not None}
-    kind = given.get("rope_type", "default")
-    dim = int(head_dim * given.get("partial_rotary_factor", 1.0))
+    values = {name: value for name, value in parameters.items() if value is not None}
+    kind = values.get("rope_type", "default")
+    dim = int(head_dim * values.get("partial_rotary_factor", 1.0))
     try:
-        scaling = None if kind == "default" else _scaling(kind, given, max_length)
-        return Rotary(dim=dim, base=given.get("rope_theta", DEFAULT_BASE), interleaved=interleaved, scaling=scaling)
+        scaling = None if kind == "default" else _scaling(kind, values, max_length)
+        return Rotary(dim=dim, base=values.get("rope_theta", DEFAULT_BASE), interleaved=interleaved, scaling=scaling)
     except InputError as error:
         raise UnsupportedConfigError(f"rope_parameters with rope_type={kind!r} cannot be used. {error}") from error
 
 
-def _scaling(kind: str, given: Mapping[str, Any], max_length: int | None) -> RotaryScaling:
-    """The scaling, with what `transformers` takes for values that a file leaves out."""
-    values = {ours: given[theirs] for theirs, ours in {**_NUMBERS, **_LISTS}.items() if theirs in given}
+def _scaling(kind: str, parameters: Mapping[str, Any], max_length: int | None) -> RotaryScaling:
+    """Creates a `RotaryScaling`, with the defaults of `transformers` for missing values."""
+    names = {**_NUMBERS, **_LISTS}
+    values = {field: parameters[name] for name, field in names.items() if name in parameters}
     if max_length is not None and (kind == "dynamic" or "original_length" not in values):
         values["original_length"] = max_length
     if "factor" not in values and max_length is not None and kind in ("yarn", "longrope"):
         values["factor"] = max_length / values["original_length"]
-    scales = given.get("mscale"), given.get("mscale_all_dim")
+    scales = parameters.get("mscale"), parameters.get("mscale_all_dim")
     if kind == "yarn" and "attention_factor" not in values and all(scales):
-        above, below = (0.1 * scale * math.log(max(values["factor"], 1.0)) + 1.0 for scale in scales if scale)
-        values["attention_factor"] = above / below
-    return RotaryScaling(kind=kind, truncate=given.get("truncate", True), **values)
+        numerator, denominator = (0.1 * scale * math.log(max(values["factor"], 1.0)) + 1.0 for scale in scales if scale)
+        values["attention_factor"] = numerator / denominator
+    return RotaryScaling(kind=kind, truncate=parameters.get("truncate", True), **values)

@@ -1,4 +1,4 @@
-"""The tasks: what each makes of a backbone's output. An architecture's file names the tensors and overrides little."""
+"""Model classes by task, from which architectures derive theirs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kerasformer.models.weight_table import Row, dense, norm
 
 
 class FeatureExtraction(EncoderModel):
-    """Hidden states `(B, T, E)` of the last layer."""
+    """Encoder that returns the hidden states `(B, T, E)` of the last layer."""
 
     task = "feature-extraction"
     bare = True
@@ -29,15 +29,21 @@ class FeatureExtraction(EncoderModel):
 
 
 class EncoderFeatures(FeatureExtraction):
-    """Hidden states `(B, T, E)` of the encoder of an encoder-decoder; tensors of a decoder are ignored."""
+    """Encoder of an encoder-decoder, which returns hidden states `(B, T, E)`; tensors of the decoder are ignored."""
 
     def make_backbone(self) -> keras.layers.Layer:
-        """The backbone without its decoder."""
+        """Creates the backbone without its decoder."""
         return self.backbone_type(self.config, encoder_only=True, name="backbone")
 
 
 class PooledFeatures(FeatureExtraction):
-    """Hidden states of an encoder that may have a pooler: it is kept, and saved again."""
+    """Encoder that returns hidden states and keeps the pooler of a checkpoint, if there is one.
+
+    Args:
+        config: Configuration of the architecture.
+        pooled: Whether the backbone has a pooler.
+        kwargs: Arguments of `PretrainedModel`.
+    """
 
     def __init__(self, config: Any, pooled: bool = True, **kwargs: Any) -> None:
         self.pooled = pooled
@@ -45,7 +51,7 @@ class PooledFeatures(FeatureExtraction):
 
     @classmethod
     def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
-        """Whether there is a pooler."""
+        """Returns whether the checkpoint has a pooler."""
         return {"pooled": any("pooler." in name for name in tensors)}
 
     def get_config(self) -> dict[str, Any]:
@@ -54,16 +60,16 @@ class PooledFeatures(FeatureExtraction):
 
 
 class FillMask(EncoderModel):
-    """Scores of the vocabulary at every place, `(B, T, V)`.
+    """Masked language model, which returns scores of the vocabulary for each token, `(B, T, V)`.
 
     Args:
-        config: Of the architecture.
-        activation: Of the head; the configuration's by default, as in Hugging Face's format.
-        epsilon: Of the head's norm, likewise.
-        kwargs: Of `PretrainedModel`.
+        config: Configuration of the architecture.
+        activation: Activation of the head; that of the layers by default, as in Hugging Face's format.
+        epsilon: Epsilon of the norm of the head; that of the layers by default.
+        kwargs: Arguments of `PretrainedModel`.
 
     Attributes:
-        head_activation: Activation of the head whatever that of the layers is, in the format of Hugging Face (RoBERTa).
+        head_activation: Default activation of the head, if it is not that of the layers (RoBERTa).
     """
 
     task = "fill-mask"
@@ -75,7 +81,7 @@ class FillMask(EncoderModel):
         super().__init__(config, **kwargs)
 
     def make_head(self) -> keras.layers.Layer:
-        """Dense, norm and the tied embedding table."""
+        """Creates a masked language modelling head."""
         config = self.config
         size = self.backbone.embeddings.embedding_dim
         return MaskedLMHead(
@@ -87,7 +93,7 @@ class FillMask(EncoderModel):
         )
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Scores."""
+        """Returns the scores."""
         return self.head(states["output"], embedding=self.backbone.embeddings.tokens)
 
     def get_config(self) -> dict[str, Any]:
@@ -95,31 +101,34 @@ class FillMask(EncoderModel):
         return {**super().get_config(), "activation": self.activation, "epsilon": self.epsilon}
 
     def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
-        """Writes the model in Hugging Face's format, see `PretrainedModel.save_pretrained`.
+        """Saves the model in Hugging Face's format, see `PretrainedModel.save_pretrained`.
 
         Raises:
-            UnsupportedConfigError: the head is of another activation or epsilon than the backbone, as in KerasHub.
+            UnsupportedConfigError: activation or epsilon of head and layers differ, as they may in models of KerasHub.
         """
-        own = self.activation, self.epsilon
-        usual = self.head_activation or self.config.hidden_act, self.config.epsilon
-        if own != usual:
+        received = self.activation, self.epsilon
+        expected = self.head_activation or self.config.hidden_act, self.config.epsilon
+        if received != expected:
             raise UnsupportedConfigError(
-                "Hugging Face's format has one activation and one epsilon for the layers and the head. "
-                f"Received: {own[0]} and {own[1]} in the head, {usual[0]} and {usual[1]} in the layers"
+                "Hugging Face's format has no separate activation and epsilon of the head. "
+                f"Expected: {expected[0]} and {expected[1]}. Received: {received[0]} and {received[1]}"
             )
         return super().save_pretrained(folder, dtype=dtype)
 
 
 def prediction_rows(transform: str, normalization: str, bias: str) -> list[Row]:
-    """Rows of a `MaskedLMHead`: names of the tensors of its dense layer, its norm and its bias."""
+    """Returns the rows of a `MaskedLMHead` from the tensor names of its dense layer, norm and bias."""
     return [*dense("dense", transform), *norm("norm", normalization), Row(("bias",), bias)]
 
 
 class Pretraining(FillMask):
-    """Masked words, and a relation of two texts, as an encoder was trained.
+    """Encoder with both heads of its pretraining: masked language modelling and classification of a pair of texts.
+
+    Attributes:
+        relation: Name of the second output in the architecture.
 
     Returns:
-        Dictionary of `prediction_logits` `(B, T, V)` and of scores `(B, 2)` under the architecture's own name.
+        Dictionary of `prediction_logits` `(B, T, V)` and, as named by `relation`, scores of the pair `(B, 2)`.
     """
 
     task = "pretraining"
@@ -127,19 +136,19 @@ class Pretraining(FillMask):
     relation: ClassVar[str]
 
     def named(self, output: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The dictionary itself."""
+        """Returns the dictionary unchanged."""
         return output
 
     def make_head(self) -> keras.layers.Layer:
-        """Both heads."""
+        """Creates both heads."""
         return PretrainingHead(super().make_head(), self.make_relation(), name="head")
 
     def make_relation(self) -> ClassificationHead:
-        """The second head."""
+        """Creates the head for pairs of texts."""
         return ClassificationHead(2, name="relation")
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
-        """Both scores."""
+        """Returns the scores of both heads."""
         words, relation = self.head(
             states["output"], pooled=states["pooled"], embedding=self.backbone.embeddings.tokens, training=training
         )
@@ -148,20 +157,20 @@ class Pretraining(FillMask):
 
 @keras.saving.register_keras_serializable("kerasformer")
 class PretrainingHead(Composite):
-    """A head for masked words, and one for the relation of two texts.
+    """Both heads of an encoder's pretraining.
 
     Args:
-        predictions: `MaskedLMHead`.
-        relation: `ClassificationHead`.
+        predictions: Head for masked language modelling.
+        relation: Head for classification of a pair of texts.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
-        x: `(B, T, E)`.
-        pooled: `(B, E)`.
+        x: Hidden states `(B, T, E)`.
+        pooled: Output of the pooler `(B, E)`.
         embedding: The token `Embedding`.
 
     Returns:
-        `(scores of words (B, T, V), scores of the relation (B, 2))`.
+        `(scores of the vocabulary (B, T, V), scores of the pair (B, 2))`.
     """
 
     def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Any) -> None:
@@ -169,22 +178,22 @@ class PretrainingHead(Composite):
         self.predictions, self.relation = predictions, relation
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights of both."""
+        """Creates the weights of both heads."""
         self.predictions.build(input_shape)
         self.relation.build((input_shape[0], input_shape[-1]))
 
     def call(self, x: Tensor, pooled: Tensor, embedding: Any, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Applies both."""
+        """Applies both heads."""
         return self.predictions(x, embedding=embedding), self.relation(pooled, training=training)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Of both."""
+        """Returns the shapes of both outputs."""
         relation = self.relation.compute_output_shape((input_shape[0], input_shape[-1]))
         return self.predictions.compute_output_shape(input_shape), relation
 
 
 class TextClassification(EncoderModel):
-    """Scores of the classes of a text, `(B, C)`, from its pooled or first vector."""
+    """Text classifier, which returns scores `(B, C)` from the pooler or the first token."""
 
     task = "text-classification"
     has_labels = True
@@ -192,69 +201,69 @@ class TextClassification(EncoderModel):
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
     def head_shape(self) -> tuple[int | None, ...]:
-        """One vector a text."""
+        """Returns the shape of one vector for each text."""
         return None, self.config.hidden_dim
 
     def make_head(self) -> keras.layers.Layer:
-        """Dropout and one dense layer."""
+        """Creates a head of dropout and a dense layer."""
         config = self.config
         return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Scores."""
+        """Returns the scores."""
         vector = states["pooled"] if self.pooled else states["output"][:, 0]
         return self.head(vector, training=training)
 
 
 class DenseTextClassification(TextClassification):
-    """Scores of the classes of a text from its first vector, by a head of two dense layers (RoBERTa)."""
+    """Text classifier with a head of two dense layers for the first token (RoBERTa)."""
 
     head_table = (*dense("dense", "classifier.dense"), *dense("output", "classifier.out_proj"))
 
     def make_head(self) -> keras.layers.Layer:
-        """Dropout and a dense layer with tanh, dropout and the output."""
+        """Creates a head of two dense layers with tanh between them, each after dropout."""
         rate, size = self.config.head_dropout, self.config.hidden_dim
         return ClassificationHead(self.config.num_labels, size, input_dropout=rate, dropout=rate, name="head")
 
 
 class TokenClassification(EncoderModel):
-    """Scores of the classes of every token, `(B, T, C)`."""
+    """Token classifier, which returns scores `(B, T, C)`."""
 
     task = "token-classification"
     has_labels = True
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
     def make_head(self) -> keras.layers.Layer:
-        """Dropout and one dense layer."""
+        """Creates a head of dropout and a dense layer."""
         config = self.config
         return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Scores."""
+        """Returns the scores."""
         return self.head(states["output"], training=training)
 
 
 class QuestionAnswering(EncoderModel):
-    """Scores of every token as first and as last of the answer, `(B, T, 2)`."""
+    """Extractive question answering: returns scores of each token as first and as last of the answer, `(B, T, 2)`."""
 
     task = "question-answering"
     head_table: ClassVar[Sequence[Row]] = dense("output", "qa_outputs")
 
     def named(self, output: Tensor) -> dict[str, Tensor]:
-        """Both scores of a token apart, `(B, T)` each."""
+        """Splits the scores into those of the first and of the last token, `(B, T)` each."""
         return {"start_logits": output[..., 0], "end_logits": output[..., 1]}
 
     def make_head(self) -> keras.layers.Layer:
-        """One dense layer with two outputs."""
+        """Creates a head of a dense layer with two outputs."""
         return ClassificationHead(2, name="head")
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Scores."""
+        """Returns the scores."""
         return self.head(states["output"], training=training)
 
 
 class CausalFeatures(CausalModel):
-    """Hidden states `(B, T, E)` of a decoder."""
+    """Decoder-only model that returns hidden states `(B, T, E)`."""
 
     task = "feature-extraction"
     bare = True
@@ -262,21 +271,21 @@ class CausalFeatures(CausalModel):
 
 
 class CausalClassification(CausalModel):
-    """Scores of the classes of a text, `(B, C)`, from a decoder's last real token."""
+    """Decoder-only text classifier, which returns scores `(B, C)` from the last real token."""
 
     task = "text-classification"
     has_labels = True
 
     def make_head(self) -> keras.layers.Layer:
-        """One dense layer without bias."""
+        """Creates a head of a dense layer without bias."""
         return Dense(self.config.num_labels, use_bias=False, name="head")
 
     def head_shape(self) -> tuple[int | None, ...]:
-        """One vector a text."""
+        """Returns the shape of one vector for each text."""
         return None, self.config.hidden_dim
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Scores at the last real token of each row."""
+        """Returns the scores from the last real token of each row."""
         ids = inputs["input_ids"]
         real = inputs.get("attention_mask")
         if real is None:
@@ -286,16 +295,16 @@ class CausalClassification(CausalModel):
         return self.head(at_slots(states["output"], ops.max(slots, axis=1)))
 
 
-class DecoderReads(EncoderModel):
-    """Reads a text with both stacks of an encoder-decoder: the decoder reads it too, after its start token.
+class EncoderDecoderModel(EncoderModel):
+    """Encoder-decoder that does not generate: the decoder gets the same text as the encoder, after its start token.
 
-    The output is that of the decoder; `return_hidden_states` and `return_attention` also return the encoder's.
+    The output is that of the decoder; `return_hidden_states` and `return_attention` also return the encoder's states.
     """
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Any:
-        """Applies backbone and head."""
+        """Applies the backbone and the head."""
         arrays = self.checked(inputs)
         ids, mask = arrays["input_ids"], arrays.get("attention_mask")
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
@@ -307,35 +316,35 @@ class DecoderReads(EncoderModel):
         return with_states(self.answer(states, arrays, training), states, encoded)
 
 
-class Seq2SeqFeatures(DecoderReads, FeatureExtraction):
-    """Hidden states `(B, T, E)` of the decoder of an encoder-decoder that reads a text with both stacks."""
+class Seq2SeqFeatures(EncoderDecoderModel, FeatureExtraction):
+    """Encoder-decoder that returns the hidden states `(B, T, E)` of the decoder."""
 
 
-class Seq2SeqQuestionAnswering(DecoderReads, QuestionAnswering):
-    """Scores of every token as first and as last of the answer, `(B, T, 2)`, by a decoder that reads the text too."""
+class Seq2SeqQuestionAnswering(EncoderDecoderModel, QuestionAnswering):
+    """Extractive question answering with an encoder-decoder, as in `QuestionAnswering`."""
 
 
-class Seq2SeqClassification(DecoderReads, TextClassification):
-    """Scores of the classes of a text, `(B, C)`, by a decoder that reads the text too, at the last end token.
+class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
+    """Encoder-decoder text classifier, which returns scores `(B, C)` from the last end token.
 
-    A text without end token is judged at its last token.
+    The last token is used for a text without end token.
     """
 
     count = None
 
     def make_head(self) -> keras.layers.Layer:
-        """A dense layer with tanh, and the output."""
+        """Creates a head of two dense layers with tanh between them, each after dropout."""
         config = self.config
         dropout = {"dropout": config.head_dropout, "input_dropout": config.head_dropout}
         return ClassificationHead(config.num_labels, config.hidden_dim, "tanh", name="head", **dropout)
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
-        """Scores at the last end token of each row."""
+        """Returns the scores from the last end token of each row."""
         ids = inputs["input_ids"]
         length = ops.shape(ids)[1]
         ends = np.atleast_1d(self.config.eos_token_id).tolist()
         is_end = functools.reduce(ops.logical_or, [ids == end for end in ends])
-        # An end token outranks every other slot, and a later slot an earlier one.
+        # End tokens rank above all other tokens, and later slots above earlier ones.
         ranks = ops.arange(length, dtype="int32") + length * ops.cast(is_end, "int32")
         if "attention_mask" in inputs:
             ranks = ranks * ops.cast(inputs["attention_mask"] > 0, "int32")
@@ -343,5 +352,5 @@ class Seq2SeqClassification(DecoderReads, TextClassification):
 
 
 def at_slots(states: Tensor, slots: Tensor) -> Tensor:
-    """The vectors `(B, E)` of states `(B, T, E)` at one slot of each row, int32 `(B,)`."""
+    """Selects one slot of each row, int32 `(B,)`, from states `(B, T, E)`: `(B, E)`."""
     return ops.take_along_axis(states, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]

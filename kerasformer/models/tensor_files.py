@@ -1,4 +1,4 @@
-"""Tensor files: safetensors, single or sharded, and PyTorch's own format where PyTorch is installed.
+"""Tensor files: safetensors, single or sharded, and the format of PyTorch if PyTorch is installed.
 
 Tensors are read one at a time, so that loading a model needs little more memory than the model.
 """
@@ -22,11 +22,11 @@ from kerasformer.errors import CheckpointError, require
 from kerasformer.files import parse_json, read_json
 from kerasformer.sources import inside
 
-_LARGE = 200 * 2**20  # bytes; above this, loading shows its progress
+_LARGE = 200 * 2**20  # bytes; loading shows its progress for larger files
 
 
 class TensorFile(Collection[str]):
-    """Named tensors of a checkpoint: a collection of their names, from which each can be read."""
+    """Base of tensor files: a collection of the names of the tensors, which can be read one at a time."""
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         self.paths = [inside(folder, name) for name in files]
@@ -39,7 +39,7 @@ class TensorFile(Collection[str]):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """All tensors."""
+        """Returns the names of all tensors."""
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
@@ -52,17 +52,17 @@ class TensorFile(Collection[str]):
 
     @abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
+        """Returns the shape of a tensor without reading it."""
 
     @abstractmethod
     def problem(self, name: str) -> str | None:
-        """What a tensor is instead of floating-point numbers that can be read, such as "of type I8"."""
+        """Describes why a tensor is unsupported, such as "of type I8"; `None` for floating-point tensors."""
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor, as NumPy keeps it; bfloat16 is widened to float32.
+        """Reads a tensor as a NumPy array; bfloat16 becomes float32.
 
         Raises:
-            CheckpointError: it does not hold floating-point numbers, see `problem`.
+            CheckpointError: the tensor does not contain floating-point numbers, see `problem`.
         """
         problem = self.problem(name)
         if problem is not None:
@@ -71,11 +71,11 @@ class TensorFile(Collection[str]):
 
     @abstractmethod
     def _read(self, name: str) -> np.ndarray:
-        """A tensor that has no `problem`."""
+        """Reads a tensor that has no `problem`."""
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[int], None]]:
-        """Shows how much was read, if the files are large; gives the function that counts bytes."""
+        """Context that shows the progress of reading large files; yields a function to report the bytes read."""
         total = sum(path.stat().st_size for path in self.paths)
         if total < _LARGE or not sys.stderr.isatty():
             yield lambda count: None
@@ -91,53 +91,53 @@ class TensorFile(Collection[str]):
 FLOATS = "floating-point numbers (float16, bfloat16, float32 or float64)"
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""Data types of safetensors, as NumPy reads them; bfloat16 is the upper half of a float32."""
+"""NumPy data types for those of safetensors; bfloat16 is the upper half of float32."""
 
 
 class Safetensors(TensorFile):
     """One or several `.safetensors` files.
 
-    The library checks them; tensors are read as parts of a file and not through its mapping, whose pages would count
-    as memory until the last one is read.
+    The safetensors library validates the files. Tensors are read from the file rather than from a memory mapping, whose
+    pages would occupy memory until the file is closed.
     """
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         super().__init__(folder, files)
         safetensors = require("safetensors", "tensorflow")
-        self._places: dict[str, tuple[Path, int, dict[str, Any]]] = {}
+        self._entries: dict[str, tuple[Path, int, dict[str, Any]]] = {}
         for path in self.paths:
             try:
                 with safetensors.safe_open(path, framework="numpy"):
-                    self._places.update(_safetensors_header(path))
+                    self._entries.update(_safetensors_header(path))
             except (safetensors.SafetensorError, OSError) as error:
                 raise CheckpointError(
-                    f"{path} is not a whole safetensors file. Received: {error}. Download or copy it again."
+                    f"{path} is not a complete safetensors file. Received: {error}. Download or copy it again."
                 ) from error
 
     def names(self) -> list[str]:
-        """All tensors."""
-        return list(self._places)
+        """Returns the names of all tensors."""
+        return list(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
-        return tuple(self._places[name][2]["shape"])
+        """Returns the shape of a tensor without reading it."""
+        return tuple(self._entries[name][2]["shape"])
 
     def problem(self, name: str) -> str | None:
-        """A data type that is none of floating-point numbers."""
-        dtype = self._places[name][2]["dtype"]
+        """Describes a data type that is not floating-point."""
+        dtype = self._entries[name][2]["dtype"]
         return None if dtype in _DTYPES else f"of type {dtype}"
 
     def _read(self, name: str) -> np.ndarray:
-        path, start, entry = self._places[name]
-        begin = start + entry["data_offsets"][0]
-        array = np.fromfile(path, _DTYPES[entry["dtype"]], math.prod(entry["shape"]), offset=begin)
+        path, start, entry = self._entries[name]
+        offset = start + entry["data_offsets"][0]
+        array = np.fromfile(path, _DTYPES[entry["dtype"]], math.prod(entry["shape"]), offset=offset)
         if entry["dtype"] == "BF16":
             array = (array.astype("uint32") << 16).view("float32")
         return array.reshape(entry["shape"])
 
 
 def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]]]:
-    """Where each tensor lies: the file, where its data begin, and the tensor's entry in the header."""
+    """Returns for each tensor the file, the offset of the data section, and its entry in the header."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = parse_json(file.read(size), f"the header of {path}")
@@ -145,7 +145,7 @@ def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]
 
 
 def save_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes a `.safetensors` file that everyone may read.
+    """Writes a `.safetensors` file that is readable by all users.
 
     Raises:
         OSError: the disk is full, or the file cannot be written.
@@ -154,13 +154,13 @@ def save_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     safetensors = require("safetensors", "tensorflow")
     try:
         safetensors_numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
-    except safetensors.SafetensorError as error:  # the library's own type, without a number
+    except safetensors.SafetensorError as error:  # not an `OSError`, and without an error number
         raise OSError(errno.EIO, f"{path.name} could not be written: {error}") from error
-    path.chmod(0o644)  # safetensors makes its files private
+    path.chmod(0o644)  # safetensors creates files that only their owner can read
 
 
 class TorchFile(TensorFile):
-    """`pytorch_model.bin`, one or several; only weights are read, no code is run."""
+    """One or several `pytorch_model.bin` files; only weights are loaded, no code is executed."""
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         super().__init__(folder, files)
@@ -170,25 +170,25 @@ class TorchFile(TensorFile):
         for path in self.paths:
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
-            except Exception as error:  # on damage it raises whatever its parts raise
+            except Exception as error:  # damaged files raise many types of errors
                 raise CheckpointError(_why_unreadable(path, error)) from error
             if not isinstance(content, Mapping):
-                raise CheckpointError(f"{path} must hold tensors by name. Received: {type(content).__name__}")
+                raise CheckpointError(f"{path} must contain tensors by name. Received: {type(content).__name__}")
             others = {str(name): type(x).__name__ for name, x in content.items() if not isinstance(x, torch.Tensor)}
             if others:
-                raise CheckpointError(f"{path} must hold tensors by name alone. Received: {str(others)[:200]}")
+                raise CheckpointError(f"{path} must contain nothing but tensors by name. Received: {str(others)[:200]}")
             self._tensors.update({str(name): tensor.detach() for name, tensor in content.items()})
 
     def names(self) -> list[str]:
-        """All tensors."""
+        """Returns the names of all tensors."""
         return list(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
+        """Returns the shape of a tensor without reading it."""
         return tuple(self._tensors[name].shape)
 
     def problem(self, name: str) -> str | None:
-        """Quantized, sparse, nested or without data; or a data type that is none of floating-point numbers."""
+        """Describes a tensor that is quantized, sparse, nested, without data, or not floating-point."""
         torch, tensor = self._torch, self._tensors[name]
         if tensor.is_quantized:
             return f"that is quantized ({tensor.dtype})"
@@ -200,7 +200,7 @@ class TorchFile(TensorFile):
         return None if tensor.dtype in floats else f"of type {str(tensor.dtype).removeprefix('torch.')}"
 
     def _read(self, name: str) -> np.ndarray:
-        # In the order of its own strides: a transposed view comes out as it is meant.
+        # The array gets the logical order of elements also if the tensor is a transposed view.
         tensor = self._tensors[name]
         if tensor.dtype == self._torch.bfloat16:
             tensor = tensor.float()
@@ -209,7 +209,7 @@ class TorchFile(TensorFile):
 
 
 def _can_be_mapped(path: Path) -> bool:
-    """Whether tensors lie in the file as they are: older files are no zip, and others were compressed anew."""
+    """Whether a file can be memory-mapped: older files are not zip archives, and archives may be compressed."""
     try:
         with zipfile.ZipFile(path) as archive:
             return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
@@ -221,17 +221,17 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     if type(error).__name__ == "UnpicklingError":
         return (
-            f"{path} holds more than weights, and this package runs no code of a checkpoint. "
+            f"{path} contains more than weights, and code in checkpoints is never executed. "
             f"Convert it to safetensors. Received: {reason}"
         )
     return f"{path} cannot be read as PyTorch weights. Received: {reason}"
 
 
 def open_tensors(folder: Path) -> TensorFile:
-    """The weights of a checkpoint folder; safetensors are preferred.
+    """Opens the tensor files of a checkpoint folder; safetensors take precedence.
 
     Raises:
-        CheckpointError: no weight file, or an index that cannot be read.
+        CheckpointError: there is no tensor file, or an index cannot be read.
     """
     kinds: list[tuple[str, type[TensorFile]]] = [("model.safetensors", Safetensors), ("pytorch_model.bin", TorchFile)]
     for name, kind in kinds:
@@ -241,7 +241,7 @@ def open_tensors(folder: Path) -> TensorFile:
         if (folder / index).exists():
             return kind(folder, _shards(folder, index))
     raise CheckpointError(
-        f"No weights found. Expected model.safetensors or pytorch_model.bin, whole or with an index, in {folder}. "
+        f"No weights found. Expected model.safetensors or pytorch_model.bin, or an index of their parts, in {folder}. "
         f"Received: {', '.join(sorted(path.name for path in folder.iterdir())) or 'an empty folder'}"
     )
 
@@ -251,6 +251,6 @@ def _shards(folder: Path, index: str) -> list[str]:
     weight_map = content.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
         raise CheckpointError(
-            f"{folder / index} has no weight_map from tensors to files. Received: {json.dumps(content)[:200]}"
+            f"{folder / index} must have a weight_map from tensors to files. Received: {json.dumps(content)[:200]}"
         )
     return sorted(set(weight_map.values()))

@@ -1,4 +1,4 @@
-"""The integer arrays that describe a text to a model, one value for each of them."""
+"""Descriptions of the input arrays of models."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TextInput:
-    """An array of integers `(B, T)`, one for each token, that a model takes.
+    """Description of an input array of integers `(B, T)`, one for each token.
 
-    A backbone lists its arrays in `Backbone.inputs`; checks, exports and pipelines read that list. An array that a
-    caller leaves out has the default of the backbone, and is 0 in a bundle (`attention_mask`: 1).
+    `Backbone.inputs` lists the arrays of a backbone, for validation, exports and pipelines. An array that the caller
+    does not pass has the default of the backbone; in bundles it is 0 (1 for `attention_mask`).
 
     Attributes:
-        name: Key in the dictionary of inputs, the name of Hugging Face.
-        argument: Argument of the backbone's call.
-        values: Number of values that an entry may have: a number, or the name of a field of the configuration. A
-            model whose field is 0 does not take the array, and one whose field is 1 has it in no bundle; `None` and a
-            missing field set no limit.
-        exported: Bundles and pipelines have the array; otherwise only callers of the Keras model may pass it.
+        name: Hugging Face's name, the key in the dictionary of inputs.
+        argument: Name of the argument of the backbone's call.
+        values: Number of valid values of an entry, or the name of a field of the configuration with that number. If the
+            field is 0, the model does not have the input; if it is 1, bundles do not have it. A missing field or
+            `None` sets no limit.
+        exported: Whether bundles and pipelines have the input; otherwise only the Keras model has it.
     """
 
     name: str
@@ -28,11 +28,11 @@ class TextInput:
     exported: bool = True
 
     def in_bundles(self, config: Any) -> bool:
-        """Whether bundles and pipelines of a model with this configuration have the array."""
+        """Whether bundles and pipelines of a model with this configuration have the input."""
         return self.exported and self.count(config) != 1
 
     def count(self, config: Any) -> int | None:
-        """Number of values that an entry may have, `None` without a limit."""
+        """Returns the number of valid values of an entry; `None` for no limit."""
         return getattr(config, self.values, None) if isinstance(self.values, str) else self.values
 
 
@@ -41,8 +41,8 @@ ATTENTION_MASK = TextInput("attention_mask", "attention_mask", 2)
 TOKEN_TYPE_IDS = TextInput("token_type_ids", "segments", "num_segments")
 POSITION_IDS = TextInput("position_ids", "positions", "longest_text", exported=False)
 OFFSET_POSITION_IDS = TextInput("position_ids", "positions", "num_positions", exported=False)
-"""Rows of a position table that has `num_positions` rows, the first of which belong to padding (RoBERTa)."""
+"""Rows of a table of `num_positions` positions, the first of which are reserved for padding (RoBERTa)."""
 GLOBAL_ATTENTION_MASK = TextInput("global_attention_mask", "global_mask", 2, exported=False)
-"""1 for tokens that see all tokens and are seen by all in spite of a sliding window."""
+"""1 for tokens that attend to all tokens and are seen by all, regardless of a sliding window."""
 TEXT = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
-"""What a tokenizer makes of a text."""
+"""The arrays that a tokenizer returns."""

@@ -1,8 +1,8 @@
-"""Weight tables: which Keras variable is which tensor of a checkpoint. One table loads and saves.
+"""Weight tables: mappings between Keras variables and tensors of checkpoints, for loading and saving.
 
-A row pairs one tensor with one Keras variable, or with several that the tensor holds side by side (fused queries,
-keys and values). Variables are named by their path below the model, `backbone/encoder/layer_0/attention/query/kernel`;
-`{i}` in a row stands for the number of a layer.
+A row maps one tensor to one Keras variable, or to several that the tensor combines (such as fused queries, keys and
+values). Variables are identified by their path below the model, `backbone/encoder/layer_0/attention/query/kernel`;
+`{i}` in a row is replaced by the index of a layer.
 """
 
 from __future__ import annotations
@@ -28,35 +28,38 @@ from kerasformer.models.tensor_files import FLOATS, TensorFile
 
 
 class Layout:
-    """How one tensor of a checkpoint holds several variables, here side by side along its first axis.
+    """Arrangement of variables in a tensor of a checkpoint; by default they are concatenated along the first axis.
 
     Shapes and values are those of PyTorch: a variable `(in, out)` of a transposed row is `(out, in)` here.
+
+    Attributes:
+        axis: Axis of concatenation.
     """
 
     axis: int = 0
 
     def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Shape of the tensor, from those of the variables."""
+        """Returns the shape of the tensor from the shapes of the variables."""
         total = list(shapes[0])
         total[self.axis] = sum(shape[self.axis] for shape in shapes)
         return tuple(total)
 
     def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """The values of the variables with these shapes."""
+        """Splits the tensor into the values of variables with these shapes."""
         ends = np.cumsum([shape[self.axis] for shape in shapes])[:-1]
         return np.split(tensor, ends, axis=self.axis)
 
     def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        """The tensor."""
+        """Joins the values of the variables to the tensor."""
         return np.concatenate(values, axis=self.axis)
 
 
 @dataclass(frozen=True)
 class SideBySide(Layout):
-    """Variables that lie side by side along an axis: fused queries, keys and values (GPT-2).
+    """Variables concatenated along an axis, such as fused queries, keys and values (GPT-2).
 
     Attributes:
-        axis: The axis of the tensor.
+        axis: Axis of concatenation.
     """
 
     axis: int = 0
@@ -64,10 +67,10 @@ class SideBySide(Layout):
 
 @dataclass(frozen=True)
 class Interleaved(Layout):
-    """Variables whose heads lie in turn along the first axis: of `(H, 3, D)` for queries, keys and values of BLOOM.
+    """Variables interleaved by heads along the first axis, such as `(H, 3, D)` for queries, keys and values of BLOOM.
 
     Attributes:
-        groups: Number of heads, or of groups of heads: each holds an equal share of every variable.
+        groups: Number of heads, or of groups of heads, each with an equal share of every variable.
     """
 
     groups: int
@@ -88,7 +91,7 @@ class Interleaved(Layout):
 
 @dataclass(frozen=True)
 class Stacked(Layout):
-    """Variables of one shape that are stacked along a new first axis; a single one has a first axis of 1."""
+    """Variables of equal shape stacked along a new first axis, which has size 1 for a single variable."""
 
     def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """See `Layout.shape`."""
@@ -105,7 +108,7 @@ class Stacked(Layout):
 
 @dataclass(frozen=True)
 class Offset(Layout):
-    """One variable that is the tensor plus a constant: norms that multiply by `1 + w` (Gemma).
+    """Variable that is the tensor plus a constant, such as the scale of norms that multiply by `1 + w` (Gemma).
 
     Attributes:
         offset: The constant.
@@ -124,10 +127,10 @@ class Offset(Layout):
 
 @dataclass(frozen=True)
 class Convolution(Layout):
-    """The kernel of a convolution over tokens: `(out, in, size)` in the tensor, `(size * in, out)` in the variable.
+    """Kernel of a convolution over tokens: `(out, in, size)` in the tensor, `(size * in, out)` in the variable.
 
     Attributes:
-        size: Number of tokens that the convolution sees.
+        size: Number of tokens in the kernel.
     """
 
     size: int = 1
@@ -148,15 +151,15 @@ class Convolution(Layout):
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor and the variables that it holds.
+    """A tensor and the variables that it contains.
 
     Attributes:
-        variables: Keras paths, in the order in which the tensor holds them.
-        tensor: Name in the checkpoint.
-        transpose: The tensor is `(out, in)`, as `nn.Linear` keeps it, and the variable `(in, out)`.
-        layout: How the tensor holds the variables, where it is not a single one as it is.
-        optional: A checkpoint may lack the tensor; the variables then keep their initial values.
-        copy: The tensor is written for readers that expect it, and not read: another row has the same variables.
+        variables: Keras paths, in their order in the tensor.
+        tensor: Name of the tensor in the checkpoint.
+        transpose: Whether the tensor is `(out, in)`, as in `nn.Linear`, and the variable `(in, out)`.
+        layout: Arrangement of the variables in the tensor.
+        optional: Whether checkpoints may lack the tensor; the variables then keep their initial values.
+        copy: Whether the tensor is only saved, for programs that expect it; another row loads the same variables.
     """
 
     variables: tuple[str, ...]
@@ -167,25 +170,25 @@ class Row:
     copy: bool = False
 
     def to_keras(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """The variables' values; `shapes` are theirs."""
-        parts = self.layout.split(tensor, self._turned(shapes))
+        """Converts the tensor to the values of the variables, which have these shapes."""
+        parts = self.layout.split(tensor, self._torch_shapes(shapes))
         return [part.T if self.transpose else part for part in parts]
 
     def to_hf(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        """The tensor."""
+        """Converts the values of the variables to the tensor."""
         return np.ascontiguousarray(self.layout.joined([value.T if self.transpose else value for value in values]))
 
     def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """The tensor's shape, from those of the variables."""
-        return self.layout.shape(self._turned(shapes))
+        """Returns the shape of the tensor from the shapes of the variables."""
+        return self.layout.shape(self._torch_shapes(shapes))
 
-    def _turned(self, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """Shapes of the variables as PyTorch keeps them."""
+    def _torch_shapes(self, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        """Returns the shapes of the variables in PyTorch."""
         return [tuple(reversed(shape) if self.transpose else shape) for shape in shapes]
 
 
 def dense(path: str, tensor: str, *, bias: bool = True, transpose: bool = True) -> list[Row]:
-    """Rows of a `Dense`; `transpose=False` for a `Conv1D`, whose weight is `(in, out)` already."""
+    """Returns the rows of a `Dense`; `transpose=False` for a weight `(in, out)`, as in `Conv1D` of `transformers`."""
     rows = [Row((f"{path}/kernel",), f"{tensor}.weight", transpose)]
     return [*rows, Row((f"{path}/bias",), f"{tensor}.bias")] if bias else rows
 
@@ -193,14 +196,15 @@ def dense(path: str, tensor: str, *, bias: bool = True, transpose: bool = True) 
 def fused(
     paths: Sequence[str], tensor: str, *, bias: bool = True, transpose: bool = True, groups: int | None = None
 ) -> list[Row]:
-    """Rows of several `Dense` layers that the checkpoint keeps as one.
+    """Returns the rows of several `Dense` layers that are a single layer in the checkpoint.
 
     Args:
         paths: Keras paths of the layers.
-        tensor: Name of the one layer in the checkpoint.
-        bias: The layers have a bias.
+        tensor: Name of the layer in the checkpoint.
+        bias: Whether the layers have a bias.
         transpose: As in `dense`.
-        groups: Number of heads, or of groups of heads, if those of the layers lie in turn; see `Interleaved`.
+        groups: Number of heads, or of groups of heads, by which the layers are interleaved, see `Interleaved`; `None`
+            if they are concatenated.
     """
     kernels, biases = (tuple(f"{path}/{name}" for path in paths) for name in ("kernel", "bias"))
     layout: Layout = SideBySide(0 if transpose else 1) if groups is None else Interleaved(groups)
@@ -209,21 +213,21 @@ def fused(
 
 
 def norm(path: str, tensor: str, *, bias: bool = True, offset: float = 0.0) -> list[Row]:
-    """Rows of a `LayerNormalization`, or of an `RMSNormalization` with `bias=False`.
+    """Returns the rows of a `LayerNormalization`, or of an `RMSNormalization` with `bias=False`.
 
-    With `offset=1.0` the layer multiplies by `1 + w`, of which the checkpoint has `w`.
+    With `offset=1.0` the layer multiplies by `1 + w`, where `w` is the tensor of the checkpoint.
     """
     rows = [Row((f"{path}/scale",), f"{tensor}.weight", layout=Offset(offset) if offset else SideBySide())]
     return [*rows, Row((f"{path}/bias",), f"{tensor}.bias")] if bias else rows
 
 
 def embedding(path: str, tensor: str) -> list[Row]:
-    """The row of an `Embedding`."""
+    """Returns the row of an `Embedding`."""
     return [Row((f"{path}/embeddings",), f"{tensor}.weight")]
 
 
 def convolution(path: str, tensor: str, size: int) -> list[Row]:
-    """Rows of a `Dense` over the vectors of `size` neighbouring tokens, which the checkpoint keeps as a `Conv1d`."""
+    """Returns the rows of a `Dense` over `size` neighbouring tokens, which is a `Conv1d` in the checkpoint."""
     return [
         Row((f"{path}/kernel",), f"{tensor}.weight", layout=Convolution(size=size)),
         Row((f"{path}/bias",), f"{tensor}.bias"),
@@ -231,7 +235,7 @@ def convolution(path: str, tensor: str, size: int) -> list[Row]:
 
 
 def repeat(count: int, rows: Iterable[Row]) -> list[Row]:
-    """The rows once for each layer, with its number in the place of `{i}`."""
+    """Repeats the rows for each layer, with its index instead of `{i}`."""
     return [
         replace(
             row,
@@ -244,7 +248,7 @@ def repeat(count: int, rows: Iterable[Row]) -> list[Row]:
 
 
 def nested(rows: Iterable[Row], path: str = "", prefix: str = "") -> list[Row]:
-    """The rows of a part, under the part's Keras path and its tensors' prefix."""
+    """Prefixes the Keras paths and the tensor names of rows."""
     return [
         replace(row, variables=tuple(path + name for name in row.variables), tensor=prefix + row.tensor) for row in rows
     ]
@@ -252,15 +256,16 @@ def nested(rows: Iterable[Row], path: str = "", prefix: str = "") -> list[Row]:
 
 @dataclass(frozen=True)
 class Names:
-    """How a checkpoint of an architecture may spell its tensors.
+    """Naming of the tensors in checkpoints of an architecture.
 
     Attributes:
-        prefix: Of the backbone's tensors, such as `"bert."`; a checkpoint of the bare backbone lacks it.
-        ignored: Regular expressions of tensors that hold no parameter of their own (tied copies, buffers), or that
-            only some tasks have a use for; with or without the prefix.
-        copies: Tensors that are copies of another one: each stands for the other in a file that lacks it.
-        mark: A tensor, without prefix, by which checkpoints of the architecture are recognized.
-        tokens: The tensor of the token embeddings, without prefix, for models whose output may be tied to it.
+        prefix: Prefix of the backbone's tensors, such as `"bert."`; checkpoints of the bare backbone lack it.
+        ignored: Regular expressions of tensors without separate parameters (tied copies, buffers), or that only some
+            tasks use; they match names without the prefix.
+        copies: Names of tensors that are copies, with the name of the original; a file may contain either.
+        mark: Name of a tensor that only this architecture has, without the prefix, by which checkpoints without
+            `model_type` are recognized; optional.
+        tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
     """
 
     prefix: str = ""
@@ -270,35 +275,35 @@ class Names:
     tokens: str = ""
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
-        """The name as the tables spell it; `heads` are the tensors of the heads, which have no prefix."""
+        """Converts a name to the one in weight tables; `heads` are the tensors of heads, which have no prefix."""
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         return name if name.startswith(self.prefix) or name in heads else self.prefix + name
 
     def located(self, tensors: Iterable[str], heads: Collection[str]) -> dict[str, str]:
-        """The tensors by the names that the tables use, copies under the name of their original too."""
-        found = {self.canonical(name, heads): name for name in tensors}
+        """Returns the names of tensors by their names in weight tables; copies also by the name of the original."""
+        located = {self.canonical(name, heads): name for name in tensors}
         for copy, original in self.copies.items():
-            if self.prefix + copy in found:
-                found.setdefault(self.prefix + original, found[self.prefix + copy])
+            if self.prefix + copy in located:
+                located.setdefault(self.prefix + original, located[self.prefix + copy])
         for copy, original in self.copies.items():
-            if self.prefix + original in found:
-                found.setdefault(self.prefix + copy, found[self.prefix + original])
-        return found
+            if self.prefix + original in located:
+                located.setdefault(self.prefix + copy, located[self.prefix + original])
+        return located
 
     def recognized(self, tensors: Iterable[str]) -> bool:
-        """Whether tensors of these names are a checkpoint of the architecture, with or without head."""
+        """Whether tensors with these names belong to the architecture, with or without head."""
         return self.mark is not None and any(self.canonical(name, ()) == self.prefix + self.mark for name in tensors)
 
     def is_ignored(self, name: str) -> bool:
-        """Whether nothing is lost without the tensor."""
+        """Whether a tensor need not be loaded."""
         bare = name.removeprefix(self.prefix)
         return bare in self.copies or any(re.fullmatch(pattern, bare) for pattern in self.ignored)
 
 
 def variables_by_path(model: keras.Model) -> dict[str, Any]:
-    """The model's weights under their path below the model; random-number states are not weights.
+    """Returns the weights of a model by their path below the model, without states of random number generators.
 
-    Nor are low-rank matrices: whoever writes the weights does so within `merged_lora`.
+    Low-rank matrices are not included: weights must be saved within `merged_lora`.
     """
     return {
         variable.path.split("/", 1)[1]: variable
@@ -308,13 +313,13 @@ def variables_by_path(model: keras.Model) -> dict[str, Any]:
 
 
 HEAD = "head/"
-"""Path below the model under which the variables of a task's head lie."""
+"""Path of the head below the model."""
 _FOR_HEADS = "backbone/pooler/"
-"""Path of the part of a backbone that only heads use, and that checkpoints of other tasks lack."""
+"""Path of the pooler, which is initialized together with a new head if a checkpoint lacks it."""
 
 
 class NewHead(Enum):
-    """Whether a head starts with random numbers instead of the checkpoint's."""
+    """When the head of a model is initialized randomly instead of from the checkpoint."""
 
     NEVER = "never"
     WHERE_NONE_FITS = "where the checkpoint has none of these shapes"
@@ -329,90 +334,90 @@ def load_weights(
     new: NewHead = NewHead.NEVER,
     rows: Sequence[Row] | None = None,
 ) -> list[str]:
-    """Builds the model, each variable with the checkpoint's numbers from its beginning.
+    """Builds a model with the weights of a checkpoint as the initial values of its variables.
 
-    Nothing is allocated or drawn at random before: the peak of memory is the model and one tensor.
+    No variable is allocated or initialized randomly before, so that the peak of memory is the model and one tensor.
 
     Args:
-        model: A `PretrainedModel`, not built yet.
-        file: The checkpoint; read one tensor at a time.
-        names: How the checkpoint may spell them.
-        heads: Tensors of the heads that this architecture may have; those of other tasks may be left over.
-        new: Whether the head starts as in a new model; a pooler that the checkpoint lacks then does, too.
-        rows: Another weight table than the model's own, for a file that is not in Hugging Face's format.
+        model: A `PretrainedModel` that is not built yet.
+        file: The checkpoint, which is read one tensor at a time.
+        names: Naming of the tensors in the checkpoint.
+        heads: Names of the tensors of all heads of the architecture; those of other tasks are ignored.
+        new: When the head is initialized randomly; then a pooler that the checkpoint lacks is, too.
+        rows: Weight table for files in another format than that of Hugging Face; that of the model by default.
 
     Returns:
-        The paths of the new variables.
+        The paths of the variables that were initialized randomly.
 
     Raises:
-        CheckpointError: one error with *all* tensors that are missing, left over, of the wrong shape or type; or with
-            all that hold NaN or infinity.
+        CheckpointError: tensors are missing, unknown, of the wrong shape or type, or contain NaN or infinity; one error
+            lists all of them.
     """
     flaws: list[str] = []
-    with file.progress() as advance, waiting_variables():
+    with file.progress() as advance, deferred_variables():
         model.build()
         variables = variables_by_path(model)
         actual = names.located(file.names(), heads)
         rows = model.rows() if rows is None else rows
         absent = [row for row in rows if row.optional and row.tensor not in actual]
         rows = [row for row in rows if row not in absent and not row.copy]
-        misfits = {row: found for row in rows if (found := _misfit(row, variables, actual, file))}
-        fresh = _fresh(variables, misfits, new)
-        wanted = [row for row in rows if not set(row.variables) & set(fresh)]
+        mismatches = {row: problem for row in rows if (problem := _mismatch(row, variables, actual, file))}
+        fresh = _fresh(variables, mismatches, new)
+        loaded = [row for row in rows if not set(row.variables) & set(fresh)]
         unchanged = {path for row in absent for path in row.variables} - set(fresh)
-        covered = [*(path for row in wanted for path in row.variables), *fresh, *unchanged]
+        covered = [*(path for row in loaded for path in row.variables), *fresh, *unchanged]
         problems = [*_table_problems(variables, covered)]
-        problems += [misfits[row] for row in wanted if row in misfits]
-        problems += [found for row in wanted if (found := _of_wrong_kind(row, actual, file))]
+        problems += [mismatches[row] for row in loaded if row in mismatches]
+        problems += [problem for row in loaded if (problem := _wrong_type(row, actual, file))]
         used = {*heads, *(row.tensor for row in rows)}
-        left_over = sorted(name for name in actual if name not in used and not names.is_ignored(name))
-        problems += [f"not known to this architecture: {actual[name]}" for name in left_over]
+        unknown = sorted(name for name in actual if name not in used and not names.is_ignored(name))
+        problems += [f"unknown to this architecture: {actual[name]}" for name in unknown]
         if problems:
-            unfit_head = any(row.variables[0].startswith(HEAD) for row in misfits)
-            advice = "\nTo start with a new, untrained head, pass new_head=True." if unfit_head else ""
-            raise CheckpointError(_listed(f"{file} does not fit {type(model).__name__}", problems) + advice)
-        for row in wanted:
+            wrong_head = any(row.variables[0].startswith(HEAD) for row in mismatches)
+            advice = "\nTo create a new, untrained head, pass new_head=True." if wrong_head else ""
+            raise CheckpointError(_listed(f"{file} does not match {type(model).__name__}", problems) + advice)
+        for row in loaded:
             read = partial(_read, file, actual[row.tensor], advance, flaws)
-            _begin_with([variables[path] for path in row.variables], row, read)
+            _initialize_with([variables[path] for path in row.variables], row, read)
     if flaws:
-        raise CheckpointError(_listed(f"{file} holds tensors that cannot be used", flaws))
+        raise CheckpointError(_listed(f"{file} contains tensors that cannot be used", flaws))
     return fresh
 
 
 @contextmanager
-def waiting_variables() -> Iterator[None]:
-    """Variables made in this block wait for memory and values until it ends; if it raises, they get none."""
-    before = list(global_state.get_global_attribute("uninitialized_variables") or [])
+def deferred_variables() -> Iterator[None]:
+    """Context that defers the allocation and initialization of new variables to its end; an error discards them."""
+    previous = list(global_state.get_global_attribute("uninitialized_variables") or [])
 
-    def forget() -> None:
-        # Keras fills what waits whenever a scope ends: what was left here would be made by somebody else's.
-        global_state.set_global_attribute("uninitialized_variables", before)
+    def discard() -> None:
+        # Keras initializes all deferred variables when any scope ends, which would include those of this model.
+        global_state.set_global_attribute("uninitialized_variables", previous)
 
     try:
         with keras.StatelessScope():
             try:
                 yield
             except BaseException:
-                forget()
+                discard()
                 raise
     except BaseException:
-        forget()
+        discard()
         raise
 
 
 def build_within_memory(model: Any) -> None:
-    """Creates a model's variables, if this machine has the memory for them.
+    """Creates the variables of a model, if they fit into the memory of this machine.
 
     Raises:
-        UnsupportedConfigError: it has not.
+        UnsupportedConfigError: the model is larger than the memory.
     """
-    with waiting_variables():
+    with deferred_variables():
         model.build()
         sizes = [math.prod(variable.shape) * _bytes(variable.dtype) for variable in variables_by_path(model).values()]
         limit = _memory()
         if sum(sizes) > limit:
             raise UnsupportedConfigError(
-                f"{type(model).__name__} of this configuration is larger than the memory of this machine. "
+                f"{type(model).__name__} with this configuration is larger than the memory of this machine. "
                 f"Expected at most {limit / 2**30:.1f} GiB of weights. Received: {sum(sizes) / 2**30:.1f} GiB"
             )
 
@@ -423,24 +428,24 @@ def _bytes(dtype: str) -> int:
 
 
 def _memory() -> float:
-    """Bytes of this machine's memory; infinity where the system does not tell."""
+    """Returns the memory of this machine in bytes; infinity if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # Windows
         return math.inf
 
 
-def _fresh(variables: Mapping[str, Any], misfits: Mapping[Row, str], new: NewHead) -> list[str]:
-    """Paths of the variables that start as in a new model."""
-    unfit = {path for row in misfits for path in row.variables}
+def _fresh(variables: Mapping[str, Any], mismatches: Mapping[Row, str], new: NewHead) -> list[str]:
+    """Returns the paths of the variables to initialize randomly."""
+    mismatched = {path for row in mismatches for path in row.variables}
     head = {path for path, variable in variables.items() if path.startswith(HEAD) and variable.trainable}
-    if new is NewHead.NEVER or (new is NewHead.WHERE_NONE_FITS and not head & unfit):
+    if new is NewHead.NEVER or (new is NewHead.WHERE_NONE_FITS and not head & mismatched):
         return []
-    return [path for path in variables if path in head or (path in unfit and path.startswith(_FOR_HEADS))]
+    return [path for path in variables if path in head or (path in mismatched and path.startswith(_FOR_HEADS))]
 
 
 def _read(file: TensorFile, name: str, advance: Callable[[int], None], flaws: list[str], dtype: str) -> np.ndarray:
-    """A tensor as a variable of this type takes it; what is wrong with it is noted, so that all is told at once."""
+    """Reads a tensor for a variable of this type; adds problems to `flaws`, so that one error lists them all."""
     try:
         tensor = file.read(name)
         if tensor.dtype == np.float64:
@@ -455,34 +460,37 @@ def _read(file: TensorFile, name: str, advance: Callable[[int], None], flaws: li
 
 
 def _flaws(name: str, tensor: np.ndarray, dtype: str) -> Iterator[str]:
-    """NaN and infinity. One sum tells of both, and needs no memory: it is finite if all numbers are."""
+    """Yields problems with the values of a tensor.
+
+    NaN and infinity are detected by a sum, which needs no memory: it is finite only if all values are.
+    """
     with np.errstate(all="ignore"):
         if not np.isfinite(tensor.sum(dtype="float32")):
             count = tensor.size - np.count_nonzero(np.isfinite(tensor))
             if count:
-                yield f"{name} holds NaN or infinity, in {count} of {tensor.size} numbers"
+                yield f"{name} contains NaN or infinity, in {count} of {tensor.size} values"
                 return
     if dtype == "float16" and tensor.size and max(-tensor.min(), tensor.max()) > np.finfo(dtype).max:
-        yield f"{name} holds numbers beyond the range of float16, in which the model was to be loaded"
+        yield f"{name} contains values beyond the range of float16, the data type of the model"
 
 
-def _begin_with(variables: Sequence[Any], row: Row, read: Callable[[str], np.ndarray]) -> None:
-    """Variables that wait for their values will get those of a row, which is read when the first one asks."""
+def _initialize_with(variables: Sequence[Any], row: Row, read: Callable[[str], np.ndarray]) -> None:
+    """Makes a row the initial value of deferred variables; its tensor is read for the first of them."""
     shapes = [variable.shape for variable in variables]
     parts: list[Any] = []
 
-    def value(place: int, shape: Any, dtype: str) -> Any:
+    def value(index: int, shape: Any, dtype: str) -> Any:
         if not parts:
             parts.extend(row.to_keras(read(dtype), shapes))
-        part, parts[place] = parts[place], None
+        part, parts[index] = parts[index], None
         return part if part.dtype.name == dtype else keras.ops.cast(part, dtype)
 
-    for place, variable in enumerate(variables):
-        variable._initializer = partial(value, place)
+    for index, variable in enumerate(variables):
+        variable._initializer = partial(value, index)
 
 
-def _listed(what: str, problems: Sequence[str]) -> str:
-    return f"{what} ({len(problems)} problems):\n  " + "\n  ".join(problems)
+def _listed(summary: str, problems: Sequence[str]) -> str:
+    return f"{summary} ({len(problems)} problems):\n  " + "\n  ".join(problems)
 
 
 def _table_problems(variables: Mapping[str, Any], covered: Sequence[str]) -> Iterator[str]:
@@ -495,8 +503,8 @@ def _table_problems(variables: Mapping[str, Any], covered: Sequence[str]) -> Ite
             yield f"the weight table assigns {path} {times} times"
 
 
-def _misfit(row: Row, variables: Mapping[str, Any], actual: Mapping[str, str], file: TensorFile) -> str | None:
-    """That a tensor is missing, or of another shape."""
+def _mismatch(row: Row, variables: Mapping[str, Any], actual: Mapping[str, str], file: TensorFile) -> str | None:
+    """Returns a message if a tensor is missing or has another shape."""
     if row.tensor not in actual:
         return f"missing: {row.tensor}"
     if all(path in variables for path in row.variables):
@@ -507,14 +515,14 @@ def _misfit(row: Row, variables: Mapping[str, Any], actual: Mapping[str, str], f
     return None
 
 
-def _of_wrong_kind(row: Row, actual: Mapping[str, str], file: TensorFile) -> str | None:
-    """That a tensor does not hold floating-point numbers."""
+def _wrong_type(row: Row, actual: Mapping[str, str], file: TensorFile) -> str | None:
+    """Returns a message if a tensor does not contain floating-point numbers."""
     problem = file.problem(actual[row.tensor]) if row.tensor in actual else None
     return problem and f"type of {row.tensor}: expected {FLOATS}, received a tensor {problem}"
 
 
 def hf_tensors(model: keras.Model, rows: Sequence[Row]) -> Iterator[tuple[str, np.ndarray]]:
-    """The model's weights as the checkpoint's tensors, one at a time."""
+    """Yields the names and values of the tensors of a checkpoint, from the weights of the model."""
     variables = variables_by_path(model)
     missing = set(variables) - {path for row in rows for path in row.variables}
     if missing:

@@ -457,7 +457,7 @@ def test_settings_that_keras_hub_lacks_are_named():
 
 def test_a_head_of_its_own_kind_is_kept_and_not_written_wrongly(tmp_path):
     ours = pair(2)[1]
-    with pytest.raises(UnsupportedConfigError, match="one activation"):
+    with pytest.raises(UnsupportedConfigError, match="no separate activation"):
         ours.save_pretrained(tmp_path)
     ours.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")

@@ -42,7 +42,7 @@ def test_a_decoder_wants_a_causal_mask_and_a_memory(stacked) -> None:
     mask = {"attention_mask": causal[None]}
     expected = layer(x, memory=memory, memory_mask=layers.padding_mask(memory_real), **mask)
     assert_close(layer(x, memory=memory, memory_mask=memory_real, **mask), expected)
-    with pytest.raises(InputError, match=r"Expected ops.logical_and\(layers.causal_mask\(T\).*shape \(3, 5\)"):
+    with pytest.raises(InputError, match=r"Expected: ops.logical_and\(layers.causal_mask\(T\).*shape \(3, 5\)"):
         layer(x, memory=memory, attention_mask=real)
     with pytest.raises(InputError, match="has cross attention. Expected: memory="):
         layer(x, **mask)
@@ -107,7 +107,7 @@ def test_low_rank_matrices_are_those_of_keras(make, inputs, tmp_path) -> None:
         assert_close(layer(inputs), expected)
     for a, b in zip(layer.get_weights(), own, strict=True):
         np.testing.assert_array_equal(a, b)
-    with pytest.raises(InputError, match="has low-rank matrices already"):
+    with pytest.raises(InputError, match="already has low-rank matrices"):
         layer.enable_lora(2)
 
 

@@ -48,7 +48,7 @@ def test_half_precision_stays_finite_beside_padding():
 def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="num_buckets must be at least 2.*num_buckets=20, max_distance=9"):
         layers.RelativeEmbeddings(9, 12, num_buckets=20)
-    with pytest.raises(InputError, match="Expected: relative=. Received: None"):
+    with pytest.raises(InputError, match="Expected: relative=RelativeText. Received: None"):
         layers.DisentangledAttention(3, 12)(numbers(2, 9, 12))
     with pytest.raises(InputError, match="positive and odd. Received: kernel_size=4"):
         layers.ConvolutionEncoderLayer(layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20), kernel_size=4)

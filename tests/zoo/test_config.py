@@ -46,7 +46,7 @@ def test_every_key_that_the_reference_writes_is_known(case):
 
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_an_unknown_key_is_named(case):
-    with pytest.warns(ConfigWarning, match=f"{case.model_type} has keys.*mystery_scale, other_mystery"):
+    with pytest.warns(ConfigWarning, match=f"{case.model_type} has unsupported keys.*mystery_scale, other_mystery"):
         config_type(case).from_hf({**case.settings, "mystery_scale": 2.0, "other_mystery": None})
 
 

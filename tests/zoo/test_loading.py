@@ -290,14 +290,14 @@ def test_one_error_lists_all_problems(folder, bert):
     with pytest.raises(CheckpointError) as error:
         zoo.load(folder)
     assert str(error.value).splitlines() == [
-        "model.safetensors does not fit BertTextClassification (6 problems):",
+        "model.safetensors does not match BertTextClassification (6 problems):",
         "  shape of bert.embeddings.word_embeddings.weight: expected (97, 36), received (98, 36)",
         "  missing: bert.encoder.layer.1.output.dense.weight",
         "  shape of bert.pooler.dense.weight: expected (36, 36), received (36, 35)",
         "  missing: classifier.bias",
-        "  not known to this architecture: bert.encoder.layer.3.output.dense.bias",
-        "  not known to this architecture: something.else",
-        "To start with a new, untrained head, pass new_head=True.",
+        "  unknown to this architecture: bert.encoder.layer.3.output.dense.bias",
+        "  unknown to this architecture: something.else",
+        "To create a new, untrained head, pass new_head=True.",
     ]
 
 
@@ -306,7 +306,7 @@ def test_a_truncated_file(folder, size):
     content = (folder / SINGLE).read_bytes()
     assert len(content) > size
     (folder / SINGLE).write_bytes(content[:size])
-    with pytest.raises(CheckpointError, match="not a whole safetensors file.*Download or copy it again"):
+    with pytest.raises(CheckpointError, match="not a complete safetensors file.*Download or copy it again"):
         zoo.load(folder)
     assert (folder / SINGLE).read_bytes() == content[:size]
 
@@ -316,7 +316,7 @@ def test_a_truncated_pytorch_file(folder, bert, size):
     (folder / SINGLE).unlink()
     torch.save(bert.reference.state_dict(), folder / TORCH)
     (folder / TORCH).write_bytes((folder / TORCH).read_bytes()[:size])
-    with pytest.raises(CheckpointError, match="cannot be read as PyTorch weights|holds more than weights"):
+    with pytest.raises(CheckpointError, match="cannot be read as PyTorch weights|contains more than weights"):
         zoo.load(folder)
 
 
@@ -328,7 +328,7 @@ def test_no_weights(folder):
 
 def test_a_checkpoint_of_another_architecture(gpt2, folder):
     shutil.copy(gpt2.folder / SINGLE, folder / SINGLE)
-    with pytest.raises(CheckpointError, match=r"(?s)missing: bert\.embeddings.*not known to this architecture: .*wte"):
+    with pytest.raises(CheckpointError, match=r"(?s)missing: bert\.embeddings.*unknown to this architecture: .*wte"):
         zoo.load(folder)
 
 
@@ -400,7 +400,7 @@ def test_what_a_model_cannot_read(bert, gpt2):
     ids = np.array([[5, 6]], "int32")
     with pytest.raises(InputError, match="input_ids, attention_mask, token_type_ids. Received: input_ids, words"):
         bert.model({"input_ids": ids, "words": ids})
-    with pytest.raises(InputError, match="takes a dictionary of int32 arrays"):
+    with pytest.raises(InputError, match="expects a dictionary of int32 arrays"):
         bert.model(ids)
     with pytest.raises(CapacityError, match="at most 41 tokens. Received: 42"):
         bert.model({"input_ids": np.ones((1, 42), "int32")})

@@ -46,7 +46,7 @@ def test_the_architecture_is_found_by_its_classes_or_tensors(loaded, tmp_path, c
         model = zoo.load(folder, it.task if len(lacking) == 2 else None)
     assert type(model) is type(it.model)
     assert_same(Loaded(case, it.task, folder, it.reference, model), model)
-    assert (f"Taken for {case.model_type}" in caplog.text) == (len(lacking) == 2)
+    assert (f"Using {case.model_type}" in caplog.text) == (len(lacking) == 2)
 
 
 def _kinds(case: Any) -> Any:
@@ -77,7 +77,7 @@ def test_the_task_is_found_by_the_head(loaded, tmp_path, task, found):
 
 def test_a_head_of_two_tasks_asks_which(folder):
     without(folder, "architectures")
-    with pytest.raises(InputError, match="fits several. Pass task=…, one of text-classification, token-classification"):
+    with pytest.raises(InputError, match="several. Pass task=…, one of text-classification, token-classification"):
         zoo.load(folder)
 
 
@@ -86,7 +86,7 @@ def test_a_head_of_two_tasks_asks_which(folder):
     [
         ({"architectures": "BertModel"}, "architectures in config.json must be a list of names. Received: 'BertModel'"),
         ({"architectures": [5]}, r"must be a list of names. Received: \[5\]"),
-        ({"model_type": 5}, "model_type in config.json must be a text. Received: 5"),
+        ({"model_type": 5}, "model_type in config.json must be a string. Received: 5"),
         ({"id2label": ["a", "b"]}, r"id2label must be dict .*Received: \['a', 'b'\]"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must name the classes 0, 1, 2"),
         ({"task_specific_params": {"x": {"prefix": 5}}}, "prefix of 'x' must be of type str. Received: 5"),
@@ -152,10 +152,10 @@ def test_every_task_starts_from_a_bare_encoder(loaded, case, task):
     folder, config = loaded((case, "feature-extraction")).folder, loaded((case, "feature-extraction")).model.config
     kind = _kinds(case)[task]
     if not kind.head_table or (kind.optional_head and config.tied):
-        with pytest.raises(InputError, match=f"{task} of {case.model_type} has none of its own"):
+        with pytest.raises(InputError, match=f"{case.model_type} has no separate head for {task}"):
             zoo.load(folder, task, new_head=True)
         return
-    with pytest.raises(CheckpointError, match=r"To start with a new, untrained head, pass new_head=True\.$"):
+    with pytest.raises(CheckpointError, match=r"To create a new, untrained head, pass new_head=True\.$"):
         zoo.load(folder, task)
     model = zoo.load(folder, task, new_head=True)
     assert model.new_variables and all(path.startswith("head/") for path in model.new_variables)
@@ -180,18 +180,18 @@ def test_names_and_kind_of_the_classes(loaded):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels": "positive"}, "labels must be a list of the classes' names. Received: 'positive'"),
-        ({"labels": ["a", "a"]}, "a name of its own"),
+        ({"labels": "positive"}, "labels must be a list of names of classes. Received: 'positive'"),
+        ({"labels": ["a", "a"]}, "must be unique"),
         ({"labels": ["a", 5]}, "labels must be a list, each item a string"),
         ({"labels": ["a", "\ud800"]}, "without lone surrogates"),
         ({"labels": []}, "classes 0, 1, 2"),
-        ({"labels": ["a"], "id2label": {0: "a"}}, "Expected one of them. Received: both"),
+        ({"labels": ["a"], "id2label": {0: "a"}}, "Only one of labels and id2label can be set. Received: both"),
         ({"labels": ["a", "b"], "num_labels": 3}, "as many as num_labels"),
         ({"num_labels": "3"}, "num_labels must be an integer from 1 to 131072, or None. Received: num_labels='3'"),
         ({"num_labels": 10**9}, "num_labels=1000000000"),
         ({"id2label": ["a"]}, "id2label must name"),
         ({"problem_type": "ranking"}, "problem_type must be .*regression.*Received: problem_type='ranking'"),
-        ({"task": "fill-mask", "problem_type": "regression"}, "problem_type asks for a classification head"),
+        ({"task": "fill-mask", "problem_type": "regression"}, "problem_type can be set only for classification heads"),
     ],
     ids=str,
 )

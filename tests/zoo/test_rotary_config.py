@@ -51,7 +51,10 @@ def test_dynamic_scaling_reaches_beyond_the_positions_of_the_pretraining() -> No
         ({"rope_type": "linear", "factor": "2"}, "factor in rope_parameters must be a number. Received: '2'"),
         ({"rope_type": "linear", "factor": 0.0}, "factor of a rotary scaling must be positive"),
         ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "short_factors.*must be 64 positive"),
-        ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor=1.0 only. Received: 0.5"),
+        (
+            {"rope_type": "default", "partial_rotary_factor": 0.5},
+            "supports only partial_rotary_factor=1.0. Received: 0.5",
+        ),
         ("llama3", "rope_parameters"),
     ],
 )
@@ -61,5 +64,5 @@ def test_what_cannot_be_done_is_refused_by_name(rope, message) -> None:
 
 
 def test_an_unknown_key_is_named() -> None:
-    with pytest.warns(ConfigWarning, match="rope_parameters has keys.*mrope_section"):
+    with pytest.warns(ConfigWarning, match="rope_parameters has unsupported keys.*mrope_section"):
         LlamaConfig.from_hf({"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}})

@@ -48,9 +48,9 @@ def with_value(value: float) -> Callable[[np.ndarray], np.ndarray]:
         (lambda t: (t * 100).astype("int8"), "expected floating-point numbers .*received a tensor of type I8"),
         (lambda t: t.astype("int64"), "received a tensor of type I64"),
         (lambda t: t > 0, "received a tensor of type BOOL"),
-        (with_value(np.nan), "holds NaN or infinity, in 1 of "),
-        (with_value(-np.inf), "holds NaN or infinity, in 1 of "),
-        (lambda t: with_value(1e300)(t.astype("float64")), "holds NaN or infinity, in 1 of "),
+        (with_value(np.nan), "contains NaN or infinity, in 1 of "),
+        (with_value(-np.inf), "contains NaN or infinity, in 1 of "),
+        (lambda t: with_value(1e300)(t.astype("float64")), "contains NaN or infinity, in 1 of "),
     ],
     ids=["int8", "int64", "bool", "nan", "inf", "float64"],
 )
@@ -67,7 +67,7 @@ def test_what_is_no_number_is_refused_and_all_of_it_is_named(folder, bert, how, 
 def test_large_but_finite_numbers_are_none_of_it(folder):
     change(folder, lambda tensors: {n: np.full_like(t, 3e38) if n == KERNEL else t for n, t in tensors.items()})
     assert np.asarray(zoo.load(folder).backbone.encoder.layers[1].feed_forward.output_dense.kernel).max() > 2e38
-    with pytest.raises(CheckpointError, match=f"{KERNEL} holds numbers beyond the range of float16"):
+    with pytest.raises(CheckpointError, match=f"{KERNEL} contains values beyond the range of float16"):
         zoo.load(folder, dtype="float16")
 
 
@@ -122,9 +122,9 @@ NAME = "transformer.wpe.weight"
         (lambda t: {**t, NAME: t[NAME].to("meta")}, "a tensor without data"),
         (lambda t: {**t, NAME: t[NAME].to(torch.int32)}, "a tensor of type int32"),
         (lambda t: {**t, NAME: t[NAME].to(torch.complex64)}, "a tensor of type complex64"),
-        (lambda t: {**t, NAME: t[NAME] * torch.nan}, "holds NaN or infinity"),
-        (lambda t: {"state_dict": t, "epoch": 3}, "tensors by name alone. Received: {'state_dict': 'dict'"),
-        (lambda t: list(t.values()), "must hold tensors by name. Received: list"),
+        (lambda t: {**t, NAME: t[NAME] * torch.nan}, "contains NaN or infinity"),
+        (lambda t: {"state_dict": t, "epoch": 3}, "nothing but tensors by name. Received: {'state_dict': 'dict'"),
+        (lambda t: list(t.values()), "must contain tensors by name. Received: list"),
     ],
     ids=["quantized", "sparse", "meta", "int32", "complex", "nan", "nested", "list"],
 )
@@ -142,7 +142,7 @@ def test_tensors_that_are_no_plain_numbers(gpt2, spoilt, message):
     ("values", "message"),
     [
         ({"num_hidden_layers": 20_000}, r"num_layers \(num_hidden_layers in config.json\) must be .*from 1 to 4096"),
-        ({"num_hidden_layers": 4_000}, "num_hidden_layers in config.json does not fit model.safetensors"),
+        ({"num_hidden_layers": 4_000}, "num_hidden_layers in config.json does not match model.safetensors"),
         ({"vocab_size": 10**13}, "vocab_size must be of type int, from 1 to 2147483647. Received: 10000000000000"),
         ({"vocab_size": 2**31 - 1}, r"shape of .*word_embeddings.weight: expected \(2147483647, 36\), received \(97"),
         ({"num_labels": 10**8}, "num_labels must be of type int, from 1 to 131072. Received: 100000000"),
@@ -215,5 +215,5 @@ def test_an_epsilon_that_cannot_be(case, value):
 def test_all_wrong_values_stand_in_one_error():
     with pytest.raises(UnsupportedConfigError) as error:
         zoo.build("bert", num_layers=-1, hidden_dropout=1.5, max_length="long")
-    assert str(error.value).splitlines()[0] == "3 value(s) in the configuration of a bert cannot be used:"
+    assert str(error.value).splitlines()[0] == "The configuration of bert has 3 invalid value(s):"
     assert all(name in str(error.value) for name in ("num_layers", "hidden_dropout", "max_length"))
