@@ -1,6 +1,6 @@
 """Model architectures and their checkpoints: `load` one, or `build` one from a configuration."""
 
-# ruff: noqa: E402 - where Keras is missing, the error is ours, and names the extra that brings it
+# ruff: noqa: E402 - checked first, so that the error names the extra to install where Keras is missing
 from kerasformer.errors import require
 
 require("keras", "tensorflow")
@@ -23,5 +23,5 @@ __all__ = [
 ]
 
 for _name in architectures():
-    # Imports them, so that Keras finds their classes by name, and makes each one an attribute of this module.
+    # Registers the classes, so that Keras finds them by name, and makes each one an attribute of this module.
     globals().update({kind.__name__: kind for kind in architecture(_name).MODELS.values()})

@@ -1,4 +1,4 @@
-"""ALBERT: BERT with small token vectors, and with layers that several steps share.
+"""ALBERT: BERT with factorized embeddings and shared layers.
 
 Paper: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
 arXiv:1909.11942. Reference: `transformers.models.albert`.
@@ -24,7 +24,7 @@ class AlbertConfig(Config):
 
     model_type = "albert"
     required = {"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)}
-    # Left by the authors' own code, which read them.
+    # Keys of the authors' code.
     ignored = frozenset("down_scale_factor gap_size net_structure_type num_memory_blocks".split())
 
     vocab_size: Size = hf("vocab_size", 30000)
@@ -48,18 +48,18 @@ class AlbertConfig(Config):
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 3)
 
     def __post_init__(self) -> None:
-        """Refuses groups that no step uses."""
+        """Validates the number of groups."""
         super().__post_init__()
         if self.num_groups > self.num_layers:
             received = f"num_hidden_groups={self.num_groups}, num_hidden_layers={self.num_layers}"
-            raise UnsupportedConfigError(f"albert needs num_hidden_groups <= num_hidden_layers. Received: {received}")
+            raise UnsupportedConfigError(f"num_hidden_groups must be at most num_hidden_layers. Received: {received}")
 
 
 class Albert(BidirectionalEncoder):
     """ALBERT without head."""
 
     config_type = AlbertConfig
-    # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
+    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
     names = Names(
         "albert.",
         (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
@@ -68,14 +68,14 @@ class Albert(BidirectionalEncoder):
 
     @property
     def schedule(self) -> list[int]:
-        """Each group, all its layers in turn, for several steps: 0 1 0 1 2 3 2 3 for two groups of two."""
+        """Indices of the layers of each group, repeated: 0 1 0 1 2 3 2 3 for two groups of two layers."""
         config = self.config
-        # Computed as the reference does, whose division rounds.
+        # In the order of operations of the reference, whose division rounds.
         groups = [int(step / (config.num_layers / config.num_groups)) for step in range(config.num_layers)]
         return [group * config.group_size + inner for group in groups for inner in range(config.group_size)]
 
     def rows(self) -> list[Row]:
-        """The weight table."""
+        """Returns the weight table."""
         layer = layer_table(
             ("attention.query", "attention.key", "attention.value", "attention.dense", "attention.LayerNorm"),
             ("ffn", "ffn_output", "full_layer_layer_norm"),
@@ -90,7 +90,7 @@ PREDICTIONS = task_models.prediction_rows("predictions.dense", "predictions.Laye
 
 
 class AlbertPretraining(task_models.Pretraining):
-    """ALBERT as it was trained: masked words, and the order of two texts."""
+    """ALBERT with both heads of its pretraining: masked language modelling and sentence order prediction."""
 
     backbone_type = Albert
     architecture = "AlbertForPreTraining"
@@ -98,19 +98,19 @@ class AlbertPretraining(task_models.Pretraining):
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "sop_classifier.classifier"))
 
     def make_relation(self) -> ClassificationHead:
-        """Dropout and one dense layer, which the reference gives as many outputs as there are labels."""
+        """Creates the head for pairs of texts, which has `num_labels` outputs in the reference."""
         return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
 
 
 class AlbertPooledFeatures(task_models.PooledFeatures):
-    """ALBERT for the hidden states of a text."""
+    """ALBERT for feature extraction: hidden states of each token."""
 
     backbone_type = Albert
     architecture = "AlbertModel"
 
 
 class AlbertFillMask(task_models.FillMask):
-    """ALBERT for masked words."""
+    """ALBERT for masked language modelling."""
 
     backbone_type = Albert
     architecture = "AlbertForMaskedLM"
@@ -118,7 +118,7 @@ class AlbertFillMask(task_models.FillMask):
 
 
 class AlbertTextClassification(task_models.TextClassification):
-    """ALBERT for classes of texts, by its pooled first token."""
+    """ALBERT for text classification, with a pooler."""
 
     backbone_type = Albert
     architecture = "AlbertForSequenceClassification"
@@ -126,14 +126,14 @@ class AlbertTextClassification(task_models.TextClassification):
 
 
 class AlbertTokenClassification(task_models.TokenClassification):
-    """ALBERT for classes of tokens, such as entities."""
+    """ALBERT for token classification, such as named entity recognition."""
 
     backbone_type = Albert
     architecture = "AlbertForTokenClassification"
 
 
 class AlbertQuestionAnswering(task_models.QuestionAnswering):
-    """ALBERT for answers in a text."""
+    """ALBERT for extractive question answering."""
 
     backbone_type = Albert
     architecture = "AlbertForQuestionAnswering"

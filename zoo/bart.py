@@ -1,4 +1,4 @@
-"""BART: an encoder and a decoder that restore a text that was made noisy, fine-tuned for summaries and classes.
+"""BART: an encoder-decoder pretrained to restore corrupted text, for summarization and classification.
 
 Paper: Lewis et al. 2019, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation,
 Translation, and Comprehension", arXiv:1910.13461. Reference: `transformers.models.bart`.
@@ -31,7 +31,7 @@ class BartConfig(Config):
         "normalize_embedding": (True,),
         "static_position_embeddings": (False,),
     }
-    # Layers are left out in the training of `transformers` alone; the others are keys of older files.
+    # LayerDrop, which only training with `transformers` uses, and keys of older files.
     ignored = frozenset(
         """encoder_layerdrop decoder_layerdrop add_bias_logits extra_pos_embeddings
         force_bos_token_to_be_generated""".split()
@@ -64,13 +64,13 @@ class BartConfig(Config):
 
 
 class Bart(EncoderDecoder):
-    """BART without head: layers that normalize their sums, and learned positions of which the first two are unused."""
+    """BART without head; the first two rows of its position tables are unused."""
 
     config_type = BartConfig
     learned_positions = True
     position_offset = 2
     embedding_norm = True
-    # Ignored: a buffer of older files, and a table that an untied model does not read.
+    # Ignored: a buffer of older files, and a table that untied models do not use.
     names = Names(
         "model.",
         ignored=(r"(encoder|decoder)\.version", r"shared\.weight"),
@@ -81,40 +81,40 @@ class Bart(EncoderDecoder):
 
     @property
     def decoder_vocab_size(self) -> int | None:
-        """The stacks of a model whose output is not tied have separate token embeddings, as in `transformers` 5."""
+        """Size of the decoder's token embeddings, which are separate in untied models, as in `transformers` 5."""
         return None if self.config.tied else self.config.vocab_size
 
     @property
     def embedding_scale(self) -> float:
-        """Factor of the token embeddings where they are read."""
+        """Factor of the token embeddings at the input."""
         return math.sqrt(self.config.hidden_dim) if self.config.scale_embedding else 1.0
 
     def rows(self) -> list[Row]:
-        """The weight table."""
+        """Returns the weight table."""
         return bart_rows(self)
 
 
 class BartSeq2SeqLM(Seq2SeqLM):
-    """BART for texts from texts, such as summaries."""
+    """BART for text-to-text generation, such as summarization."""
 
     backbone_type = Bart
     architecture = "BartForConditionalGeneration"
     head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
 
     def head_options(self) -> dict[str, Any]:
-        """Further arguments of `LMHead`."""
+        """Returns further arguments of `LMHead`."""
         return {**super().head_options(), "use_bias": True, "train_bias": False}
 
 
 class BartFeatures(Seq2SeqFeatures):
-    """BART for the hidden states of a text."""
+    """BART for feature extraction: hidden states of each token."""
 
     backbone_type = Bart
     architecture = "BartModel"
 
 
 class BartTextClassification(Seq2SeqClassification):
-    """BART for classes of texts, such as whether one follows from another."""
+    """BART for text classification, such as natural language inference."""
 
     backbone_type = Bart
     architecture = "BartForSequenceClassification"
@@ -122,7 +122,7 @@ class BartTextClassification(Seq2SeqClassification):
 
 
 class BartQuestionAnswering(Seq2SeqQuestionAnswering):
-    """BART for answers in a text."""
+    """BART for extractive question answering."""
 
     backbone_type = Bart
     architecture = "BartForQuestionAnswering"

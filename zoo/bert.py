@@ -1,4 +1,4 @@
-"""BERT: an encoder that reads a text in both directions.
+"""BERT: a bidirectional encoder.
 
 Paper: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", arXiv:1810.04805.
 Reference: `transformers.models.bert`.
@@ -45,7 +45,7 @@ class BertConfig(Config):
 
     @property
     def head_dropout(self) -> float:
-        """Dropout before a classifier."""
+        """Dropout rate before a classifier."""
         return self.hidden_dropout if self.classifier_dropout is None else self.classifier_dropout
 
 
@@ -53,7 +53,7 @@ class Bert(BidirectionalEncoder):
     """BERT without head."""
 
     config_type = BertConfig
-    # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
+    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
     names = Names(
         "bert.",
         (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
@@ -61,7 +61,7 @@ class Bert(BidirectionalEncoder):
     )
 
     def rows(self) -> list[Row]:
-        """The weight table."""
+        """Returns the weight table."""
         layer = layer_table(
             (
                 "attention.self.query",
@@ -82,7 +82,7 @@ PREDICTIONS = task_models.prediction_rows(
 
 
 class BertPretraining(task_models.Pretraining):
-    """BERT as it was trained: masked words, and whether the second text follows the first."""
+    """BERT with both heads of its pretraining: masked language modelling and next sentence prediction."""
 
     backbone_type = Bert
     architecture = "BertForPreTraining"
@@ -91,14 +91,14 @@ class BertPretraining(task_models.Pretraining):
 
 
 class BertPooledFeatures(task_models.PooledFeatures):
-    """BERT for the hidden states of a text."""
+    """BERT for feature extraction: hidden states of each token."""
 
     backbone_type = Bert
     architecture = "BertModel"
 
 
 class BertFillMask(task_models.FillMask):
-    """BERT for masked words."""
+    """BERT for masked language modelling."""
 
     backbone_type = Bert
     architecture = "BertForMaskedLM"
@@ -106,7 +106,7 @@ class BertFillMask(task_models.FillMask):
 
 
 class BertTextClassification(task_models.TextClassification):
-    """BERT for classes of texts, by its pooled first token."""
+    """BERT for text classification, with a pooler."""
 
     backbone_type = Bert
     architecture = "BertForSequenceClassification"
@@ -114,14 +114,14 @@ class BertTextClassification(task_models.TextClassification):
 
 
 class BertTokenClassification(task_models.TokenClassification):
-    """BERT for classes of tokens, such as entities."""
+    """BERT for token classification, such as named entity recognition."""
 
     backbone_type = Bert
     architecture = "BertForTokenClassification"
 
 
 class BertQuestionAnswering(task_models.QuestionAnswering):
-    """BERT for answers in a text."""
+    """BERT for extractive question answering."""
 
     backbone_type = Bert
     architecture = "BertForQuestionAnswering"

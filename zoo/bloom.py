@@ -1,4 +1,4 @@
-"""BLOOM: a decoder that tells tokens apart by their distances alone, by a linear bias of the scores (ALiBi).
+"""BLOOM: a decoder-only language model with linear position biases (ALiBi).
 
 Paper: BigScience Workshop 2022, "BLOOM: A 176B-Parameter Open-Access Multilingual Language Model", arXiv:2211.05100;
 positions: Press et al. 2022, arXiv:2108.12409. Reference: `transformers.models.bloom`.
@@ -26,7 +26,7 @@ class BloomConfig(Config):
 
     model_type = "bloom"
     required = {"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)}
-    # Of the training on several devices, and of kernels that compute the same.
+    # Settings of distributed training, and of kernels with equal results.
     ignored = frozenset(
         """attention_softmax_in_fp32 masked_softmax_fusion offset_alibi pretraining_tp seq_length skip_bias_add
         skip_bias_add_qkv slow_but_exact unk_token_id""".split()
@@ -54,7 +54,7 @@ class Bloom(CausalDecoder):
     names = Names("transformer.", mark="word_embeddings_layernorm.weight", tokens="word_embeddings.weight")
 
     def make_layer(self, index: int) -> DecoderLayer:
-        """A layer that normalizes first."""
+        """Creates a layer with `norm_first`."""
         config = self.config
         attention = MultiHeadAttention(
             config.num_heads,
@@ -80,11 +80,11 @@ class Bloom(CausalDecoder):
         )
 
     def position_bias(self, visibility: Visibility) -> Tensor:
-        """Scores that fall with the distance; slots of a row are as far apart as its positions, on either padding."""
+        """Returns the linear position biases; padding does not change the distances between slots."""
         return alibi_bias(self.config.num_heads, visibility.query_slots, visibility.key_slots)
 
     def rows(self) -> list[Row]:
-        """The weight table; queries, keys and values of each head lie side by side."""
+        """Returns the weight table; queries, keys and values are interleaved by heads."""
         projections = ["attention/query", "attention/key", "attention/value"]
         layer = [
             *norm("attention_norm", "input_layernorm"),
@@ -103,21 +103,21 @@ class Bloom(CausalDecoder):
 
 
 class BloomCausalLM(CausalLM):
-    """BLOOM for texts that continue a prompt."""
+    """BLOOM for text generation."""
 
     backbone_type = Bloom
     architecture = "BloomForCausalLM"
 
 
 class BloomCausalFeatures(CausalFeatures):
-    """BLOOM for the hidden states of a text."""
+    """BLOOM for feature extraction: hidden states of each token."""
 
     backbone_type = Bloom
     architecture = "BloomModel"
 
 
 class BloomCausalClassification(CausalClassification):
-    """BLOOM for classes of texts, by the last real token."""
+    """BLOOM for text classification, from the last real token."""
 
     backbone_type = Bloom
     architecture = "BloomForSequenceClassification"

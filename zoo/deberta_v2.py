@@ -1,4 +1,4 @@
-"""DeBERTa v2 and v3: attention with vectors of their own for content and for relative position.
+"""DeBERTa v2 and v3: an encoder with disentangled attention, separate vectors for content and relative position.
 
 Paper: He et al. 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", arXiv:2006.03654; version 3:
 arXiv:2111.09543. Reference: `transformers.models.deberta_v2`.
@@ -25,7 +25,7 @@ class DebertaV2Config(Config):
 
     model_type = "deberta-v2"
     required = {"tie_word_embeddings": (True,), "conv_groups": (1,)}
-    ignored = frozenset({"attention_head_size", "pooler_hidden_size"})  # the shapes of the tensors say the same
+    ignored = frozenset({"attention_head_size", "pooler_hidden_size"})  # determined by the shapes of the tensors
 
     vocab_size: Size = hf("vocab_size", 128100)
     embedding_dim: Size | None = hf("embedding_size", None)
@@ -57,7 +57,7 @@ class DebertaV2Config(Config):
 
     @property
     def head_dropout(self) -> float:
-        """Dropout before the classifier of tokens."""
+        """Dropout rate before a token classifier."""
         return self.hidden_dropout
 
 
@@ -67,7 +67,7 @@ class DebertaV2(BidirectionalEncoder):
     config_type = DebertaV2Config
     attention_type = layers.DisentangledAttention
     blind_padding = True
-    # Left over without loss: tied copies, buffers, the head of the pretraining of version 3.
+    # Ignored: tied copies, buffers, the discriminator head of the pretraining of version 3.
     names = Names(
         "deberta.",
         (r"(cls\.predictions\.decoder|mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*"),
@@ -75,27 +75,27 @@ class DebertaV2(BidirectionalEncoder):
     )
 
     def make_embeddings(self, **options: Any) -> layers.TransformerEmbeddings:
-        """Without absolute positions where the attention alone knows positions."""
+        """Creates embeddings without absolute positions if only the attention uses positions."""
         config = self.config
         options["max_length"] = config.max_length if config.absolute_positions else None
         options["embedding_dim"] = None if config.embedding_dim == config.hidden_dim else config.embedding_dim
         return super().make_embeddings(projection_first=True, projection_bias=False, **options)
 
     def make_layer(self, index: int, kind: Any = layers.EncoderLayer, **options: Any) -> layers.EncoderLayer:
-        """The first layer has the convolution, in models with one."""
+        """Creates a layer; the first one has a convolution in models with one."""
         if index == 0 and self.config.convolution_size:
             kind = layers.ConvolutionEncoderLayer
             options |= {"kernel_size": self.config.convolution_size, "activation": self.config.convolution_act}
         return super().make_layer(index, kind, **options)
 
     def attention_options(self, index: int) -> dict[str, Any]:
-        """The terms for relative positions."""
+        """Returns the terms for relative positions."""
         config = self.config
         terms = {"terms": config.relative_terms, "positions": config.relative_attention}
         return {**terms, "share_projections": config.share_projections, "relative_dropout": config.hidden_dropout}
 
     def make_relative(self) -> layers.RelativeEmbeddings | None:
-        """One vector for each bucket of distances."""
+        """Creates the embeddings of relative positions."""
         config = self.config
         if not config.relative_attention:
             return None
@@ -104,7 +104,7 @@ class DebertaV2(BidirectionalEncoder):
         return layers.RelativeEmbeddings(*sizes, epsilon, self.initializer, name="relative")
 
     def rows(self) -> list[Row]:
-        """The weight table."""
+        """Returns the weight table."""
         attention, relative = self.encoder.layers[0].attention, self.relative
         projections = [f"attention.self.{name}_proj" for name in ("query", "key", "value")]
         layer = layer_table(
@@ -125,14 +125,14 @@ class DebertaV2(BidirectionalEncoder):
 
 
 class DebertaV2Features(task_models.FeatureExtraction):
-    """DeBERTa for the hidden states of a text."""
+    """DeBERTa for feature extraction: hidden states of each token."""
 
     backbone_type = DebertaV2
     architecture = "DebertaV2Model"
 
 
 class DebertaV2FillMask(task_models.FillMask):
-    """DeBERTa for masked words, with the head of `transformers` (`legacy`) or with that of the pretraining."""
+    """DeBERTa for masked language modelling, with the head of `transformers` (`legacy`) or of the pretraining."""
 
     backbone_type = DebertaV2
     architecture = "DebertaV2ForMaskedLM"
@@ -150,23 +150,23 @@ class DebertaV2FillMask(task_models.FillMask):
 
     @classmethod
     def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
-        """Which head a checkpoint has; files of version 3 have that of the pretraining, and do not say so."""
+        """Returns which head a checkpoint has, since the configurations of version 3 do not specify it."""
         return {"legacy": False} if "lm_predictions.lm_head.bias" in tensors else {}
 
     def head_rows(self) -> list[Row]:
-        """The rows of the head that this model has."""
+        """Returns the rows of the head of this model."""
         return [row for row in self.head_table if row.tensor.startswith("cls.") == self.config.legacy]
 
 
 class DebertaV2TextClassification(task_models.TextClassification):
-    """DeBERTa for classes of texts; a dense layer of the head stands for the pooler."""
+    """DeBERTa for text classification; a dense layer of the head is the pooler."""
 
     backbone_type = DebertaV2
     architecture = "DebertaV2ForSequenceClassification"
     head_table = (*dense("dense", "pooler.dense"), *dense("output", "classifier"))
 
     def make_head(self) -> layers.ClassificationHead:
-        """Two dense layers, each after its dropout."""
+        """Creates a head of two dense layers, each after dropout."""
         config = self.config
         outer = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
         options = {"dropout": outer, "input_dropout": config.pooler_dropout, "name": "head"}
@@ -174,14 +174,14 @@ class DebertaV2TextClassification(task_models.TextClassification):
 
 
 class DebertaV2TokenClassification(task_models.TokenClassification):
-    """DeBERTa for classes of tokens, such as entities."""
+    """DeBERTa for token classification, such as named entity recognition."""
 
     backbone_type = DebertaV2
     architecture = "DebertaV2ForTokenClassification"
 
 
 class DebertaV2QuestionAnswering(task_models.QuestionAnswering):
-    """DeBERTa for answers in a text."""
+    """DeBERTa for extractive question answering."""
 
     backbone_type = DebertaV2
     architecture = "DebertaV2ForQuestionAnswering"

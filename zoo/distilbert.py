@@ -1,4 +1,4 @@
-"""DistilBERT: half of BERT's layers, taught by BERT; it has no segments and no pooler.
+"""DistilBERT: a distilled BERT with half of the layers, without segments and pooler.
 
 Paper: Sanh et al. 2019, "DistilBERT, a distilled version of BERT", arXiv:1910.01108.
 Reference: `transformers.models.distilbert`.
@@ -38,14 +38,14 @@ class DistilBertConfig(Config):
     answer_dropout: Rate = hf("qa_dropout", 0.1)
     classifier_dropout: Rate = hf("seq_classif_dropout", 0.2)
     max_length: Size = hf("max_position_embeddings", 512)
-    # Says how the table of positions began; checkpoints hold the table itself.
+    # Kept without effect: the initialization of the position table, which checkpoints contain.
     sinusoidal: bool = hf("sinusoidal_pos_embds", False)
     initializer_range: Deviation = hf("initializer_range", 0.02)
     pad_token_id: TokenId | None = hf("pad_token_id", 0)
 
     @property
     def head_dropout(self) -> float:
-        """Dropout before the classifier of tokens."""
+        """Dropout rate before a token classifier."""
         return self.hidden_dropout
 
 
@@ -53,7 +53,7 @@ class DistilBert(BidirectionalEncoder):
     """DistilBERT without head."""
 
     config_type = DistilBertConfig
-    # Left over without loss: the tied copy of the token table, and a buffer.
+    # Ignored: the tied copy of the token table, and a buffer.
     names = Names(
         "distilbert.",
         (r"vocab_projector\.weight", r"embeddings\.position_ids"),
@@ -61,7 +61,7 @@ class DistilBert(BidirectionalEncoder):
     )
 
     def rows(self) -> list[Row]:
-        """The weight table."""
+        """Returns the weight table."""
         layer = layer_table(
             ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm"),
             ("ffn.lin1", "ffn.lin2", "output_layer_norm"),
@@ -70,14 +70,14 @@ class DistilBert(BidirectionalEncoder):
 
 
 class DistilBertTextClassification(task_models.TextClassification):
-    """DistilBERT for classes of texts; a dense layer of the head stands for the pooler."""
+    """DistilBERT for text classification; a dense layer of the head is the pooler."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForSequenceClassification"
     head_table = (*dense("dense", "pre_classifier"), *dense("output", "classifier"))
 
     def make_head(self) -> ClassificationHead:
-        """Two dense layers."""
+        """Creates a head of two dense layers."""
         config = self.config
         return ClassificationHead(
             config.num_labels, config.hidden_dim, "relu", dropout=config.classifier_dropout, name="head"
@@ -85,25 +85,25 @@ class DistilBertTextClassification(task_models.TextClassification):
 
 
 class DistilBertQuestionAnswering(task_models.QuestionAnswering):
-    """DistilBERT for answers in a text."""
+    """DistilBERT for extractive question answering."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForQuestionAnswering"
 
     def make_head(self) -> ClassificationHead:
-        """Dropout and one dense layer."""
+        """Creates a head of dropout and a dense layer."""
         return ClassificationHead(2, dropout=self.config.answer_dropout, name="head")
 
 
 class DistilBertFeatureExtraction(task_models.FeatureExtraction):
-    """DistilBERT for the hidden states of a text."""
+    """DistilBERT for feature extraction: hidden states of each token."""
 
     backbone_type = DistilBert
     architecture = "DistilBertModel"
 
 
 class DistilBertFillMask(task_models.FillMask):
-    """DistilBERT for masked words."""
+    """DistilBERT for masked language modelling."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForMaskedLM"
@@ -111,7 +111,7 @@ class DistilBertFillMask(task_models.FillMask):
 
 
 class DistilBertTokenClassification(task_models.TokenClassification):
-    """DistilBERT for classes of tokens, such as entities."""
+    """DistilBERT for token classification, such as named entity recognition."""
 
     backbone_type = DistilBert
     architecture = "DistilBertForTokenClassification"

@@ -1,4 +1,4 @@
-"""GPT-2: a decoder that continues a text.
+"""GPT-2: a decoder-only language model.
 
 Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 Reference: `transformers.models.gpt2`.
@@ -25,7 +25,7 @@ class Gpt2Config(Config):
 
     model_type = "gpt2"
     required = {"add_cross_attention": (False,)}
-    # Of a model with two heads.
+    # Settings of a model with two heads, which is unsupported.
     ignored = frozenset(
         "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout".split()
     )
@@ -44,7 +44,7 @@ class Gpt2Config(Config):
     initializer_range: Deviation = hf("initializer_range", 0.02)
     scale_attention: bool = hf("scale_attn_weights", True)
     scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
-    # Kept, and without effect: the softmax of the scores is always computed in float32 here.
+    # Kept without effect: the softmax is always computed in float32.
     upcast_attention: bool = hf("reorder_and_upcast_attn", False)
     tied: bool = hf("tie_word_embeddings", True)
     bos_token_id: TokenId | None = hf("bos_token_id", 50256)
@@ -52,7 +52,7 @@ class Gpt2Config(Config):
 
     @property
     def intermediate_dim(self) -> int:
-        """Size of the feed-forward layer."""
+        """Size of the intermediate layer of the feed-forward network."""
         return 4 * self.hidden_dim if self.inner_dim is None else self.inner_dim
 
 
@@ -61,7 +61,7 @@ class Gpt2(CausalDecoder):
 
     config_type = Gpt2Config
     has_positions = True
-    # Left over without loss: the causal masks that older files carry.
+    # Ignored: the causal masks of older files.
     names = Names(
         "transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), mark="h.0.attn.c_attn.weight", tokens="wte.weight"
     )
@@ -72,7 +72,7 @@ class Gpt2(CausalDecoder):
         return self.config.embedding_dropout
 
     def make_layer(self, index: int) -> DecoderLayer:
-        """A layer that normalizes first."""
+        """Creates a layer with `norm_first`."""
         config = self.config
         scale = 1.0 / math.sqrt(config.hidden_dim // config.num_heads) if config.scale_attention else 1.0
         attention = MultiHeadAttention(
@@ -100,7 +100,7 @@ class Gpt2(CausalDecoder):
         )
 
     def rows(self) -> list[Row]:
-        """The weight table; `Conv1D` keeps its weight `(in, out)`, as Keras does."""
+        """Returns the weight table; weights of `Conv1D` are `(in, out)`, as in Keras."""
         layer = [
             *norm("attention_norm", "ln_1"),
             *fused(["attention/query", "attention/key", "attention/value"], "attn.c_attn", transpose=False),
@@ -118,21 +118,21 @@ class Gpt2(CausalDecoder):
 
 
 class Gpt2CausalLM(CausalLM):
-    """GPT-2 for texts that continue a prompt."""
+    """GPT-2 for text generation."""
 
     backbone_type = Gpt2
     architecture = "GPT2LMHeadModel"
 
 
 class Gpt2CausalFeatures(CausalFeatures):
-    """GPT-2 for the hidden states of a text."""
+    """GPT-2 for feature extraction: hidden states of each token."""
 
     backbone_type = Gpt2
     architecture = "GPT2Model"
 
 
 class Gpt2CausalClassification(CausalClassification):
-    """GPT-2 for classes of texts, by the last real token."""
+    """GPT-2 for text classification, from the last real token."""
 
     backbone_type = Gpt2
     architecture = "GPT2ForSequenceClassification"

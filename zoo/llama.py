@@ -1,6 +1,6 @@
-"""LLaMA: a decoder with rotary positions, gated feed-forwards and heads that may share keys and values.
+"""LLaMA: a decoder-only language model with rotary positions and grouped-query attention.
 
-Also of this form: Llama 2, 3 and 3.2, TinyLlama, SmolLM and SmolLM2.
+Llama 2, 3 and 3.2, TinyLlama, SmolLM and SmolLM2 have the same architecture.
 
 Paper: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971; grouped heads and
 longer texts: Llama Team 2024, "The Llama 3 Herd of Models", arXiv:2407.21783. Reference: `transformers.models.llama`.
@@ -26,7 +26,7 @@ class LlamaConfig(RotaryConfig):
     """Configuration of LLaMA; the defaults are those of the model of 7 billion parameters."""
 
     model_type = "llama"
-    # Of a training on several devices; the parts of the matrices that it names are summed in another order at most.
+    # A setting of tensor parallelism, which affects only the order of summation.
     ignored = frozenset({"pretraining_tp"})
 
     vocab_size: Size = hf("vocab_size", 32000)
@@ -53,7 +53,7 @@ class Llama(CausalDecoder):
 
     config_type = LlamaConfig
     norm = "rms_norm"
-    # Left over without loss: the rotary frequencies that older files carry.
+    # Ignored: the rotary frequencies of older files.
     names = Names(
         "model.",
         (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
@@ -62,7 +62,7 @@ class Llama(CausalDecoder):
     )
 
     def make_layer(self, index: int) -> DecoderLayer:
-        """A layer that normalizes first."""
+        """Creates a layer with `norm_first`."""
         config = self.config
         attention = MultiHeadAttention(
             config.num_heads,
@@ -89,7 +89,7 @@ class Llama(CausalDecoder):
         )
 
     def rows(self) -> list[Row]:
-        """The weight table."""
+        """Returns the weight table."""
         config = self.config
         layer = [
             *norm("attention_norm", "input_layernorm", bias=False),
@@ -107,21 +107,21 @@ class Llama(CausalDecoder):
 
 
 class LlamaCausalLM(CausalLM):
-    """LLaMA for texts that continue a prompt."""
+    """LLaMA for text generation."""
 
     backbone_type = Llama
     architecture = "LlamaForCausalLM"
 
 
 class LlamaCausalFeatures(CausalFeatures):
-    """LLaMA for the hidden states of a text."""
+    """LLaMA for feature extraction: hidden states of each token."""
 
     backbone_type = Llama
     architecture = "LlamaModel"
 
 
 class LlamaCausalClassification(CausalClassification):
-    """LLaMA for classes of texts, by the last real token."""
+    """LLaMA for text classification, from the last real token."""
 
     backbone_type = Llama
     architecture = "LlamaForSequenceClassification"

@@ -27,8 +27,9 @@ class LongformerConfig(Config):
     """Configuration of Longformer; the defaults are those of the reference class.
 
     Attributes:
-        attention_window: Tokens of the window, half of them on each side: a number, or one for each layer.
-        max_global_tokens: Maximum number of global tokens of a text; 64 by default.
+        attention_window: Number of tokens in the window, half of them on each side; a list for one number per layer.
+        num_positions: Number of rows of the position table, including those reserved for padding.
+        max_global_tokens: Maximum number of global tokens in a text; 64 by default.
     """
 
     model_type = "longformer"
@@ -55,7 +56,7 @@ class LongformerConfig(Config):
     max_global_tokens: Size | None = hf("max_global_tokens", None)
 
     def __post_init__(self) -> None:
-        """Refuses windows that cannot be halved, or that are not one for each layer."""
+        """Validates the windows."""
         super().__post_init__()
         layer_windows(self.attention_window, self.num_layers)
 
@@ -76,7 +77,7 @@ class Longformer(BidirectionalEncoder):
     config_type = LongformerConfig
     attention_type = GlobalMultiHeadAttention
     inputs = (*TEXT, OFFSET_POSITION_IDS, GLOBAL_ATTENTION_MASK)
-    # Left over without loss: the tied copies of the token table and the output bias, a buffer, an unused pooler.
+    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
     names = Names(
         "longformer.",
         (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
@@ -84,34 +85,34 @@ class Longformer(BidirectionalEncoder):
     )
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
-        """Embeddings whose positions begin after the padding token's id, as in RoBERTa."""
+        """Creates embeddings whose positions start after the id of the padding token, as in RoBERTa."""
         config = self.config
         return super().make_embeddings(max_length=config.num_positions, padding_id=config.pad_token_id, **options)
 
     def attention_options(self, index: int) -> dict[str, Any]:
-        """Half of the layer's window is on each side of a token."""
+        """Returns the size of the layer's window on each side of a token."""
         return {"window": layer_windows(self.config.attention_window, self.config.num_layers)[index] // 2}
 
     def rows(self) -> list[Row]:
-        """The weight table."""
-        own = [f"attention.self.{name}" for name in ("query", "key", "value")]
+        """Returns the weight table."""
+        projections = [f"attention.self.{name}" for name in ("query", "key", "value")]
         output = ("attention.output.dense", "attention.output.LayerNorm")
-        layer = layer_table((*own, *output), ("intermediate.dense", "output.dense", "output.LayerNorm"))
-        for name in own:
+        layer = layer_table((*projections, *output), ("intermediate.dense", "output.dense", "output.LayerNorm"))
+        for name in projections:
             layer += dense(f"attention/{name.split('.')[-1]}_global", f"{name}_global")
         layer = self.layer_rows(layer, "encoder.layer.{}.".format)
         return [*self.embedding_rows(), *layer, *self.pooler_rows("pooler.dense")]
 
 
 class LongformerFeatures(GlobalTokenModel, task_models.PooledFeatures):
-    """Longformer for the hidden states of a text."""
+    """Longformer for feature extraction: hidden states of each token."""
 
     backbone_type = Longformer
     architecture = "LongformerModel"
 
 
 class LongformerFillMask(GlobalTokenModel, task_models.FillMask):
-    """Longformer for masked words."""
+    """Longformer for masked language modelling."""
 
     backbone_type = Longformer
     architecture = "LongformerForMaskedLM"
@@ -120,21 +121,21 @@ class LongformerFillMask(GlobalTokenModel, task_models.FillMask):
 
 
 class LongformerTextClassification(FirstTokenGlobal, task_models.DenseTextClassification):
-    """Longformer for classes of texts; the first token is global."""
+    """Longformer for text classification; the first token is global."""
 
     backbone_type = Longformer
     architecture = "LongformerForSequenceClassification"
 
 
 class LongformerTokenClassification(GlobalTokenModel, task_models.TokenClassification):
-    """Longformer for classes of tokens, such as entities."""
+    """Longformer for token classification, such as named entity recognition."""
 
     backbone_type = Longformer
     architecture = "LongformerForTokenClassification"
 
 
 class LongformerQuestionAnswering(QuestionGlobal, task_models.QuestionAnswering):
-    """Longformer for answers in a text; the tokens of the question are global."""
+    """Longformer for extractive question answering; the tokens of the question are global."""
 
     backbone_type = Longformer
     architecture = "LongformerForQuestionAnswering"

@@ -1,4 +1,4 @@
-"""T5: an encoder and a decoder whose only positions are learned scores of the distances between tokens.
+"""T5: an encoder-decoder with relative position biases.
 
 Paper: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
 arXiv:1910.10683; gated feed-forward (1.1, Flan): Shazeer 2020, arXiv:2002.05202. Reference: `transformers.models.t5`.
@@ -53,25 +53,25 @@ class T5Config(Config):
 
     @property
     def gated(self) -> bool:
-        """Whether the feed-forward has a gate."""
+        """Whether the feed-forward network is gated."""
         return self.feed_forward.startswith("gated-") if self.gate is None else self.gate
 
     @property
     def hidden_act(self) -> str:
-        """The activation; `gated-gelu` always meant the tanh approximation."""
+        """Name of the activation; `gated-gelu` means GELU with the tanh approximation."""
         name = "gelu_new" if self.feed_forward == "gated-gelu" else self.feed_forward.removeprefix("gated-")
         return self.activation or name
 
 
 class T5(EncoderDecoder):
-    """T5 without output."""
+    """T5 without head."""
 
     config_type = T5Config
     norm = "rms_norm"
     norm_first = True
     final_norm = True
     output_dropout = True
-    # Ignored: a table of distances to the encoded text, which older code made and never used.
+    # Ignored: relative positions of the cross attention, which older versions created and never used.
     names = Names(
         ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
         copies=COPIES,
@@ -90,31 +90,31 @@ class T5(EncoderDecoder):
         return normal(self.config.initializer_factor)
 
     def make_position_bias(self, stack: Stack) -> RelativePositionBias:
-        """Scores of distances, which all layers of a stack share."""
+        """Creates the relative position bias, which all layers of a stack share."""
         config, both_ways = self.config, stack == "encoder"
         sizes = config.num_buckets, config.max_distance, config.num_heads
         return RelativePositionBias(*sizes, bidirectional=both_ways, name=f"{stack}_bias")
 
     def make_attention(self, stack: Stack, name: str, **options: Any) -> MultiHeadAttention:
-        """Attention with unscaled scores: queries with smaller initial weights compensate for it."""
+        """Creates attention with unscaled scores, for which smaller initial weights of the queries compensate."""
         head_dim, variance = self.config.head_dim, self.config.initializer_factor**2
         options |= {"query_initializer": fan_in(variance / head_dim), "use_bias": False}
         return super().make_attention(stack, name, head_dim=head_dim, scale=1.0, **options)
 
     def make_feed_forward(self, stack: Stack, **options: Any) -> FeedForward:
-        """A feed-forward that has a gate since version 1.1."""
+        """Creates a feed-forward network, which is gated since version 1.1."""
         return super().make_feed_forward(stack, gated=self.config.gated, use_bias=False, **options)
 
     def rows(self) -> list[Row]:
-        """The weight table; the tables of distances are part of the first layers."""
+        """Returns the weight table; the relative position biases are tensors of the first layers."""
         rows = embedding("tokens", "shared")
-        wide = {"gate": "wi_0", "up": "wi_1"} if self.config.gated else {"intermediate": "wi"}
+        inner = {"gate": "wi_0", "up": "wi_1"} if self.config.gated else {"intermediate": "wi"}
         for stack, count in self.layer_counts.items():
             kinds = {"attention": "SelfAttention", "cross_attention": "EncDecAttention"}
             parts = list(kinds.items())[: 1 + (stack == "decoder")]
             last = f"layer.{len(parts)}"
             layer = norm("feed_forward_norm", f"{last}.layer_norm", bias=False)
-            for path, tensor in {**wide, "output": "wo"}.items():
+            for path, tensor in {**inner, "output": "wo"}.items():
                 layer += dense(f"feed_forward/{path}", f"{last}.DenseReluDense.{tensor}", bias=False)
             for index, (part, kind) in enumerate(parts):
                 layer += norm(f"{part}_norm", f"layer.{index}.layer_norm", bias=False)
@@ -127,20 +127,20 @@ class T5(EncoderDecoder):
 
 
 class T5Seq2SeqLM(Seq2SeqLM):
-    """T5 for texts from texts: summaries, translations, answers."""
+    """T5 for text-to-text generation: summarization, translation, question answering."""
 
     backbone_type = T5
     architecture = "T5ForConditionalGeneration"
     bare = True
 
     def head_options(self) -> dict[str, Any]:
-        """Further arguments of `LMHead`: until version 1.1, which has an output of its own, the output is scaled."""
+        """Returns further arguments of `LMHead`; before version 1.1, whose output is not tied, the output is scaled."""
         scale = self.config.hidden_dim**-0.5 if self.config.scale_output else 1.0
         return {**super().head_options(), "scale": scale}
 
 
 class T5Features(EncoderFeatures):
-    """T5 for the hidden states of its encoder."""
+    """Encoder of T5, for feature extraction: hidden states of each token."""
 
     backbone_type = T5
     architecture = "T5EncoderModel"
