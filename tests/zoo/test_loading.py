@@ -263,7 +263,7 @@ def test_both_layers_of_a_new_head_are_random(loaded):
 @pytest.mark.parametrize(
     ("task", "arguments", "message"),
     [
-        ("fill-mask", {"num_labels": 6}, "fill-mask has none"),
+        ("fill-mask", {"num_labels": 6}, "a model for fill-mask"),
         ("text-classification", {"num_labels": 2, "id2label": {0: "a"}}, "as many as num_labels"),
         ("text-classification", {"id2label": {1: "a", 2: "b"}}, "classes 0, 1, 2"),
         ("text-classification", {"num_labels": 0}, "num_labels=0"),
@@ -340,8 +340,8 @@ def test_a_checkpoint_of_another_architecture(gpt2, folder):
         ({"weight_map": {"a": "link.safetensors"}}, SourceError, "must lie inside its folder"),
         ({"weight_map": {"a": "absent.safetensors"}}, CheckpointError, "missing. Expected: .*absent"),
         ({"weight_map": {"a": 5}}, CheckpointError, "weight_map"),
-        ({"weight_map": []}, CheckpointError, "no weight_map"),
-        ({}, CheckpointError, "no weight_map"),
+        ({"weight_map": []}, CheckpointError, "must have a weight_map"),
+        ({}, CheckpointError, "must have a weight_map"),
     ],
 )
 def test_an_index_that_cannot_be_trusted(folder, index, error, message):

@@ -114,7 +114,7 @@ def test_a_checkpoint_without_licence_says_so(tmp_path):
 def test_a_preset_keeps_its_credits_and_passes_them_on(tmp_path):
     folder = export("sentiment-bert", tmp_path / "films", "onnx", lengths=None)
     card = (folder / "README.md").read_text()
-    for words in ("sentiment-bert", "apache-2.0", "Lillian Lee", "Not good for", "82.1 %", "sentence\\_polarity"):
+    for words in ("sentiment-bert", "apache-2.0", "Lillian Lee", "Out of scope", "82.1 %", "sentence\\_polarity"):
         assert words in card
     assert CARD in bundle.read(folder).files
     assert '"kerasformer[onnx]' not in card and 'py3-none-any.whl[onnx]"' in card

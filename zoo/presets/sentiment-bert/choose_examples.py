@@ -1,9 +1,9 @@
-"""Chooses the example sentences of the page and of the demo from those that the preset never learned from.
+"""Chooses example sentences for the web page and the demo among sentences that were not used in training.
 
     python choose_examples.py ../../../tests/data/sentence_polarity_sample.tsv
 
-Prints JSON for `kerasformer/sample_texts.json`: short, plain sentences that the model labels as their readers did, the
-surest first, praise and blame in turn.
+Prints JSON for `kerasformer/sample_texts.json`: short sentences that the model classifies correctly, those with the
+highest scores first, alternately positive and negative.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from pathlib import Path
 import kerasformer as kf
 
 COUNT = 8
-LEAST_SCORE = 0.95
+MIN_SCORE = 0.95
 LABELS = ("negative", "positive")
 
 
 def read(path: Path) -> list[tuple[str, str]]:
-    """Sentences with their labels, in ordinary typography: no space before a comma, a capital at the beginning."""
+    """Reads sentences with their labels; removes spaces before punctuation and capitalizes the first letter."""
     rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     return [(re.sub(r" ([,.;?!])", r"\1", text).capitalize(), LABELS[int(label)]) for label, text in rows]
 
 
 def plain(text: str) -> bool:
-    """Whether a sentence stands well by itself: one, of 4 to 14 words, without brackets or quotation marks."""
+    """Whether a text is a single sentence of 4 to 14 words, without brackets and quotation marks."""
     return re.fullmatch(r"[A-Z][a-z' ,-]+\.", text) is not None and 4 <= len(text.split()) <= 14
 
 
 def choose(path: Path) -> list[dict[str, str]]:
-    """The examples."""
-    known = [(text, label) for text, label in read(path) if plain(text)]
-    results = kf.pipeline("text-classification", "sentiment-bert")([text for text, _ in known])
-    right = [
+    """Chooses the examples."""
+    candidates = [(text, label) for text, label in read(path) if plain(text)]
+    results = kf.pipeline("text-classification", "sentiment-bert")([text for text, _ in candidates])
+    correct = [
         (result["score"], text, label)
-        for (text, label), result in zip(known, results, strict=True)
-        if result["label"] == label and result["score"] >= LEAST_SCORE
+        for (text, label), result in zip(candidates, results, strict=True)
+        if result["label"] == label and result["score"] >= MIN_SCORE
     ]
-    ranked = sorted(right, reverse=True)
+    ranked = sorted(correct, reverse=True)
     sides = [
         [{"text": text, "label": label} for _, text, label in ranked if label == side] for side in reversed(LABELS)
     ]

@@ -1,10 +1,10 @@
-"""Trains the preset sentiment-bert: a two-layer BERT that tells praise from blame in sentences about films.
+"""Trains the preset sentiment-bert: a two-layer BERT that classifies the sentiment of sentences about films.
 
     python train.py sentence_polarity.zip ENCODER OUT --sst2 dev.tsv.gz
 
-ENCODER is the folder of a BERT with pooler (the preset starts from all-MiniLM-L6-v2, Apache-2.0). Its vocabulary is cut
-to the corpus, all its layers are fine-tuned, and a student made of its first layers learns to give the same scores,
-on the sentences and on pieces of them. SST-2's sentences measure; they and their like are taken out of the corpus.
+ENCODER is the folder of a BERT with pooler (the preset uses all-MiniLM-L6-v2, Apache-2.0). Its vocabulary is reduced to
+that of the corpus, all its layers are fine-tuned, and a student with its first layers is trained on its scores of the
+sentences and of parts of them. SST-2 serves for evaluation; its sentences are removed from the corpus.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def read_corpus(path: Path) -> list[tuple[str, int]]:
-    """The sentences of the polarity corpus with their labels."""
+    """Reads the sentences of the polarity corpus with their labels."""
     pairs = []
     with zipfile.ZipFile(path) as archive:
         for label, name in enumerate(("neg", "pos")):
@@ -44,23 +44,23 @@ def read_corpus(path: Path) -> list[tuple[str, int]]:
 
 
 def read_sst2(path: Path) -> list[tuple[str, int]]:
-    """SST-2's sentences with their labels; the file has a header."""
+    """Reads the sentences of SST-2 with their labels; the file has a header."""
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()[1:]
     return [(text, int(label)) for text, label in (line.rsplit("\t", 1) for line in lines)]
 
 
-def essence(text: str) -> str:
-    """Letters and digits alone, so that case, spaces, accents and tokenization do not tell two texts apart."""
+def normalized(text: str) -> str:
+    """Reduces a text to letters and digits, to compare texts regardless of case, spaces, accents and tokenization."""
     text = unicodedata.normalize("NFKD", re.sub("-[lr]rb-", "", text.lower()))
     return re.sub("[^a-z0-9]", "", text)
 
 
-def without(pairs: list[tuple[str, int]], measured: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """`pairs` without each that is in `measured`, contains one of it, is part of one, or is all but equal to one."""
-    known = {essence(text) for text, _ in measured}
-    keys = [essence(text) for text, _ in pairs]
-    for lost in [key for key in known if not any(key in other for other in keys)]:
-        known.update(difflib.get_close_matches(lost, keys, 3, 0.85))
+def without(pairs: list[tuple[str, int]], evaluation: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Removes the pairs whose text equals, contains, is part of, or almost equals a text of `evaluation`."""
+    known = {normalized(text) for text, _ in evaluation}
+    keys = [normalized(text) for text, _ in pairs]
+    for missing in [key for key in known if not any(key in other for other in keys)]:
+        known.update(difflib.get_close_matches(missing, keys, 3, 0.85))
     long = [key for key in known if len(key) >= 15]
     return [
         pair
@@ -70,7 +70,7 @@ def without(pairs: list[tuple[str, int]], measured: list[tuple[str, int]]) -> li
 
 
 def prune(encoder: Path, texts: list[str], size: int, folder: Path) -> None:
-    """Writes the encoder with the `size` word pieces that the texts need most, and all single characters of theirs."""
+    """Saves the encoder with the `size` most frequent word pieces of the texts, among them all single characters."""
     full = kf.zoo.load(encoder, task="text-classification", id2label=LABELS)
     counts: collections.Counter[int] = collections.Counter()
     for text in texts:
@@ -103,7 +103,7 @@ def prune(encoder: Path, texts: list[str], size: int, folder: Path) -> None:
 
 
 def fields(model: kf.zoo.EncoderModel) -> dict[str, object]:
-    """What a smaller copy of an encoder has in common with it."""
+    """Returns the configuration that a smaller copy of an encoder shares with it."""
     config = model.config
     return {
         "vocab_size": config.vocab_size,
@@ -117,35 +117,35 @@ def fields(model: kf.zoo.EncoderModel) -> dict[str, object]:
 
 
 def copy_weights(source: keras.Model, target: keras.Model, rows: dict[str, np.ndarray]) -> None:
-    """Copies the variables that both have; of those under a path in `rows`, only these rows."""
+    """Copies all variables of the target; of those whose path contains a key of `rows`, only these rows."""
     known = {variable.path.split("/", 1)[1]: variable for variable in source.variables}
     for variable in target.variables:
         path = variable.path.split("/", 1)[1]
         value = np.asarray(known[path])
-        for part, places in rows.items():
+        for part, indices in rows.items():
             if part in path:
-                value = value[places]
+                value = value[indices]
         variable.assign(value)
 
 
 def student_of(teacher: kf.zoo.EncoderModel, layers: list[int], neurons: int) -> kf.zoo.EncoderModel:
-    """A copy of some layers, each with the feed-forward neurons of the largest weights."""
+    """Copies some layers, each with the feed-forward neurons of the largest weights."""
     sizes = {**fields(teacher), "num_layers": len(layers), "intermediate_dim": neurons}
     student = kf.zoo.build("bert", "text-classification", **sizes)
     student.tokenizer = teacher.tokenizer
     known = {variable.path.split("/", 1)[1]: np.asarray(variable) for variable in teacher.variables}
     for variable in student.variables:
         path = variable.path.split("/", 1)[1]
-        place = re.search(r"encoder/layer_(\d+)/", path)
-        if place is None:
+        match = re.search(r"encoder/layer_(\d+)/", path)
+        if match is None:
             variable.assign(known[path])
             continue
-        prefix = f"backbone/encoder/layer_{layers[int(place[1])]}/"
+        prefix = f"backbone/encoder/layer_{layers[int(match[1])]}/"
         inner = known[prefix + "feed_forward/intermediate/kernel"]
         outer = known[prefix + "feed_forward/output/kernel"]
         strength = np.linalg.norm(inner, axis=0) * np.linalg.norm(outer, axis=1)
         best = np.sort(np.argsort(strength)[-neurons:])
-        name = path.split(place[0])[1]
+        name = path.split(match[0])[1]
         value = known[prefix + name]
         if name.startswith("feed_forward/intermediate"):
             value = value[..., best]
@@ -156,14 +156,14 @@ def student_of(teacher: kf.zoo.EncoderModel, layers: list[int], neurons: int) ->
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of texts of about the same length, in random order.
+    """Batches of texts of similar length, in random order.
 
     Args:
-        tokenizer: Makes the arrays.
+        tokenizer: The tokenizer.
         texts: `N` texts.
-        targets: `(N, 2)` probabilities, or `None`.
-        size: Texts in a batch.
-        seed: Of the order; `None` keeps the order of the lengths.
+        targets: Probabilities of the classes `(N, 2)`, optional.
+        size: Number of texts in a batch.
+        seed: Seed of the random order; `None` to sort by length.
     """
 
     def __init__(
@@ -188,10 +188,10 @@ class Batches(keras.utils.PyDataset):
         return (arrays,) if self.targets is None else (arrays, self.targets[rows])
 
     def on_epoch_end(self) -> None:
-        """Another order."""
+        """Shuffles the batches."""
         if self.random is not None:
             self.random.shuffle(self.batches)
-            # Keras learns from the first two batches which sizes vary.
+            # Keras infers from the first two batches which dimensions vary.
             for choose in (np.argmax, np.argmin):
                 chosen = choose([self.lengths[rows].max() for rows in self.batches])
                 self.batches.insert(0, self.batches.pop(chosen))
@@ -200,7 +200,7 @@ class Batches(keras.utils.PyDataset):
 def fit(
     model: kf.zoo.EncoderModel, texts: list[str], targets: np.ndarray, epochs: int, rate: float, out: Path | None = None
 ) -> None:
-    """Plain fine-tuning on probabilities; `out` gets the model after every epoch."""
+    """Fine-tunes a model on probabilities; saves it to `out` after each epoch."""
     data = Batches(model.tokenizer, texts, targets, 32, seed=1)
     steps = epochs * len(data)
     schedule = keras.optimizers.schedules.CosineDecay(
@@ -219,7 +219,7 @@ def fit(
 
 
 def logits(model: keras.Model, texts: list[str]) -> np.ndarray:
-    """Scores `(N, 2)`."""
+    """Returns the logits `(N, 2)` of texts."""
     data = Batches(model.tokenizer, texts, None, 64)
     result = np.zeros((len(texts), 2), "float32")
     result[data.order] = np.concatenate([np.asarray(model(*data[i])) for i in range(len(data))])
@@ -227,13 +227,13 @@ def logits(model: keras.Model, texts: list[str]) -> np.ndarray:
 
 
 def accuracy(model: keras.Model, pairs: list[tuple[str, int]]) -> float:
-    """Share of right labels."""
+    """Returns the accuracy of a model."""
     texts, labels = zip(*pairs, strict=True)
     return float(np.mean(logits(model, list(texts)).argmax(-1) == np.array(labels)))
 
 
 def pieces(texts: list[str], count: int) -> list[str]:
-    """Random runs of words, 3 to 24 long."""
+    """Returns random parts of texts, 3 to 24 words long."""
     random = np.random.default_rng(2)
     result = []
     for row in random.integers(0, len(texts), count):
@@ -245,7 +245,7 @@ def pieces(texts: list[str], count: int) -> list[str]:
 
 
 def main() -> None:
-    """Prunes, fine-tunes, distils, measures, saves."""
+    """Prunes, fine-tunes, distils, evaluates and saves the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("encoder", type=Path)
@@ -262,7 +262,7 @@ def main() -> None:
     np.random.default_rng(1).shuffle(pairs)
     held_out, train = [(text, int(label)) for text, label in pairs[:600]], pairs[600:]
     texts, targets = [text for text, _ in train], np.eye(2, dtype="float32")[[int(label) for _, label in train]]
-    print(f"{len(corpus)} sentences, {len(corpus) - len(pairs)} of them like SST-2's, {len(train)} to train on")
+    print(f"{len(corpus)} sentences, {len(corpus) - len(pairs)} of them also in SST-2, {len(train)} for training")
 
     with tempfile.TemporaryDirectory() as folder:
         prune(options.encoder, texts, 5000, Path(folder))
@@ -271,8 +271,8 @@ def main() -> None:
     print(f"teacher: SST-2 {accuracy(teacher, sst2):.4f}, held out {accuracy(teacher, held_out):.4f}", flush=True)
 
     extra = pieces(texts, options.pieces)
-    taught = np.asarray(keras.ops.softmax(logits(teacher, texts + extra)))
-    targets = np.concatenate([(taught[: len(texts)] + targets) / 2, taught[len(texts) :]])
+    soft_targets = np.asarray(keras.ops.softmax(logits(teacher, texts + extra)))
+    targets = np.concatenate([(soft_targets[: len(texts)] + targets) / 2, soft_targets[len(texts) :]])
     student = student_of(teacher, [0, 1], 512)
     print(f"{student.count_params():,} parameters", flush=True)
     fit(student, texts + extra, targets, options.epochs, 3e-4, options.out)

@@ -2,7 +2,7 @@
 
     python train.py DATA OUT
 
-DATA is a folder of books as plain text, gzipped or not; OUT gets the model in Hugging Face's format.
+DATA is a folder of books as plain text, optionally compressed by gzip; the model is saved to OUT.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kerasformer.tokenization import Tokenizer
 
 END = "<|endoftext|>"
 LENGTH = 256
-# Verse would teach a small model to break lines at random.
+# Excluded, because a small model learns from verse to break lines at random.
 VERSE = ("blake", "milton", "shakespeare", "whitman")
 PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "—": "--", "\ufeff": ""})
 
 
 def book_text(path: Path) -> str:
-    """A book's paragraphs, one a line, without headings and without the publisher's notes."""
+    """Reads the paragraphs of a book, one per line, without headings and notes of the publisher."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     try:
         text = data.decode("utf-8")
@@ -45,7 +45,7 @@ def book_text(path: Path) -> str:
 
 
 def read_books(folder: Path) -> tuple[list[str], list[str]]:
-    """The first 96 % of every book to train on, and the rest of it to measure."""
+    """Splits each book into the first 96 % for training and the rest for evaluation."""
     paths = sorted(path for path in folder.rglob("*.txt*") if not path.name.startswith(VERSE))
     train, held_out = [], []
     for path in paths:
@@ -58,7 +58,7 @@ def read_books(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE vocabulary, as GPT-2's."""
+    """Trains a byte-level BPE vocabulary, as that of GPT-2."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -71,24 +71,24 @@ def train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
 
 
 def token_ids(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
-    """All texts in a row, an end token behind each."""
+    """Concatenates the ids of all texts, with an end token after each."""
     return np.concatenate([[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts]).astype("int32")
 
 
-def windows(ids: np.ndarray, starts: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """`(N, LENGTH)` inputs that begin at `starts`, and the tokens that follow each of theirs."""
-    places = starts[:, None] + np.arange(LENGTH)
-    return {"input_ids": ids[places]}, ids[places + 1]
+def chunks(ids: np.ndarray, starts: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Cuts inputs `(N, LENGTH)` that start at `starts`, and their labels, the next tokens."""
+    indices = starts[:, None] + np.arange(LENGTH)
+    return {"input_ids": ids[indices]}, ids[indices + 1]
 
 
-class Pace(keras.callbacks.Callback):
-    """Warms the learning rate up and lets it fall along a cosine; saves now and then, so that a run may be stopped.
+class Schedule(keras.callbacks.Callback):
+    """Learning rate with warm-up and cosine decay; saves the model every 100 steps, so that a run can be stopped.
 
     Args:
-        folder: Gets the model.
-        rate: The highest learning rate.
-        steps: Of the whole training.
-        minutes: Most minutes that it may take; a slow machine does fewer steps along the same curve.
+        folder: Destination of the model.
+        rate: Maximum learning rate.
+        steps: Maximum number of steps.
+        minutes: Maximum duration in minutes; on a slow machine the rate decays in fewer steps.
     """
 
     def __init__(self, folder: Path, rate: float, steps: int, minutes: float) -> None:
@@ -99,14 +99,14 @@ class Pace(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Sets the learning rate."""
         elapsed = (time.monotonic() - self.start) / 60
-        done = min(1.0, max(self.step / self.steps, elapsed / self.minutes))
+        progress = min(1.0, max(self.step / self.steps, elapsed / self.minutes))
         self.model.optimizer.learning_rate = self.rate * min(
-            (self.step + 1) / 100, 0.02 + 0.49 * (1 + math.cos(math.pi * done))
+            (self.step + 1) / 100, 0.02 + 0.49 * (1 + math.cos(math.pi * progress))
         )
-        self.model.stop_training = done >= 1.0
+        self.model.stop_training = progress >= 1.0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Counts, tells, saves."""
+        """Counts steps, reports the loss and saves the model."""
         self.step += 1
         if self.step % 100 == 0:
             print(f"step {self.step}, loss {(logs or {})['loss']:.3f}", flush=True)
@@ -114,8 +114,8 @@ class Pace(keras.callbacks.Callback):
 
 
 def evaluate(model: kf.zoo.CausalLM, ids: np.ndarray, texts: list[str]) -> dict[str, float]:
-    """Loss on held-out text, per token, word and byte."""
-    x, y = windows(ids, np.arange(0, len(ids) - LENGTH - 1, LENGTH))
+    """Returns the perplexity per token and per word, and the bits per byte, of held-out texts."""
+    x, y = chunks(ids, np.arange(0, len(ids) - LENGTH - 1, LENGTH))
     loss = model.evaluate(x, y, batch_size=16, verbose=0)
     nats = loss * len(ids)
     return {
@@ -126,7 +126,7 @@ def evaluate(model: kf.zoo.CausalLM, ids: np.ndarray, texts: list[str]) -> dict[
 
 
 def new_model(tokenizer: Tokenizer) -> kf.zoo.CausalLM:
-    """An untrained model with its settings for generation."""
+    """Creates an untrained model with its generation settings."""
     end = tokenizer.eos_token_id
     model = kf.zoo.build(
         "gpt2",
@@ -150,13 +150,13 @@ def new_model(tokenizer: Tokenizer) -> kf.zoo.CausalLM:
 
 
 def main() -> None:
-    """Reads the books, trains, measures, saves."""
+    """Reads the books, and trains, evaluates and saves the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--minutes", type=float, default=math.inf)
-    parser.add_argument("--resume", type=Path, help="a model to go on with")
+    parser.add_argument("--resume", type=Path, help="folder of a model whose training to continue")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     options = parser.parse_args()
@@ -175,12 +175,12 @@ def main() -> None:
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=True,
     )
-    # Random places, a part of them at a time: all windows at once would not fit into memory.
+    # Random chunks, some at a time, since they do not all fit into memory.
     parts = (options.steps // 50, 50 * options.batch_size)
     starts = np.random.default_rng(1).integers(0, len(ids) - LENGTH - 1, parts)
-    pace = Pace(options.out, options.learning_rate, options.steps, options.minutes)
+    schedule = Schedule(options.out, options.learning_rate, options.steps, options.minutes)
     for part in starts:
-        model.fit(*windows(ids, part), batch_size=options.batch_size, callbacks=[pace], verbose=0)
+        model.fit(*chunks(ids, part), batch_size=options.batch_size, callbacks=[schedule], verbose=0)
     model.save_pretrained(options.out, dtype="float16")
     for name, value in evaluate(model, held_out_ids, held_out).items():
         print(f"{name}: {value:.3f}")

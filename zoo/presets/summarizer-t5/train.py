@@ -1,4 +1,4 @@
-"""Trains the preset summarizer-t5: a small T5 that puts the description of a program into one line.
+"""Trains the preset summarizer-t5: a small T5 that summarizes the description of a program in one line.
 
     apt-get -o Acquire::Languages=en update
     /usr/lib/apt/apt-helper cat-file /var/lib/apt/lists/*_main_i18n_Translation-en.lz4 > Translation-en
@@ -31,9 +31,9 @@ Pair = tuple[str, str]
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """`(description, synopsis)`, one for each first paragraph: its shortest synopsis.
+    """Reads pairs of a description and its synopsis: for each first paragraph the pair with the shortest synopsis.
 
-    Packages built from one source share a description; "(development files)" behind a synopsis says nothing of it.
+    Packages with the same source share a description. Suffixes of a synopsis such as "(development files)" are removed.
     """
     best: dict[str, Pair] = {}
     for entry in path.read_text(encoding="utf-8").split("\n\n"):
@@ -48,26 +48,26 @@ def read_pairs(path: Path) -> list[Pair]:
         known = best.get(paragraphs[0])
         if known is None or len(synopsis) < len(known[1]):
             best[paragraphs[0]] = (" ".join(paragraphs), synopsis)
-    return [pair for pair in best.values() if says_it(*pair)]
+    return [pair for pair in best.values() if is_summary(*pair)]
 
 
-def says_it(description: str, synopsis: str) -> bool:
-    """Whether half of the synopsis' words, endings aside, are in the beginning of the description."""
+def is_summary(description: str, synopsis: str) -> bool:
+    """Whether the first 60 words of the description contain half of the words of the synopsis, except for endings."""
     stems = {word[:5] for word in words(description)[:60]}
     content = [word for word in words(synopsis) if len(word) > 2]
     return len(words(description)) >= 10 and 2 * sum(word[:5] in stems for word in content) >= len(content) > 0
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, as ROUGE counts them."""
+    """Splits a text into lower-case words, as ROUGE does."""
     return re.findall("[a-z0-9]+", text.lower())
 
 
 def train_tokenizer(pairs: list[Pair], vocab_size: int) -> Tokenizer:
-    """A Unigram vocabulary in SentencePiece's way, as T5's."""
+    """Trains a Unigram vocabulary as in SentencePiece and T5."""
     backend = tokenizers.Tokenizer(models.Unigram())
     backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
-    # A word before a full stop is the same word.
+    # Separates punctuation from words, so that a word is the same token before a full stop.
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
     backend.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
@@ -84,7 +84,7 @@ def train_tokenizer(pairs: list[Pair], vocab_size: int) -> Tokenizer:
 
 
 def encoded(tokenizer: Tokenizer, texts: list[str], width: int) -> np.ndarray:
-    """Ids `(N, width)`, each row with its end token, the rest padding."""
+    """Returns ids `(N, width)`, each row with an end token and padding on the right."""
     result = np.full((len(texts), width), PAD, "int32")
     for row, text in zip(result, texts, strict=True):
         ids = [*tokenizer.encode(text)[:-1][: width - 1], EOS]
@@ -93,21 +93,21 @@ def encoded(tokenizer: Tokenizer, texts: list[str], width: int) -> np.ndarray:
 
 
 def arrays(tokenizer: Tokenizer, pairs: list[Pair]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What the model reads, and what the decoder shall write: it reads what it has written so far."""
+    """Returns the inputs of the model and the labels; the decoder's input is the labels shifted by one token."""
     ids = encoded(tokenizer, [text for text, _ in pairs], SOURCE)
-    written = encoded(tokenizer, [line for _, line in pairs], TARGET)
-    read = np.pad(written[:, :-1], ((0, 0), (1, 0)), constant_values=PAD)
-    return {"input_ids": ids, "attention_mask": (ids != PAD).astype("int32"), "decoder_input_ids": read}, written
+    labels = encoded(tokenizer, [line for _, line in pairs], TARGET)
+    shifted = np.pad(labels[:, :-1], ((0, 0), (1, 0)), constant_values=PAD)
+    return {"input_ids": ids, "attention_mask": (ids != PAD).astype("int32"), "decoder_input_ids": shifted}, labels
 
 
-class Pace(keras.callbacks.Callback):
-    """Warms the learning rate up and lets it fall along a cosine; saves now and then, so that a run may be stopped.
+class Schedule(keras.callbacks.Callback):
+    """Learning rate with warm-up and cosine decay; saves the model every 100 steps, so that a run can be stopped.
 
     Args:
-        folder: Gets the model.
-        rate: The highest learning rate.
-        steps: Of the whole training.
-        minutes: Most minutes that it may take; a slow machine does fewer steps along the same curve.
+        folder: Destination of the model.
+        rate: Maximum learning rate.
+        steps: Maximum number of steps.
+        minutes: Maximum duration in minutes; on a slow machine the rate decays in fewer steps.
     """
 
     def __init__(self, folder: Path, rate: float, steps: int, minutes: float) -> None:
@@ -118,14 +118,14 @@ class Pace(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Sets the learning rate."""
         elapsed = (time.monotonic() - self.start) / 60
-        done = min(1.0, max(self.step / self.steps, elapsed / self.minutes))
+        progress = min(1.0, max(self.step / self.steps, elapsed / self.minutes))
         self.model.optimizer.learning_rate = self.rate * min(
-            (self.step + 1) / 100, 0.02 + 0.49 * (1 + math.cos(math.pi * done))
+            (self.step + 1) / 100, 0.02 + 0.49 * (1 + math.cos(math.pi * progress))
         )
-        self.model.stop_training = done >= 1.0
+        self.model.stop_training = progress >= 1.0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Counts, tells, saves."""
+        """Counts steps, reports the loss and saves the model."""
         self.step += 1
         if self.step % 100 == 0:
             print(f"step {self.step}, loss {(logs or {})['loss']:.3f}", flush=True)
@@ -144,12 +144,12 @@ def rouge_l(candidate: str, reference: str) -> float:
 
 
 def first_sentence(text: str) -> str:
-    """The baseline."""
+    """Returns the first sentence of a text, the baseline."""
     return re.split(r"(?<=[.:!?])\s", text)[0]
 
 
 def summarize(model: kf.zoo.Seq2SeqLM, texts: list[str]) -> list[str]:
-    """One line for each text."""
+    """Generates a line for each text."""
     lines: list[str] = []
     for start in range(0, len(texts), 32):
         ids = encoded(model.tokenizer, [PREFIX + text for text in texts[start : start + 32]], SOURCE)
@@ -159,17 +159,17 @@ def summarize(model: kf.zoo.Seq2SeqLM, texts: list[str]) -> list[str]:
 
 
 def report(model: kf.zoo.Seq2SeqLM, pairs: list[Pair]) -> None:
-    """ROUGE-L of the model and of the first sentence, and some examples."""
+    """Prints the ROUGE-L of the model and of the first sentence, and some examples."""
     lines = summarize(model, [text for text, _ in pairs])
     for line, (text, synopsis) in list(zip(lines, pairs, strict=True))[:12]:
-        print(f"  text: {text[:160]}\n  says: {line}\n  real: {synopsis}\n")
-    ours = np.mean([rouge_l(line, synopsis) for line, (_, synopsis) in zip(lines, pairs, strict=True)])
-    base = np.mean([rouge_l(first_sentence(text), synopsis) for text, synopsis in pairs])
-    print(f"ROUGE-L on {len(pairs)} held-out descriptions: {ours:.4f}; their first sentences: {base:.4f}")
+        print(f"  text: {text[:160]}\n  model: {line}\n  reference: {synopsis}\n")
+    score = np.mean([rouge_l(line, synopsis) for line, (_, synopsis) in zip(lines, pairs, strict=True)])
+    baseline = np.mean([rouge_l(first_sentence(text), synopsis) for text, synopsis in pairs])
+    print(f"ROUGE-L on {len(pairs)} held-out descriptions: {score:.4f}; their first sentences: {baseline:.4f}")
 
 
 def main() -> None:
-    """Reads the descriptions, trains, measures, saves."""
+    """Reads the descriptions, and trains, evaluates and saves the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
@@ -208,14 +208,14 @@ def main() -> None:
     )
     print(f"{model.count_params():,} parameters", flush=True)
 
-    # Steps in proportion to a tensor's size suit T5, whose tables and matrices start at very different scales.
+    # Updates relative to the scale of a tensor suit T5, whose tables and kernels have very different initial scales.
     model.compile(
         keras.optimizers.Adafactor(options.learning_rate, relative_step=False),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD),
         jit_compile=True,
     )
-    pace = Pace(options.out, options.learning_rate, options.steps, options.minutes)
-    # To say a text's beginning again teaches the decoder to look into the text; a synopsis alone teaches it slowly.
+    schedule = Schedule(options.out, options.learning_rate, options.steps, options.minutes)
+    # Repeating the text first teaches the decoder cross attention faster than synopses do.
     repeats = [(REPEAT + text, text) for text, _ in train]
     synopses = [(PREFIX + text, line) for text, line in train]
     for task, share in ((repeats, 0.3), (synopses, 0.7)):
@@ -223,7 +223,7 @@ def main() -> None:
         rows = np.resize(np.random.default_rng(1).permutation(len(task)), count)
         x, y = arrays(tokenizer, task)
         x, y = {name: value[rows] for name, value in x.items()}, y[rows]
-        model.fit(x, y, batch_size=options.batch_size, callbacks=[pace], verbose=0)
+        model.fit(x, y, batch_size=options.batch_size, callbacks=[schedule], verbose=0)
     model.save_pretrained(options.out, dtype="float16")
     report(model, held_out)
 
