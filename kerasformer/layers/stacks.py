@@ -186,19 +186,19 @@ class Decoder(_Stack):
         """Applies all layers."""
         check_causal(attention_mask)
         none = [None] * len(self.schedule)
-        self_caches, cross_caches = caches or none, cross_caches or none
-        if not len(self_caches) == len(cross_caches) == len(none):
+        own, cross = caches or none, cross_caches or none
+        if not len(own) == len(cross) == len(none):
             raise InputError(
                 f"There must be one cache for each layer: {len(none)}. "
-                f"Received: {len(self_caches)} caches, {len(cross_caches)} cross caches"
+                f"Received: {len(own)} caches, {len(cross)} cross caches"
             )
         attends = [getattr(self.layers[index], "cross_attention", None) is not None for index in self.schedule]
         if memory is not None and not any(attends):
             check_memory(self.name, False, memory, None)
-        cross = {"memory": memory, "memory_visibility": visibility_of(None, memory_mask, None, x, None)}
+        memory_inputs = {"memory": memory, "memory_visibility": visibility_of(None, memory_mask, None, x, None)}
         arguments = [
-            {"cache": cache, **({**cross, "cross_cache": cross_cache} if has_cross_attention else {})}
-            for cache, cross_cache, has_cross_attention in zip(self_caches, cross_caches, attends, strict=True)
+            {"cache": cache, **({**memory_inputs, "cross_cache": cross_cache} if has_cross_attention else {})}
+            for cache, cross_cache, has_cross_attention in zip(own, cross, attends, strict=True)
         ]
         visibility = visibility_of(visibility, attention_mask, bias, x, None)
         flags = (return_hidden_states, return_attention, return_cache)
