@@ -1,4 +1,4 @@
-// What the guide and the model cards name of Android's own classes, for a compiler that has no Android.
+// Declarations of the Android classes that the guide and the model cards use, so that they compile without Android.
 package android.content
 
 import java.io.File

@@ -1,4 +1,4 @@
-// Of DJL's Hugging Face tokenizer (ai.djl.huggingface:tokenizers), over one that is made up: a letter, a token.
+// The interface of DJL's Hugging Face tokenizer (ai.djl.huggingface:tokenizers) with a mock: one token per character.
 package ai.djl.huggingface.tokenizers
 
 import java.nio.file.Path

@@ -1,4 +1,4 @@
-// Of Android's own org.json, what the model cards name, for a compiler that has no Android.
+// Declarations of Android's org.json that the model cards use, so that they compile without Android.
 package org.json
 
 class JSONObject {

@@ -1,6 +1,6 @@
-// LiteRT 2's Kotlin interface as its sources declare it (litert/kotlin/src/main/kotlin), over a model that is made up:
-// each position of a cache remembers the token that was written there, and the next token is the sum of what `decode`
-// sees. A position that was never written, or a token out of place, changes all that follows.
+// LiteRT 2's Kotlin interface as its sources declare it (litert/kotlin/src/main/kotlin), with a mock model: each slot of a
+// cache holds the token that was written to it, and the next token is the sum of all cached tokens, weighted by position. A
+// slot that was never written, or a token at a wrong position, changes all later tokens.
 package com.google.ai.edge.litert
 
 import android.content.AssetManager
@@ -49,18 +49,18 @@ class CompiledModel private constructor(private val shape: Shape) : AutoCloseabl
         check(inputs.keys == shape.caches + setOf("tokens", "input_pos")) { "inputs of $signature: ${inputs.keys}" }
         val expected = if (signature == "decode") shape.caches + "logits" else shape.caches
         check(outputs.keys == expected) { "outputs of $signature: ${outputs.keys}" }
-        check(shape.caches.all { inputs[it] === outputs[it] && inputs.getValue(it).name == it }) { "caches in one buffer" }
+        check(shape.caches.all { inputs[it] === outputs[it] && inputs.getValue(it).name == it }) { "a cache needs one buffer for input and output" }
         val tokens = inputs.getValue("tokens").ints
         val positions = inputs.getValue("input_pos").ints
         check(tokens.size == count && positions.size == count) { "$signature reads $count tokens" }
         check(positions.last() < shape.capacity) { "beyond the cache: ${positions.last()}" }
-        check(positions.toList() == (positions[0] until positions[0] + count).toList()) { "positions in a row" }
+        check(positions.toList() == (positions[0] until positions[0] + count).toList()) { "positions are not consecutive: ${positions.toList()}" }
         val sums = shape.caches.map { name ->
             val cache = inputs.getValue(name).floats
             tokens.forEachIndexed { index, token -> cache[positions[index] * shape.row] = token.toFloat() }
             (0..positions.last()).sumOf { (it + 1) * cache[it * shape.row].toDouble() }
         }
-        check(sums.none { it.isNaN() } && sums.distinct().size == 1) { "a cache that was never cleared: $sums" }
+        check(sums.none { it.isNaN() } && sums.distinct().size == 1) { "a cache was not initialized: $sums" }
         outputs["logits"]?.floats?.let { logits ->
             logits.fill(0f)
             logits[(sums[0].toLong() % shape.vocabulary).toInt()] = 1f

@@ -1,5 +1,5 @@
-// What the guide and the model cards call of LiteRT-LM's Kotlin interface, as its sources declare it
-// (kotlin/java/com/google/ai/edge/litertlm). It compiles; nothing of it runs here.
+// The part of LiteRT-LM's Kotlin interface that the guide and the model cards call, as its sources declare it
+// (kotlin/java/com/google/ai/edge/litertlm). For compilation only: nothing here can run.
 package com.google.ai.edge.litertlm
 
 import kotlinx.coroutines.flow.Flow

@@ -1,6 +1,7 @@
-// Runs the guide's `continued` over the model that is made up: pairs of a prompt, whose letters are tokens, and a count; a
-// line of ids for each. The first argument has the model's shape: layers, capacity, floats of a cache, vocabulary. Or
-// `plain` and texts: the code points of what the guide's `plain` makes of each.
+// Two programs, chosen by the first argument:
+// - `layers,capacity,floats of a cache,vocabulary` (the shape of the mock model), then pairs of a prompt, whose characters are
+//   its tokens, and a count: runs the guide's `generate` and prints a line of ids for each pair;
+// - `plain`, then texts: prints the code points of each text after the guide's `plain`.
 import android.content.AssetManager
 import android.content.Context
 import com.google.ai.edge.litert.CompiledModel
@@ -23,5 +24,5 @@ fun main(arguments: Array<String>) {
     val caches = (0 until layers).flatMap { listOf("kv_cache_k_$it", "kv_cache_v_$it") }.toSet()
     CompiledModel.shape = CompiledModel.Shape(caches, capacity, floats / capacity, vocabulary, setOf(8, 64))
     val context = Desktop(File(System.getProperty("user.dir")))
-    arguments.drop(1).chunked(2).forEach { (prompt, count) -> println(continued(context, prompt, count.toInt())) }
+    arguments.drop(1).chunked(2).forEach { (prompt, count) -> println(generate(context, prompt, count.toInt())) }
 }

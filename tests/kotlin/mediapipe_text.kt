@@ -1,4 +1,4 @@
-// Of MediaPipe Tasks, as mediapipe/tasks/java declares them.
+// Declarations of MediaPipe Tasks that the guide and the model cards use, as in mediapipe/tasks/java.
 package com.google.mediapipe.tasks.text.textclassifier
 
 import android.content.Context
