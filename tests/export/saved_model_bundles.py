@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest, Signature, checksums
 from kerasformer.export.formats.saved_model.convert import write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.options import ExportOptions, resolve_options
@@ -22,4 +22,4 @@ def write(folder: Path, model: Any, capacity: int | None = None, length: int | N
     signatures = {
         function.name: Signature("saved_model.pb", function.inputs, function.outputs) for function in functions
     }
-    return Manifest("saved-model", job.info, signatures, job.capacity, job.encoder_capacity)
+    return Manifest("saved-model", job.info, signatures, job.capacity, job.encoder_capacity, files=checksums(folder))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +32,7 @@ from kerasformer.export.options import cache_capacity
 from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tokenization.truncation import TruncationWarning
+from tests.export.other_backend import exported_on_jax
 from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
 from tests.grids import grid
 from tests.pipelines.agreement import assert_same
@@ -600,32 +598,9 @@ def test_the_wrong_task_for_a_bundle():
 
 # Keras on another backend: the work is done by a child process.
 
-CHILD = """
-import sys
-import keras, kerasformer as kf
-from tests.export.text_models import ROWS
-assert keras.backend.backend() == "jax"
-model = ROWS["bert-text-classification"].model()
-stages = []
-folder = kf.export.export(
-    model, sys.argv[1], kf.export.TFLite(lengths=(16, 32)), "int8", checks=kf.export.Checks(["Rain.", "No\\nsea"]),
-    progress=lambda stage, done, total: stages.append(stage),
-)
-told = list(dict.fromkeys(stages))
-assert told == ["answer with Keras", "trace and convert", "write weights", "verify"], told
-texts = ["The train to Vienna leaves.", "What a waste!"]
-ours, theirs = kf.pipeline(None, model)(texts, top_k=None), kf.pipeline(None, folder)(texts, top_k=None)
-assert [row[0]["label"] for row in ours] == [row[0]["label"] for row in theirs], (ours, theirs)
-"""
 
-
-def test_export_under_another_backend(tmp_path):
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path / "out")], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    manifest = bundle.read(tmp_path / "out")
+def test_export_under_another_backend():
+    manifest = bundle.read(exported_on_jax("tflite"))
     assert set(manifest.signatures) == {"forward_16", "forward_32"}
     # Both texts; one that is made up for the longer of the signatures is no answer of a user's.
     assert (manifest.recipe["name"], manifest.fidelity["answers"]) == ("int8", 2)

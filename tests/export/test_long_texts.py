@@ -8,6 +8,7 @@ import pytest
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import recipes
 from tests.export import onnx_bundles, tflite_bundles
+from tests.grids import grid
 
 LENGTHS = (16, 61)
 """Dense in all layers; in blocks, and no multiple of a window."""
@@ -65,7 +66,11 @@ def assert_answers(model, run, quantize, lengths):
 
 @pytest.mark.parametrize(
     ("task", "quantize"),
-    [("fill-mask", "none"), ("text-classification", "none"), *(("question-answering", q) for q in ALLOWED)],
+    [
+        pytest.param("fill-mask", "none", marks=pytest.mark.grid),
+        pytest.param("text-classification", "none", marks=pytest.mark.grid),
+        *grid(["question-answering"], ALLOWED, always=lambda _, quantize: quantize != "int4"),
+    ],
 )
 def test_tflite(models, tmp_path, task, quantize):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -87,7 +92,17 @@ ONNX = (
 )
 
 
-@pytest.mark.parametrize(("task", "profile", "quantize"), ONNX)
+ALWAYS = {
+    ("fill-mask", "ort", "none"),
+    ("question-answering", "ort", "none"),
+    ("question-answering", "portable", "int8"),
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "profile", "quantize"),
+    [pytest.param(*case, marks=() if case in ALWAYS else pytest.mark.grid) for case in ONNX],
+)
 def test_onnx(models, tmp_path, task, profile, quantize):
     model = models(task)
     onnx_bundles.write(tmp_path, model, quantize, profile, opset=17)

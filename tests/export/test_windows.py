@@ -35,7 +35,11 @@ SIZES = {
 }
 
 
-@pytest.fixture(scope="module", params=[("gpt2", "none"), ("gpt2", "int8"), ("t5", "none")], ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(("gpt2", "none"), marks=pytest.mark.grid), ("gpt2", "int8"), ("t5", "none")],
+    ids="-".join,
+)
 def exported(request: Any, tmp_path_factory: Any) -> Any:
     name, recipe = request.param
     model = zoo.build(name, **SIZES[name])

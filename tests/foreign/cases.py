@@ -6,6 +6,7 @@ An acceptance test is marked `@pytest.mark.foreign("runtime")` and takes a `case
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
-from tests.export.text_models import OTHERS, ROWS, Row
+from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, Row, shared_bundle, size_options
+from tests.grids import grid
+from tests.shared import once
 
 PRESETS = "KERASFORMER_FOREIGN_PRESETS"
 """Set, the tests run on the shipped presets too."""
@@ -58,6 +61,14 @@ class Case:
         """The Keras model, with its tokenizer."""
         return kf.zoo.load(self.source) if isinstance(self.source, str) else self.source.model()
 
+    def shared(self, format: str) -> Path:
+        """The bundle of a tiny model, exported once a session; tests must not change it."""
+        if not isinstance(self.source, str) and self.as_task is None:
+            return shared_bundle(str(self.source), format, self.quantize)
+        model = self.model()
+        sizes = size_options(model, format, LENGTHS, CAPACITY)
+        return once(f"{self}-{self.task}-{format}", lambda folder: self.export(folder, model, format=format, **sizes))
+
     def export(self, folder: Path, model: Any = None, **settings: Any) -> Path:
         """The bundle, written into a new folder; `settings` are those of `kf.export.export`, such as `target=`."""
         recipe = self.quantize if isinstance(self.source, str) else self.source.recipe(self.quantize)
@@ -71,7 +82,14 @@ def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
 
 
-def cases(*given: Case) -> Any:
-    """Parametrizes a test by `case`; cases of presets take part on demand alone."""
+def cases(*given: Case, always: Collection[str] | None = None) -> Any:
+    """Parametrizes a test by `case`; cases of presets take part on demand alone.
+
+    Args:
+        given: The cases.
+        always: Names of those that run without `-m grid`, all by default.
+    """
     wanted = [case for case in given if os.environ.get(PRESETS) or not isinstance(case.source, str)]
-    return pytest.mark.parametrize("case", wanted, ids=str)
+    return pytest.mark.parametrize(
+        "case", grid(wanted, always=lambda case: always is None or str(case) in always), ids=str
+    )

@@ -8,7 +8,6 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import read
 from kerasformer.pipelines.base import softmax
-from tests.export.text_models import size_options
 from tests.foreign.cards import keras_arrays, run_python
 from tests.foreign.cases import cases, tiny
 from tests.margins import check_classes, check_tokens
@@ -16,7 +15,7 @@ from tests.margins import check_classes, check_tokens
 SENTENCES = ("The old man went out to look for the boat.", "A letter!", "Nobody knew why.")
 QUESTIONS = (("Who went out?", "The old man went out to look for the boat."), ("What?", "A letter came, and no more."))
 
-CASES = cases(
+CASES = (
     tiny("bert", "text-classification"),
     tiny("bert", "text-classification", "int8"),
     tiny("bert", "token-classification"),
@@ -34,15 +33,15 @@ CASES = cases(
 
 
 @pytest.mark.foreign("litert")
-@CASES
-def test_litert(case, tmp_path):
-    check(case, tmp_path, "tflite", "Python (LiteRT alone)")
+@cases(*CASES, always=("bert-text-classification-int8", "gpt2-text-generation-none", "t5-text2text-generation-none"))
+def test_litert(case):
+    check(case, "tflite", "Python (LiteRT alone)")
 
 
 @pytest.mark.foreign("onnxruntime")
-@CASES
-def test_onnxruntime(case, tmp_path):
-    check(case, tmp_path, "onnx", "Python (ONNX Runtime alone)")
+@cases(*CASES, always=("bert-question-answering-none", "gpt2-text-generation-int8", "t5-text2text-generation-none"))
+def test_onnxruntime(case):
+    check(case, "onnx", "Python (ONNX Runtime alone)")
 
 
 @pytest.mark.parametrize(
@@ -62,12 +61,9 @@ def test_the_program_of_a_bundle_that_is_for_another_runtime(case, tmp_path):
         assert np.allclose(result.arrays["sentence_embedding"], expected, atol=1e-5)
 
 
-def check(case, folder, format, heading):
+def check(case, format, heading):
     """The program of the card answers as the Keras model does; in int8, within the margins of its answers."""
-    model = case.model()
-    # Few and short lengths: every signature of an encoder-decoder takes a second to convert.
-    sizes = size_options(model, format, (16, 48), 64) if model.generates else {}
-    bundle = case.export(folder / "bundle", model, format=format, **sizes)
+    model, bundle = case.model(), case.shared(format)
     (check_texts if model.generates else check_arrays)(case, model, bundle, heading)
 
 

@@ -84,7 +84,11 @@ def assert_near(received: Any, expected: Any) -> None:
 
 
 @pytest.mark.foreign("saved-model")
-@cases(*READERS, Case("sentiment-bert"))
+@cases(
+    *READERS,
+    Case("sentiment-bert"),
+    always=("bert-text-classification-none", "gpt2-text-classification-none", "t5-feature-extraction-none"),
+)
 def test_answers_are_those_of_keras(case, ask, tmp_path):
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET)

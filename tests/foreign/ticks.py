@@ -46,7 +46,8 @@ def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
         for runtime in [mark.args[0] for mark in marks if mark.name == "foreign"]:
             for mark in marks:
                 if mark.name == "parametrize" and mark.args[0] == "case":
-                    yield from ((runtime, case) for case in mark.args[1] if not isinstance(case.source, str))
+                    given = [each.values[0] for each in mark.args[1]]
+                    yield from ((runtime, case) for case in given if not isinstance(case.source, str))
 
 
 def _marks(owner: Any) -> list[Any]:

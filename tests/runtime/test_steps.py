@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kerasformer import bundle
+from kerasformer.bundle import Manifest
 from kerasformer.decoding import Step
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.export.formats.tflite import signatures as tflite_signatures
@@ -19,6 +21,7 @@ from kerasformer.models.keras_engine import KerasStep
 from kerasformer.runtime.litert import LiteRTStep
 from kerasformer.runtime.onnx import OnnxStep
 from kerasformer.runtime.saved_model import SavedModelStep
+from tests import shared
 from tests.export import onnx_bundles, saved_model_bundles, tflite_bundles
 
 CAPACITY, READ, VOCAB = 40, 48, 61
@@ -31,35 +34,49 @@ def model(model_type: str) -> Any:
     return onnx_bundles.tiny(model_type, **SETTINGS[model_type])
 
 
-def keras_step(model_type: str, folder: Path) -> Step:
+def keras_step(model_type: str) -> Step:
     return KerasStep(model(model_type), CAPACITY, jit_compile=False)
 
 
-def litert_step(quantize: str) -> Callable[[str, Path], Step]:
-    def opened(model_type: str, folder: Path) -> Step:
-        pytest.importorskip("ai_edge_litert")
+def litert_step(quantize: str) -> Callable[[str], Step]:
+    def write(model_type: str, folder: Path) -> Manifest:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(recipes, "MIN_QUANTIZED", 64)
             steps = tflite_signatures.DecoderSignatures(cache_lengths=WINDOWS, rows=(2,))
             functions = tflite_signatures.tflite_functions(model(model_type), CAPACITY, READ, (READ,), steps)
-            manifest = tflite_bundles.write(folder, model(model_type), functions, quantize)
-        return LiteRTStep(folder, manifest, num_threads=1)
+            return tflite_bundles.write(folder, model(model_type), functions, quantize)
+
+    def opened(model_type: str) -> Step:
+        pytest.importorskip("ai_edge_litert")
+        return LiteRTStep(*written(f"litert-{quantize}-{model_type}", partial(write, model_type)), num_threads=1)
 
     return opened
 
 
-def onnx_step(quantize: str, profile: str) -> Callable[[str, Path], Step]:
-    def opened(model_type: str, folder: Path) -> Step:
+def onnx_step(quantize: str, profile: str) -> Callable[[str], Step]:
+    def write(model_type: str, folder: Path) -> Manifest:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(recipes, "MIN_QUANTIZED", 64)
             manifest = onnx_bundles.write(folder, model(model_type), quantize, profile)
-        return OnnxStep(folder, replace(manifest, capacity=CAPACITY, encoder_capacity=READ), num_threads=1)
+        return replace(manifest, capacity=CAPACITY, encoder_capacity=READ)
+
+    def opened(model_type: str) -> Step:
+        return OnnxStep(*written(f"onnx-{profile}-{quantize}-{model_type}", partial(write, model_type)), num_threads=1)
 
     return opened
 
 
-def saved_model_step(model_type: str, folder: Path) -> Step:
-    return SavedModelStep(folder, saved_model_bundles.write(folder, model(model_type), CAPACITY, READ))
+def saved_model_step(model_type: str) -> Step:
+    def write(folder: Path) -> Manifest:
+        return saved_model_bundles.write(folder, model(model_type), CAPACITY, READ)
+
+    return SavedModelStep(*written(f"saved-model-{model_type}", write))
+
+
+def written(name: str, write: Callable[[Path], Manifest]) -> tuple[Path, Manifest]:
+    """A folder with the files of an engine, written once a session, and its manifest."""
+    folder = shared.once(f"steps-{name}", lambda folder: bundle.write(folder, write(folder)))
+    return folder, bundle.read(folder, check=False)
 
 
 @dataclass(frozen=True)
@@ -67,13 +84,13 @@ class Row:
     """An engine.
 
     Attributes:
-        opened: Makes it, of an architecture, with its files in a folder.
+        opened: Makes it, of an architecture.
         tolerance: How far logits of one step may lie from those of single steps, as a share of the largest.
         lengths: Steps that are tried, of those that it offers.
         once: It refuses a state that was used before, as its buffers went on; others change none.
     """
 
-    opened: Callable[[str, Path], Step]
+    opened: Callable[[str], Step]
     tolerance: float = 1e-5
     lengths: tuple[int, ...] = (4, 8)
     once: bool = True
@@ -129,9 +146,9 @@ class Subject:
 
 
 @pytest.fixture(scope="module", params=[(name, kind) for name in ROWS for kind in SETTINGS], ids="-".join)
-def subject(request: Any, tmp_path_factory: Any) -> Subject:
+def subject(request: Any) -> Subject:
     name, kind = request.param
-    subject = Subject(ROWS[name], ROWS[name].opened(kind, tmp_path_factory.mktemp("bundle")))
+    subject = Subject(ROWS[name], ROWS[name].opened(kind))
     assert isinstance(subject.step, Step) and {1, *subject.row.lengths} <= set(subject.step.step_lengths)
     return subject
 

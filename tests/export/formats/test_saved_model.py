@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -25,6 +23,7 @@ from kerasformer.runtime import open_engine
 from kerasformer.runtime.saved_model import SavedModelStep
 from tests.code_blocks import blocks
 from tests.export import onnx_bundles, saved_model_bundles
+from tests.export.other_backend import exported_on_jax
 from tests.export.text_models import ROWS
 
 MODELS = ("bert-fill-mask", "gpt2-text-generation", "t5-text2text-generation")
@@ -234,20 +233,6 @@ def test_a_model_in_half_precision(tmp_path):
         kf.export.export(half, tmp_path / "out", "saved-model")
 
 
-_CHILD = """
-import sys
-import keras, kerasformer as kf
-from tests.export.text_models import ROWS
-assert keras.backend.backend() == "jax"
-kf.export.export(ROWS["bert-text-classification"].model(), sys.argv[1], "saved-model", tokenizer="in-graph")
-"""
-
-
-@pytest.mark.slow
-def test_export_under_another_backend(tmp_path):
+def test_export_under_another_backend():
     pytest.importorskip("tensorflow_text")
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
-    command = [sys.executable, "-c", _CHILD, str(tmp_path / "out")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert set(bundle.read(tmp_path / "out").signatures) == {"serving_default", "tokens"}
+    assert set(bundle.read(exported_on_jax("saved-model")).signatures) == {"serving_default", "tokens"}

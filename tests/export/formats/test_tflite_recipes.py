@@ -133,7 +133,14 @@ def calibration(functions: list[Function]) -> Calibration:
     return observer.ranges
 
 
-@pytest.mark.parametrize(("traced", "name"), PAIRS, indirect=["traced"])
+ALWAYS = {("encoder", "int8"), ("encoder", "int8_static"), ("encoder-decoder", "int4")}
+
+
+@pytest.mark.parametrize(
+    ("traced", "name"),
+    [pytest.param(*pair, marks=() if pair[0] == "decoder" or pair in ALWAYS else pytest.mark.grid) for pair in PAIRS],
+    indirect=["traced"],
+)
 def test_what_is_stored_and_what_is_computed_with_it(
     name: str, traced: tuple[Any, list[Function]], tmp_path: Path
 ) -> None:
