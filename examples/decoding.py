@@ -1,9 +1,9 @@
-"""Runs what docs/decoding.md shows, and writes what it prints into the page; the page draws its own pictures.
+"""Runs the code blocks of docs/decoding.md and updates the outputs and pictures of the page.
 
     python examples/decoding.py
 
-Every block of the page that begins with ```pycon is run, from top to bottom in one namespace. Outputs in the page are
-never typed: a test runs it too, and fails if a line of it is no longer true.
+Runs every ```pycon block of the page, from top to bottom in one namespace. Do not edit the outputs by hand: a test also runs
+the page, and fails if an output differs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
 _BLOCK = re.compile(r"(?<=```pycon\n).*?(?=```)", re.DOTALL)
 
 
-def written_anew(page: str) -> str:
-    """The page with what its blocks print now."""
+def updated_page(page: str) -> str:
+    """Returns the page with the current outputs of its blocks."""
     names: dict[str, Any] = {}
     return _BLOCK.sub(lambda block: _run(block.group(), names), page)
 
@@ -35,7 +35,7 @@ def _run(block: str, names: dict[str, Any]) -> str:
         with contextlib.redirect_stdout(printed):
             try:
                 exec(compile(example.source, "<decoding.md>", "single"), names)
-            except KerasformerError as error:  # a page may show how something is refused
+            except KerasformerError as error:  # the page may show an error
                 print(f"{type(error).__name__}: {error}")
         first, *more = example.source.splitlines()
         lines += [f">>> {first}", *(f"... {line}".rstrip() for line in more)]
@@ -45,4 +45,4 @@ def _run(block: str, names: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     os.chdir(PAGE.parent)
-    PAGE.write_text(written_anew(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(updated_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Runs quickstart.ipynb, and keeps what it prints in it.
+"""Runs quickstart.ipynb and updates its outputs.
 
     python examples/quickstart.py
 
-The notebook is read where it is not run, so its outputs are in the repository. They are never typed: a test runs it
-too.
+The repository contains the outputs, so that the notebook can be read without running it. Do not edit them by hand: a test also
+runs the notebook and compares its outputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def executed() -> NotebookNode:
-    """The notebook with what its cells print now, and nothing that tells the machine."""
+    """Returns the notebook with the current outputs of its cells, and without metadata of this machine."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": folder}}).execute()
@@ -34,13 +34,13 @@ def executed() -> NotebookNode:
 
 
 def printed(cell: NotebookNode) -> str:
-    """What a cell shows, as text."""
+    """Returns the output of a cell as text."""
     parts = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", ()))
     return "".join(parts)
 
 
 def _plain(output: NotebookNode) -> NotebookNode:
-    """The output as text: without colours, and without the HTML that says the same."""
+    """Returns the output as text, without colours and without the equivalent HTML."""
     if "text" in output:
         output.text = _COLOURS.sub("", output.text)
     if "data" in output and "text/plain" in output.data:

@@ -1,4 +1,4 @@
-"""The page on decoding says what is so."""
+"""The outputs and pictures of docs/decoding.md are current."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from examples.decoding import PAGE, written_anew
+from examples.decoding import PAGE, updated_page
 
 
 @pytest.mark.slow
-def test_the_page_prints_what_it_says_and_draws_its_pictures(tmp_path, monkeypatch):
+def test_the_outputs_and_pictures_of_the_page_are_current(tmp_path, monkeypatch):
     (tmp_path / "pictures").mkdir()
     monkeypatch.chdir(tmp_path)
     page = PAGE.read_text(encoding="utf-8")
-    assert written_anew(page) == page
+    assert updated_page(page) == page
     shown = set(re.findall(r"\]\(pictures/([^)]+)\)", page))
     assert {file.name for file in (tmp_path / "pictures").iterdir()} == shown
     assert all((PAGE.parent / "pictures" / name).is_file() for name in shown)

@@ -16,8 +16,8 @@ from tests.foreign.cases import Case
 from tests.foreign.environments import HERE
 
 OWN = {
-    "litert": ("--format tflite", "LiteRT alone, by `ai-edge-litert`: Python, and the C library that all others share"),
-    "onnxruntime": ("--format onnx", "ONNX Runtime alone: Python, and C++ by the same library"),
+    "litert": ("--format tflite", "LiteRT (`ai-edge-litert`): Python, and the C library that all other languages use"),
+    "onnxruntime": ("--format onnx", "ONNX Runtime: Python, and C++ with the same library"),
 }
 """Runtimes that need no target: how their bundles are exported, and what they are."""
 
