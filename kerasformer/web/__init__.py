@@ -1,1 +1,1 @@
-"""A folder that runs bundles in a browser: the page, the bundles, and the runtimes that npm packages hold."""
+"""Builds and serves a web page that runs bundles in the browser."""

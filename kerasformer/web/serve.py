@@ -1,6 +1,6 @@
-"""Serves a site on this machine: compressed, with the headers that let WebAssembly use several threads.
+"""Serves a site on this machine: compressed, with the headers that allow WebAssembly to use several threads.
 
-Nothing but regular files of the folder is given out: no hidden ones, and none that a link names outside of it.
+Only regular files of the folder are served: no hidden files, and no links to files outside the folder.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from kerasformer.files import local_path
 from kerasformer.web.site import check_site
 
 _HEADERS = {
-    # Both make a page cross-origin isolated, and only such a page may share memory between threads.
+    # These two make a page cross-origin isolated, which is required for sharing memory between threads.
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Files are asked for again, so that a site that was written anew is seen.
+    # Browsers revalidate files, so that they notice a new version of the site.
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
 }
-_LEAST_BYTES, _MOST_BYTES = 512, 32 * 2**20
-"""Of files that are compressed; larger ones are weights, which gain little and would wait for it."""
-_WORTH_IT = 0.9
-"""Largest share of its bytes that a compressed file may have; floats and pictures have more."""
+_MIN_BYTES, _MAX_BYTES = 512, 32 * 2**20
+"""Sizes of files that are compressed. Larger files are weights, which take long to compress and hardly shrink."""
+_MAX_RATIO = 0.9
+"""Largest useful ratio of compressed size to size; that of floats and pictures is higher."""
 _BLOCK = 2**16
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 @lru_cache(maxsize=64)
 def _gzipped(path: Path, version: str) -> bytes | None:
-    """A file compressed once for each `version` of its content; `None` where that saves little."""
+    """Returns the compressed content of a file, cached for each `version`; `None` if it saves little."""
     content = path.read_bytes()
     packed = gzip.compress(content, compresslevel=6, mtime=0)
-    return packed if len(packed) <= _WORTH_IT * len(content) else None
+    return packed if len(packed) <= _MAX_RATIO * len(content) else None
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file as one request gets it."""
+    """A file in the form that a request gets: plain or compressed."""
 
     path: Path
     size: int
@@ -59,12 +59,12 @@ class _File:
 
     @property
     def etag(self) -> str:
-        """Strong, hence another one for the compressed bytes."""
+        """A strong entity tag, which therefore differs for the compressed bytes."""
         return f'"{self.version}{"" if self.packed is None else "-gzip"}"'
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Static files with our headers; says nothing of requests that succeed."""
+    """Serves static files with the headers above; logs only errors."""
 
     extensions_map = {
         **SimpleHTTPRequestHandler.extensions_map,
@@ -83,7 +83,7 @@ class Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Errors alone are worth a line, and `log_error` writes them."""
+        """Logs nothing; `log_error` logs errors."""
 
     def send_head(self) -> BinaryIO | None:  # type: ignore[override]  # io.BytesIO is one, too
         """Sends status and headers; returns the body, which `do_GET` sends and closes."""
@@ -91,20 +91,20 @@ class Handler(SimpleHTTPRequestHandler):
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND, "no such file")
             return None
-        if self._known(file):
-            self._begin(HTTPStatus.NOT_MODIFIED, file)
+        if self._is_current(file):
+            self._send_headers(HTTPStatus.NOT_MODIFIED, file)
             return None
         if (part := self._part(file)) is not None:
             return self._send_part(file, *part)
         if file.packed is not None:
-            self._begin(HTTPStatus.OK, file, len(file.packed))
+            self._send_headers(HTTPStatus.OK, file, len(file.packed))
             return io.BytesIO(file.packed)
         content = file.path.open("rb")
-        self._begin(HTTPStatus.OK, file, file.size)
+        self._send_headers(HTTPStatus.OK, file, file.size)
         return content
 
     def _file(self) -> _File | None:
-        """What the request names, if it may be given out."""
+        """Returns the requested file, or `None` if it does not exist or may not be served."""
         root = Path(self.directory).resolve()
         try:
             *folders, name = unquote(urlsplit(self.path).path).lstrip("/").split("/")
@@ -113,35 +113,31 @@ class Handler(SimpleHTTPRequestHandler):
             parts = (*names, *path.relative_to(root).parts)
             if not path.is_file() or any(not part or part.startswith(".") or set(part) & set("\\:") for part in parts):
                 return None
-            known = path.stat()
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ):  # missing, a loop of links, no name of a file, outside of the folder
+            info = path.stat()
+        except (OSError, ValueError, RuntimeError):  # missing, a loop of links, an invalid name, outside the folder
             return None
-        version = f"{known.st_mtime_ns:x}-{known.st_size:x}"
-        # A range is one of the bytes as they lie there.
-        asked = "Range" not in self.headers and _takes_gzip(self.headers.get("Accept-Encoding", ""))
-        packed = _gzipped(path, version) if asked and _LEAST_BYTES <= known.st_size <= _MOST_BYTES else None
-        return _File(path, known.st_size, known.st_mtime, version, packed)
+        version = f"{info.st_mtime_ns:x}-{info.st_size:x}"
+        # Ranges refer to the uncompressed bytes.
+        compress = "Range" not in self.headers and _accepts_gzip(self.headers.get("Accept-Encoding", ""))
+        packed = _gzipped(path, version) if compress and _MIN_BYTES <= info.st_size <= _MAX_BYTES else None
+        return _File(path, info.st_size, info.st_mtime, version, packed)
 
-    def _known(self, file: _File) -> bool:
-        """Whether the browser has these bytes already."""
+    def _is_current(self, file: _File) -> bool:
+        """Whether the browser already has these bytes."""
         tags = self.headers.get("If-None-Match")
         if tags is not None:
             return tags.strip() == "*" or file.etag in {tag.strip().removeprefix("W/") for tag in tags.split(",")}
         return self.headers.get("If-Modified-Since") == formatdate(file.modified, usegmt=True)
 
     def _part(self, file: _File) -> tuple[int, int] | None:
-        """First and last byte of the one range that is asked for, `(size, …)` where the file has no such bytes.
+        """Returns the first and last byte of a requested range, or `(size, …)` if the file does not have these bytes.
 
-        Several ranges, other units and ranges of another version are ignored, as RFC 9110 lets a server do.
+        Several ranges, other units and ranges of another version are ignored, as RFC 9110 permits.
         """
-        asked = _RANGE.fullmatch(self.headers.get("Range", "").strip())
-        if asked is None or self.headers.get("If-Range", file.etag) != file.etag:
+        requested = _RANGE.fullmatch(self.headers.get("Range", "").strip())
+        if requested is None or self.headers.get("If-Range", file.etag) != file.etag:
             return None
-        first, last = asked.groups()
+        first, last = requested.groups()
         if len(first + last) > 30 or not first + last or (first and last and int(last) < int(first)):
             return None
         if not first:
@@ -150,22 +146,24 @@ class Handler(SimpleHTTPRequestHandler):
 
     def _send_part(self, file: _File, first: int, last: int) -> BinaryIO | None:
         if first >= file.size:
-            self._begin(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, file, 0, f"bytes */{file.size}")
+            self._send_headers(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, file, 0, f"bytes */{file.size}")
             return None
         content = file.path.open("rb")
         content.seek(first)
-        self._begin(HTTPStatus.PARTIAL_CONTENT, file, last - first + 1, f"bytes {first}-{last}/{file.size}")
+        self._send_headers(HTTPStatus.PARTIAL_CONTENT, file, last - first + 1, f"bytes {first}-{last}/{file.size}")
         return content
 
     def copyfile(self, source: BinaryIO, outputfile: BinaryIO) -> None:  # type: ignore[override]
-        """Sends the bytes that the headers promised, until the browser has enough of them."""
+        """Sends the announced number of bytes, unless the browser closes the connection."""
         with suppress(ConnectionError):
             while self._length and (block := source.read(min(self._length, _BLOCK))):
                 self._length -= len(block)
                 outputfile.write(block)
 
-    def _begin(self, status: HTTPStatus, file: _File, length: int | None = None, part: str | None = None) -> None:
-        """Sends what comes before a body of `length` bytes."""
+    def _send_headers(
+        self, status: HTTPStatus, file: _File, length: int | None = None, part: str | None = None
+    ) -> None:
+        """Sends the status and headers of a response with a body of `length` bytes."""
         self.send_response(status)
         self.send_header("ETag", file.etag)
         self.send_header("Last-Modified", formatdate(file.modified, usegmt=True))
@@ -182,8 +180,8 @@ class Handler(SimpleHTTPRequestHandler):
         self.end_headers()
 
 
-def _takes_gzip(accepted: str) -> bool:
-    """Whether `Accept-Encoding` allows it: by its name, or by `*`, and not with a quality of 0."""
+def _accepts_gzip(accepted: str) -> bool:
+    """Whether `Accept-Encoding` allows gzip, by its name or by `*`, with a quality above 0."""
     qualities = {}
     for each in accepted.lower().split(","):
         name, _, parameter = each.partition(";")
@@ -192,28 +190,29 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def server(folder: str | Path, host: str = "127.0.0.1", port: int = 8000) -> ThreadingHTTPServer:
-    """A server, bound and not yet running.
+    """Returns a server that is bound to its address, but not yet running.
 
     Args:
-        folder: A site.
-        host: Address to listen at; `"0.0.0.0"` for all networks of this machine.
-        port: 0 takes a free one.
+        folder: The folder of a site.
+        host: Address to listen on; `"0.0.0.0"` for all networks of this machine.
+        port: Port to listen on; 0 selects a free one.
+
     Raises:
-        BundleError: the folder is no whole site.
-        InputError: the address cannot be had.
+        BundleError: The folder is not a complete site.
+        InputError: The address is unavailable.
     """
     check_site(folder)
-    place = str(local_path(folder))
+    directory = str(local_path(folder))
     try:
-        return ThreadingHTTPServer((host, port), partial(Handler, directory=place))
+        return ThreadingHTTPServer((host, port), partial(Handler, directory=directory))
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"No server could be started at {host}:{port}: {error}. Choose another --port, or 0 for a free one."
+            f"The server cannot listen on {host}:{port}: {error}. Choose another --port, or 0 for a free one."
         ) from error
 
 
 def address(running: ThreadingHTTPServer) -> str:
-    """URL of a server, as a browser on this machine knows it."""
+    """Returns the URL of a server for a browser on this machine."""
     host, port = str(running.server_address[0]), running.server_address[1]
     local = host in ("127.0.0.1", "0.0.0.0", "")
     return f"http://{'localhost' if local else host}:{port}/"

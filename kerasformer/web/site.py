@@ -1,8 +1,8 @@
-"""Writes a folder that any static web host serves: the page, bundles, their runtimes, and `site.json`, a list of all.
+"""Builds a site: a folder with the page, bundles and their runtimes, for any static web host.
 
-`site.json` has a `version`, which changes with any file, a `title`, the `models`, the files of the page and of each
-runtime, and the `names` of all files. A file is `{"path", "bytes", "sha256"}`, the path relative to the folder: a site
-works under any address.
+`site.json` lists the content: a `version`, which changes with any file, a `title`, the `models`, the files of the page
+and of each runtime, and the `names` of all files. A file is `{"path", "bytes", "sha256"}`. Paths are relative to the
+folder, so that a site works under any address.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from kerasformer.web.vendor import vendor
 PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
-_OF_NO_USE = {"README.md", "references.npz"}
-"""What a browser does not read; the references may hold texts that were given at export."""
-_MOST_BYTES = 2**31
-_READ = {"logits", "start_logits", "last_hidden_state"}
-"""Outputs of which the library makes results."""
+_OMITTED = {"README.md", "references.npz"}
+"""Files of a bundle that a browser does not need; the references may contain texts that were passed to the export."""
+_MAX_BYTES = 2**31
+_USED_OUTPUTS = {"logits", "start_logits", "last_hidden_state"}
+"""Outputs from which the page's library computes results."""
 _NEVER_LISTED = {"service-worker.js", "library/README.md"}
 
 
 @dataclass(frozen=True)
-class _Named:
-    """A bundle with the name that the page shows."""
+class _SiteBundle:
+    """A bundle, and the title that the page shows for it."""
 
     folder: Path
     manifest: Manifest
@@ -54,7 +54,7 @@ class _Named:
 
     @property
     def variant(self) -> str:
-        """Tells the bundles of a model apart."""
+        """Identifies one of the bundles of a model."""
         return f"{self.engine}-{self.manifest.recipe.get('name', 'none')}"
 
 
@@ -66,27 +66,28 @@ def build(
     runtime_files: Path | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Writes a site.
+    """Builds a site.
 
     Args:
-        bundles: Folders, or `NAME=FOLDER` for the name that the page shows. Bundles of one model and task become one
-            entry with a choice of engines: those with the same manifest of the model and the same tokenizer.
-        destination: Of the site; written aside and moved into place.
-        title: Of the page.
-        runtime_files: See `vendor`.
-        overwrite: Replaces a site that is there.
+        bundles: Folders of bundles, or `NAME=FOLDER` to set the name that the page shows. Bundles with equal model
+            information and tokenizers become one entry with a choice of engines.
+        destination: The folder to write. It is written to a temporary folder first and then moved.
+        title: The title of the page.
+        runtime_files: A folder with the npm packages of the runtimes; see `vendor`.
+        overwrite: Whether to replace an existing site.
 
     Returns:
-        The absolute destination.
+        The absolute path of the site.
 
     Raises:
-        BundleError: a bundle that is damaged or that no browser can run, a tokenizer that the page reads otherwise than
-            the model's own, or a destination that may not be replaced.
-        InputError: no bundle.
-        SourceError: the runtimes cannot be had; `MissingExtraError` where npm is missing.
+        BundleError: A bundle is damaged or cannot run in a browser, the page tokenizes texts differently from the
+            model, or the destination may not be replaced.
+        InputError: `bundles` is empty.
+        SourceError: The runtimes are unavailable.
+        MissingExtraError: npm is needed but not installed.
     """
     if not bundles:
-        raise InputError("A site needs a bundle at least. Received none. Write one with kerasformer export.")
+        raise InputError("A site needs at least one bundle. Received none. Write one with kerasformer export.")
     destination = check_destination(destination, overwrite, SITE)
     models = _grouped([_opened(each) for each in bundles])
     with staging(destination) as folder:
@@ -101,26 +102,26 @@ def build(
         return publish(folder, destination, overwrite, SITE)
 
 
-def _opened(given: str | Path) -> _Named:
-    """A bundle that a browser can run.
+def _opened(argument: str | Path) -> _SiteBundle:
+    """Opens a bundle and checks that a browser can run it.
 
     Raises:
-        BundleError: it is none.
+        BundleError: A browser cannot run the bundle.
     """
-    name, source = ("", given) if isinstance(given, Path) else name_of(given)
+    name, source = ("", argument) if isinstance(argument, Path) else name_of(argument)
     folder = local_path(source)
     manifest = bundle.read(folder)
     if manifest.format not in _ENGINES:
         raise BundleError(
-            f"a browser runs {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow, which no browser has. "
-            f"Received: {folder}, which is {manifest.format}. Export the model with --format tflite or onnx"
+            f"browsers run the formats {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow. "
+            f"Received: {folder}, with the format {manifest.format}. Export the model with --format tflite or onnx"
         )
     if "tokenizer.json" not in manifest.files:
         raise BundleError(
-            f"the page reads texts, and needs a tokenizer. Received: {folder} without tokenizer.json. Set "
-            "model.tokenizer = kerasformer.tokenizer(folder) and export again"
+            f"the page needs a tokenizer to read texts. Received: {folder}, without tokenizer.json. Set "
+            "model.tokenizer = kerasformer.tokenizer(folder) and export the model again"
         )
-    large = [path for path in manifest.files if (folder / path).stat().st_size >= _MOST_BYTES]
+    large = [path for path in manifest.files if (folder / path).stat().st_size >= _MAX_BYTES]
     if large:
         raise BundleError(
             f"a browser cannot hold a file of 2 GiB or more. Received: {', '.join(large)} in {folder}. Export the "
@@ -129,30 +130,30 @@ def _opened(given: str | Path) -> _Named:
     unreadable = [key for key, signature in manifest.signatures.items() if not _readable(signature)]
     if unreadable:
         raise BundleError(
-            f"the page reads {', '.join(sorted(_READ))}. Received: {folder}, made for another runtime, for "
-            f"{unreadable[0]} gives {', '.join(manifest.signatures[unreadable[0]].outputs)}. Export the model without "
-            "--target"
+            f"the page needs one of the outputs {', '.join(sorted(_USED_OUTPUTS))}. Received: {folder}, exported for "
+            f"another runtime: the outputs of {unreadable[0]} are "
+            f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export the model without --target"
         )
-    return _Named(folder.resolve(), manifest, name)
+    return _SiteBundle(folder.resolve(), manifest, name)
 
 
 def _readable(signature: Signature) -> bool:
-    """Whether the page can use the outputs of a signature: answers, or caches alone."""
+    """Whether the page can use an output of a signature: an answer, or a cache."""
     caches = (*CACHES, *CROSS_CACHES)
-    return any(name in _READ or info.kind in caches for name, info in signature.outputs.items())
+    return any(name in _USED_OUTPUTS or info.kind in caches for name, info in signature.outputs.items())
 
 
-def name_of(given: str) -> tuple[str, str]:
-    """The name and the source in `NAME=SOURCE`; `""` where there is no name."""
-    name, equals, source = given.partition("=")
-    if not equals or Path(given).expanduser().exists():
-        return "", given
+def name_of(argument: str) -> tuple[str, str]:
+    """Splits `NAME=SOURCE` into name and source; the name is `""` if there is none."""
+    name, equals, source = argument.partition("=")
+    if not equals or Path(argument).expanduser().exists():
+        return "", argument
     return name.strip(), source
 
 
-def _grouped(bundles: Sequence[_Named]) -> dict[str, list[_Named]]:
-    """The bundles of each model, those of LiteRT first, by a name for its folder and address."""
-    groups: dict[Any, list[_Named]] = {}
+def _grouped(bundles: Sequence[_SiteBundle]) -> dict[str, list[_SiteBundle]]:
+    """Groups bundles by models, those for LiteRT first; the keys are names for folders and addresses."""
+    groups: dict[Any, list[_SiteBundle]] = {}
     for each in bundles:
         key = (
             each.title,
@@ -160,21 +161,21 @@ def _grouped(bundles: Sequence[_Named]) -> dict[str, list[_Named]]:
             each.manifest.files["tokenizer.json"],
         )
         members = groups.setdefault(key, [])
-        if any(member.variant == each.variant for member in members):  # hence another model
+        if any(member.variant == each.variant for member in members):  # so it is another model
             members = groups.setdefault((*key, str(each.folder)), [])
         members.append(each)
-    models: dict[str, list[_Named]] = {}
+    models: dict[str, list[_SiteBundle]] = {}
     for members in groups.values():
         members.sort(key=lambda member: member.engine)
         title = members[0].title or _common(member.folder.name for member in members)
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "model"
-        taken = sum(name == slug or name.startswith(f"{slug}--") for name in models)
-        models[f"{slug}--{taken + 1}" if taken else slug] = [replace(member, title=title) for member in members]
+        equal = sum(name == slug or name.startswith(f"{slug}--") for name in models)
+        models[f"{slug}--{equal + 1}" if equal else slug] = [replace(member, title=title) for member in members]
     return models
 
 
 def _common(names: Iterable[str]) -> str:
-    """What folder names have in common: `story` of `story-tflite` and `story-onnx`."""
+    """The common start of folder names: `story` for `story-tflite` and `story-onnx`."""
     names = list(names)
     start = os.path.commonprefix(names).rstrip("-_. ") if len(names) > 1 else names[0]
     return start or names[0]
@@ -190,7 +191,7 @@ def _write_page(folder: Path, title: str) -> list[Path]:
     return [path for path in files if path.relative_to(folder).as_posix() not in _NEVER_LISTED]
 
 
-def _write_model(folder: Path, name: str, members: list[_Named]) -> dict[str, Any]:
+def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[str, Any]:
     info = members[0].manifest.info
     return {
         "name": name,
@@ -206,9 +207,9 @@ def _write_model(folder: Path, name: str, members: list[_Named]) -> dict[str, An
     }
 
 
-def _write_bundle(folder: Path, base: str, member: _Named) -> dict[str, Any]:
-    """Copies what runs, and describes it."""
-    names = [MANIFEST, *sorted(set(member.manifest.files) - _OF_NO_USE)]
+def _write_bundle(folder: Path, base: str, member: _SiteBundle) -> dict[str, Any]:
+    """Copies the files of a bundle that the page needs; returns its entry for `site.json`."""
+    names = [MANIFEST, *sorted(set(member.manifest.files) - _OMITTED)]
 
     def copy(source: Path, manifest: Manifest) -> None:
         if manifest != member.manifest:
@@ -217,7 +218,7 @@ def _write_bundle(folder: Path, base: str, member: _Named) -> dict[str, Any]:
             (folder / base / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, folder / base / name)
         if manifest.format_version < bundle.FORMAT_VERSION:
-            # The page's library reads descriptions, and takes no names apart.
+            # The page's library needs the descriptions of tensors, which older manifests lack.
             (folder / base / MANIFEST).write_text(bundle.encoded(manifest), encoding="utf-8")
 
     bundle.load(member.folder, copy)
@@ -235,7 +236,7 @@ def _write_bundle(folder: Path, base: str, member: _Named) -> dict[str, Any]:
 
 
 def _listed(folder: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Files as `site.json` has them."""
+    """Describes files as in `site.json`."""
     return [
         {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": _sha256(path)}
         for path in paths
@@ -248,7 +249,7 @@ def _sha256(path: Path) -> str:
 
 
 def _write_list(folder: Path, content: dict[str, Any]) -> None:
-    """Writes `site.json`, and its version into the service worker: a browser updates a worker whose bytes changed."""
+    """Writes `site.json`, and its version into the service worker: browsers update a worker if its bytes changed."""
     worker = folder / "service-worker.js"
     script = worker.read_text(encoding="utf-8")
     content["names"] = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -259,30 +260,33 @@ def _write_list(folder: Path, content: dict[str, Any]) -> None:
 
 
 def check_site(folder: str | Path) -> dict[str, Any]:
-    """Reads `site.json`, and looks whether all files are there.
+    """Reads `site.json` and checks that all files exist.
 
     Raises:
-        BundleError: the folder is no site, or a file is missing or has another size.
+        BundleError: The folder is not a site, or a file is missing or has another size.
+        SourceError: `site.json` is damaged.
     """
     folder = local_path(folder, BundleError)
     if not (folder / SITE).is_file():
-        hint = " It is a bundle: write a site of it with kerasformer web" if (folder / MANIFEST).is_file() else ""
+        hint = " It is a bundle: build a site from it with kerasformer web" if (folder / MANIFEST).is_file() else ""
         raise BundleError(
-            f"a folder that kerasformer web wrote was expected. Received: {folder}, without {SITE}.{hint}"
+            f"a folder written by kerasformer web was expected. Received: {folder}, without {SITE}.{hint}"
         )
     try:
         content = read_json(folder / SITE)
         listed = [*content["page"], *(file for files in content["runtimes"].values() for file in files)]
         listed += [file for model in content["models"] for engine in model["engines"] for file in engine["files"]]
-        wrong = [each["path"] for each in listed if not _is_whole(folder / each["path"], each["bytes"])]
+        incomplete = [each["path"] for each in listed if not _is_complete(folder / each["path"], each["bytes"])]
     except (ValueError, KeyError, TypeError) as error:
         raise SourceError(
-            f"{folder / SITE} is not as kerasformer web writes it: {error!r}. Write the site again"
+            f"{folder / SITE} is damaged, or was not written by kerasformer web: {error!r}. Write the site again"
         ) from error
-    if wrong:
-        raise BundleError(f"files of the site are missing or truncated: {', '.join(wrong)} in {folder}. Write it again")
+    if incomplete:
+        raise BundleError(
+            f"files of the site are missing or truncated: {', '.join(incomplete)} in {folder}. Write the site again"
+        )
     return content
 
 
-def _is_whole(path: Path, size: int) -> bool:
+def _is_complete(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size

@@ -1,4 +1,4 @@
-"""Asks the page's own tokenizer, in Node, whether it reads the texts that a bundle carries as its model does."""
+"""Runs the page's tokenizer in Node and compares its token ids with those of a bundle's model."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ console.log(JSON.stringify({ problem }));
 
 
 def check_tokens(bundle: Path, library: Path, tokenizers: Path) -> bool:
-    """Compares the ids that the page would make with those of the model.
+    """Compares the token ids of the page's tokenizer with those of the model.
+
+    The page repeats this check when it opens the bundle.
 
     Args:
-        bundle: Its folder.
-        library: The page's library.
-        tokenizers: The module of `@huggingface/tokenizers` that it loads.
+        bundle: The folder of the bundle.
+        library: The folder of the page's library.
+        tokenizers: The module of `@huggingface/tokenizers` that the library loads.
 
     Returns:
-        Whether the question could be asked: Node is there, and the bundle, of a version that carries such texts, has
-        some. The page asks it again when it opens the bundle.
+        Whether the check was possible: Node is installed, and the bundle contains texts for this check.
 
     Raises:
-        BundleError: it reads one of them otherwise; names the text.
+        BundleError: The ids of a text differ; the message contains the text.
     """
     node, files = shutil.which("node"), [bundle / name for name in ("tokenizer.json", "tokenizer_config.json", FILE)]
     if node is None or not all(path.is_file() for path in files):
@@ -57,7 +58,7 @@ def check_tokens(bundle: Path, library: Path, tokenizers: Path) -> bool:
         try:
             done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=_SECONDS)
             problem = json.loads(done.stdout)["problem"]
-        except (OSError, ValueError, subprocess.TimeoutExpired):  # an old Node
+        except (OSError, ValueError, subprocess.TimeoutExpired):  # Node is too old
             return False
     if problem is not None:
         raise BundleError(f"{problem}. Received: {bundle}")

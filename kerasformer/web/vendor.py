@@ -1,7 +1,7 @@
-"""The runtimes of the page, from npm packages that are pinned in package.json; nothing is loaded from elsewhere later.
+"""Copies the runtimes of the page from npm packages with pinned versions; the page loads nothing from other sites.
 
-npm is run once, with the lock's checksums and without install scripts; what a page needs of the packages, a tenth of
-them, is kept in the user's cache folder.
+npm is run once, with the checksums of the lock file and without install scripts. The files that pages need, a tenth of
+the packages, are kept in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PINS = Path(__file__).with_name("package.json")
 LOCK = Path(__file__).with_name("package-lock.json")
 
 _LITERT_BUILDS = ("litert_wasm_internal", "litert_wasm_threaded_internal", "litert_wasm_compat_internal")
-"""With relaxed SIMD; that and threads; neither. A browser takes one of them."""
+"""With relaxed SIMD; with relaxed SIMD and threads; with neither. A browser loads one of them."""
 
 FILES: dict[str, dict[str, str]] = {
     "tokenizers": {"tokenizers/tokenizers.min.mjs": "@huggingface/tokenizers/dist/tokenizers.min.mjs"},
@@ -40,37 +40,41 @@ FILES: dict[str, dict[str, str]] = {
         for name in ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
     },
 }
-"""By what needs them: where files lie under `vendor/`, and in which package they are."""
+"""For each runtime, the paths of files below `vendor/`, and their paths in the packages."""
 
-_BY_HAND = f"By hand: run npm ci --ignore-scripts in a copy of {PINS.parent}, and pass that folder with --runtime-files"
+_BY_HAND = (
+    f"To install them by hand, run npm ci --ignore-scripts in a copy of {PINS.parent}, and pass that folder with "
+    "--runtime-files"
+)
 
-# A worker has no import map, so that the one bare name becomes a path.
+# A worker has no import map, so the import of a package is replaced by a path.
 _REWRITTEN = {"litert/index.js": ('"@litertjs/wasm-utils"', '"./wasm-utils.js"')}
 
 
 def vendor(folder: Path, engines: Iterable[str], runtime_files: Path | None = None) -> list[Path]:
-    """Copies the runtimes of some engines into `folder`, with the tokenizer.
+    """Copies the runtimes of engines, and the tokenizer library, into `folder`.
 
     Args:
-        folder: `vendor/` of a site.
-        engines: `"litert"`, `"onnx"`.
-        runtime_files: Where `npm ci` was run with our package.json; `None` runs it, unless it was run before.
+        folder: The folder `vendor/` of a site.
+        engines: Names of engines: `"litert"`, `"onnx"`.
+        runtime_files: A folder where `npm ci` was run with the package.json of this module. If `None`, npm is run
+            unless its result is in the cache.
 
     Returns:
-        The files.
+        The copied files.
 
     Raises:
-        MissingExtraError: npm is needed, and is not installed.
-        SourceError: npm failed, or a package is missing or has another version than the one that is pinned.
+        MissingExtraError: npm is needed but not installed.
+        SourceError: npm failed, or a package is missing or does not have the pinned version.
     """
     source = _installed() if runtime_files is None else runtime_files.expanduser().absolute()
     packages = source if source.name == "node_modules" else source / "node_modules"
     _check_versions(packages)
-    wanted = {name: path for part in ("tokenizers", *engines) for name, path in FILES[part].items()}
-    for name, path in wanted.items():
+    files = {name: path for part in ("tokenizers", *engines) for name, path in FILES[part].items()}
+    for name, path in files.items():
         _copy(packages / path, folder / name, _REWRITTEN.get(name))
     (folder / "NOTICE.txt").write_text(_notice(packages), encoding="utf-8")
-    return [folder / name for name in wanted]
+    return [folder / name for name in files]
 
 
 def _copy(source: Path, destination: Path, rewritten: tuple[str, str] | None) -> None:
@@ -87,9 +91,9 @@ def _copy(source: Path, destination: Path, rewritten: tuple[str, str] | None) ->
 
 
 def _notice(packages: Path) -> str:
-    """Who made what is copied, and under which licence."""
-    known = [read_json(packages / name / "package.json") for name in read_json(PINS)["dependencies"]]
-    return "".join(f"{each['name']} {each['version']}, {each['license']}, from npmjs.com\n" for each in known)
+    """Names, versions and licences of the packages."""
+    manifests = [read_json(packages / name / "package.json") for name in read_json(PINS)["dependencies"]]
+    return "".join(f"{each['name']} {each['version']}, {each['license']}, from npmjs.com\n" for each in manifests)
 
 
 def _check_versions(packages: Path) -> None:
@@ -101,31 +105,31 @@ def _check_versions(packages: Path) -> None:
             wrong.append(f"{name} {pinned}, received {received}")
     if wrong:
         raise SourceError(
-            f"the page's runtimes must be the pinned ones. Expected in {packages}: {'; '.join(wrong)}. {_BY_HAND}"
+            f"the page's runtimes must have the pinned versions. Expected in {packages}: {'; '.join(wrong)}. {_BY_HAND}"
         )
 
 
 def _installed() -> Path:
-    """The folder in the user's cache; npm fills it the first time."""
+    """Returns the folder in the user's cache, which npm fills the first time."""
     folder = user_folder() / "web" / sha256(LOCK.read_bytes()).hexdigest()[:16]
     if folder.is_dir():
         return folder
     npm = shutil.which("npm")
     if npm is None:
         raise MissingExtraError(
-            "npm, which comes with Node.js, is needed to fetch the page's runtimes and is not installed. Install it, "
-            f"or fetch them on another machine. {_BY_HAND}"
+            "npm, which is part of Node.js, is needed to download the page's runtimes, but is not installed. Install "
+            f"it, or download the runtimes on another machine. {_BY_HAND}"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        fetched, kept = Path(place) / "fetched", Path(place) / "kept"
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        fetched, needed = Path(temporary) / "fetched", Path(temporary) / "needed"
         fetched.mkdir()
         shutil.copy(PINS, fetched)
         shutil.copy(LOCK, fetched)
         _npm(npm, fetched)
-        _keep(fetched / "node_modules", kept / "node_modules")
-        if not folder.is_dir():  # or another process was faster
-            kept.rename(folder)
+        _copy_needed(fetched / "node_modules", needed / "node_modules")
+        if not folder.is_dir():  # another process may have been faster
+            needed.rename(folder)
     return folder
 
 
@@ -134,15 +138,15 @@ def _npm(npm: str, folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise SourceError(
-            f"npm could not fetch the page's runtimes: {(done.stderr or done.stdout).strip()[-500:]}. It needs the "
-            f"network once; without it, fetch them elsewhere. {_BY_HAND}"
+            f"npm could not download the page's runtimes: {(done.stderr or done.stdout).strip()[-500:]}. It needs the "
+            f"network once; without a network, download them elsewhere. {_BY_HAND}"
         )
 
 
-def _keep(packages: Path, kept: Path) -> None:
-    """Copies the files that pages need, and what tells their versions."""
-    needed = {path for part in FILES.values() for path in part.values()}
-    needed |= {f"{name}/package.json" for name in read_json(PINS)["dependencies"]}
-    for path in needed:
-        (kept / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(packages / path, kept / path)
+def _copy_needed(packages: Path, destination: Path) -> None:
+    """Copies the files that pages need, and the manifests of the packages."""
+    paths = {path for part in FILES.values() for path in part.values()}
+    paths |= {f"{name}/package.json" for name in read_json(PINS)["dependencies"]}
+    for path in paths:
+        (destination / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(packages / path, destination / path)

@@ -1,4 +1,4 @@
-"""Folders served as they are, and what a page in them answers."""
+"""Serves a folder, and evaluates JavaScript in a page of it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kerasformer.web.serve import Handler
 from tests.foreign.environments import started
 
 
-class Following(SimpleHTTPRequestHandler):
-    """The headers and types of the real server; it follows links, for `node_modules` of a test is one."""
+class LinkFollowingHandler(SimpleHTTPRequestHandler):
+    """Has the headers and types of the real server, but follows links, such as the `node_modules` of a test."""
 
     extensions_map = Handler.extensions_map
 
@@ -28,12 +28,12 @@ class Following(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager
-def served(folder: Path, handler: type[SimpleHTTPRequestHandler] = Following) -> Iterator[str]:
-    """The URL of a folder, with the headers that threads need."""
+def served(folder: Path, handler: type[SimpleHTTPRequestHandler] = LinkFollowingHandler) -> Iterator[str]:
+    """Serves a folder with the headers that threads need; yields its URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -45,28 +45,28 @@ def served(folder: Path, handler: type[SimpleHTTPRequestHandler] = Following) ->
 
 
 class Page:
-    """A page in Chromium whose scripts are asked; see tests/foreign/programs/browser.js."""
+    """Evaluates JavaScript in a page in Chromium; see tests/foreign/programs/browser.js."""
 
     def __init__(self, ask: Any) -> None:
         self._ask = ask
 
     def open(self, url: str) -> None:
-        """In a fresh profile."""
+        """Opens a page in a new profile."""
         self._do("open", width=800, height=600)
         self._do("go", url=url)
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What a JavaScript function gives for arguments, both of JSON."""
+        """Calls a JavaScript function; arguments and result are JSON."""
         return self._do("run", script=f"({function})(...{json.dumps(arguments)})")
 
     def _do(self, name: str, **arguments: Any) -> Any:
         answer = self._ask({"do": name, **arguments})
-        assert "error" not in answer, f"{name}: {answer['error']}; the page said: {answer['said']}"
+        assert "error" not in answer, f"{name}: {answer['error']}; the page logged: {answer['console']}"
         return answer["value"]
 
 
 @contextmanager
 def chromium() -> Iterator[Page]:
-    """A Chromium."""
+    """Starts Chromium."""
     with started("node", "browser.js", timeout=180) as ask:
         yield Page(ask)

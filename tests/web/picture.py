@@ -1,8 +1,8 @@
-"""Takes the picture of the page that the documentation shows: a desk, light, and a phone, dark.
+"""Takes the screenshot of the page for the documentation: a desktop in the light theme and a phone in the dark theme.
 
     python -m tests.web.picture
 
-It needs the presets' exports, npm's runtimes and Chromium: see tests/foreign/setup.sh.
+It exports the presets, and needs the runtimes from npm and Chromium: see tests/foreign/setup.sh.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = "7"
 
 
 def write_site(folder: Path) -> Path:
-    """Both presets on both engines."""
+    """Builds a site with both presets on both engines."""
     bundles = []
     for name, preset in SHOWN.items():
         model = kf.zoo.load(preset)
@@ -34,7 +34,7 @@ def write_site(folder: Path) -> Path:
 
 
 def photograph(page: Browser, url: str, folder: Path) -> list[Image.Image]:
-    """A story on a desk, a film review on a phone."""
+    """Takes a picture of a story on a desktop, and one of a film review on a phone."""
     page.open(url, 1280, 800)
     page.ready()
     page("choose", at="#model", label="Stories")
@@ -42,18 +42,18 @@ def photograph(page: Browser, url: str, folder: Path) -> list[Image.Image]:
     page("run", script=f"document.getElementById('set-seed').value = '{SEED}'")
     page("click", at="#examples button:nth-child(2)")
     page.answered()
-    page("picture", path=str(folder / "desk.png"), whole=False)
+    page("picture", path=str(folder / "desktop.png"), whole=False)
     page.open(url, 390, 844, scheme="dark")
     page.ready()
     page("click", at="#examples button:nth-child(2)")
     page.answered()
     page("run", script="scrollTo({top: document.getElementById('examples-field').offsetTop - 20, behavior: 'instant'})")
     page("picture", path=str(folder / "phone.png"), whole=False)
-    return [Image.open(folder / f"{name}.png").convert("RGB") for name in ("desk", "phone")]
+    return [Image.open(folder / f"{name}.png").convert("RGB") for name in ("desktop", "phone")]
 
 
 def beside(pictures: list[Image.Image]) -> Image.Image:
-    """Pictures of one height in a row, with few colours: the file is a third of the size."""
+    """Joins pictures side by side at the same height, with few colours, which reduces the file to a third."""
     scaled = [each.resize((each.width * HEIGHT // each.height, HEIGHT), Image.Resampling.LANCZOS) for each in pictures]
     row = Image.new("RGB", (sum(each.width for each in scaled) + GAP * (len(scaled) - 1), HEIGHT), "white")
     left = 0

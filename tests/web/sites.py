@@ -1,4 +1,4 @@
-"""Sites of bundles that are made by hand, quick to write; and a Chromium to look at them."""
+"""Sites of artificial bundles, which are quick to write, and a Chromium to open them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIDELITY = {"answers": 32, "agreement": 1.0, "max_error": 0.01, "mean_error": 0.
 
 
 def tokenizer_json() -> str:
-    """Of a tokenizer of three words."""
+    """Returns the `tokenizer.json` of a tokenizer with three words."""
     tokenizer = tokenizers.Tokenizer(WordLevel({"[UNK]": 0, "[MASK]": 1, "word": 2}, unk_token="[UNK]"))
     tokenizer.add_special_tokens(["[UNK]", "[MASK]"])
     return tokenizer.to_str()
@@ -43,7 +43,7 @@ def write_bundle(
     tokenizer: bool = True,
     **info: Any,
 ) -> Path:
-    """A bundle whose model is no model."""
+    """Writes a bundle whose model file is not a real model."""
     folder.mkdir(parents=True)
     model = {"tflite": "model.tflite", "onnx": "onnx/model_quantized.onnx", "saved-model": "saved_model.pb"}[format]
     (folder / model).parent.mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ def write_bundle(
 
 
 def write_runtimes(folder: Path) -> Path:
-    """Packages with the pinned versions and nothing in their files."""
+    """Writes packages with the pinned versions and dummy files."""
     packages = folder / "node_modules"
     for name, version in json.loads(PINS.read_text())["dependencies"].items():
         (packages / name).mkdir(parents=True)
@@ -81,7 +81,7 @@ def write_runtimes(folder: Path) -> Path:
 
 
 def write_site(folder: Path, *bundles: Path | str, **settings: Any) -> Path:
-    """A site whose worker is the double of worker.js here."""
+    """Builds a site whose worker is the mock `worker.js` in this folder."""
     runtimes = folder.parent / f"{folder.name}-runtimes"
     if not runtimes.is_dir():
         write_runtimes(runtimes)
@@ -91,7 +91,7 @@ def write_site(folder: Path, *bundles: Path | str, **settings: Any) -> Path:
 
 
 def replace_file(folder: Path, path: str, content: bytes) -> None:
-    """Another content of a page's file, as if the site had been built with it."""
+    """Replaces a file of the page, as if the site had been built with it."""
     (folder / path).write_bytes(content)
     listed = json.loads((folder / "site.json").read_text())
     entry = {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -100,22 +100,22 @@ def replace_file(folder: Path, path: str, content: bytes) -> None:
 
 
 def edit_site(folder: Path, **changes: Any) -> None:
-    """Edits the list of a site by hand."""
+    """Changes fields of `site.json`."""
     path = folder / "site.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-class Plain(SimpleHTTPRequestHandler):
-    """What many web hosts do."""
+class PlainHandler(SimpleHTTPRequestHandler):
+    """Serves files without special headers, as many web hosts do."""
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager
 def served(folder: Path, port: int = 0, plain: bool = False) -> Iterator[str]:
-    """The URL of a site, as long as it is served; `plain` by a server that knows nothing of threads."""
-    handler = partial(Plain, directory=str(folder))
+    """Serves a site and yields its URL; `plain` omits the headers that threads need."""
+    handler = partial(PlainHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", port), handler) if plain else server(folder, port=port) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -127,51 +127,51 @@ def served(folder: Path, port: int = 0, plain: bool = False) -> Iterator[str]:
 
 
 def edit_manifest(folder: Path, **changes: Any) -> None:
-    """Edits a bundle's manifest by hand."""
+    """Changes fields of a bundle's manifest without updating its checksum."""
     path = folder / bundle.MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-TROUBLE = "[...document.querySelectorAll('#problem, .error')].filter((each) => each.checkVisibility())"
-"""What the page says that it cannot do, by the fields or for the whole page."""
+ERRORS = "[...document.querySelectorAll('#problem, .error')].filter((each) => each.checkVisibility())"
+"""A JavaScript expression: the visible error messages of the page and its fields."""
 IDLE = "document.getElementById('run').textContent === 'Run'"
 
 
 class Browser:
-    """A Chromium with one page; see tests/foreign/programs/browser.js for what it is told."""
+    """A Chromium with one page; see tests/foreign/programs/browser.js for the commands."""
 
     def __init__(self, ask: Any) -> None:
         self._ask = ask
 
     def __call__(self, do: str, **arguments: Any) -> Any:
-        """Does one thing, and gives what it answers."""
+        """Runs a command and returns its value."""
         answer = self._ask({"do": do, **arguments})
-        assert "error" not in answer, f"{do} {arguments}: {answer['error']}; the page said: {answer['said']}"
+        assert "error" not in answer, f"{do} {arguments}: {answer['error']}; the page logged: {answer['console']}"
         return answer["value"]
 
     def ready(self) -> None:
-        """Waits until the page can be used, and until it is kept for offline use."""
+        """Waits until the page can be used and is stored for offline use."""
         self("until", script="!document.getElementById('form').hidden && navigator.serviceWorker.controller !== null")
 
     def answered(self) -> str:
-        """The answer, when it is there; a problem fails."""
-        self("until", script=f"{IDLE} && (!document.getElementById('figures').hidden || {TROUBLE}.length)")
-        assert self("run", script=f"{TROUBLE}.length") == 0, self.problem()
+        """Waits for the answer and returns it; fails if an error appears."""
+        self("until", script=f"{IDLE} && (!document.getElementById('figures').hidden || {ERRORS}.length)")
+        assert self("run", script=f"{ERRORS}.length") == 0, self.problem()
         return str(self("text", at="#result"))
 
     def problem(self) -> str:
-        """What the page says that it cannot do, with the details."""
-        self("until", script=f"{TROUBLE}.length")
-        return str(self("run", script=f"{TROUBLE}.map((each) => each.textContent).join()"))
+        """Waits for an error message and returns it, with its details."""
+        self("until", script=f"{ERRORS}.length")
+        return str(self("run", script=f"{ERRORS}.map((each) => each.textContent).join()"))
 
     def open(self, url: str, width: int = 390, height: int = 844, **settings: Any) -> None:
-        """A page in a fresh profile, a phone's by default."""
+        """Opens a page in a new profile, with the screen of a phone by default."""
         self("open", width=width, height=height, phone=width < 600, **settings)
         self("go", url=url)
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A Chromium."""
+    """Starts Chromium."""
     with started("node", "browser.js", timeout=180) as ask:
         yield Browser(ask)

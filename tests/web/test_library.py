@@ -1,4 +1,4 @@
-"""The library of the page in Chromium: the same ids, numbers and texts as Python has."""
+"""The library of the page in Chromium gives the ids, numbers and texts of the Python package."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TINY = {
     "tiny-pieces": tiny_text.pieces,
 }
 SAMPLE = [*TEXTS, *CORPUS]
-# A space to JavaScript's patterns and none to Rust's: words begin elsewhere, where ids are the same.
+# JavaScript's patterns treat this character as a space, Rust's do not: words differ, but ids are the same.
 ODD = "\ufeff"
 
 MODELS = {
@@ -63,14 +63,14 @@ MODELS = {
     "story": ("gpt2-text-generation", "none", "tflite"),
     "story-int8": ("gpt2-text-generation", "int8", "tflite"),
     "story-onnx": ("gpt2-text-generation", "none", "onnx"),
-    "rewritten": ("t5-text2text-generation", "none", "tflite"),
-    "rewritten-onnx": ("t5-text2text-generation", "none", "onnx"),
+    "text2text": ("t5-text2text-generation", "none", "tflite"),
+    "text2text-onnx": ("t5-text2text-generation", "none", "onnx"),
 }
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library with its runtimes, and bundles that are made when a test asks for them."""
+    """The library with its runtimes; bundles are exported when a test needs them."""
     need("chromium")
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(PAGE / "library", folder / "library")
@@ -89,7 +89,7 @@ def page(site: Path) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def made(site: Path) -> Any:
-    """A function from the name of a model to its bundle, inside the site."""
+    """Returns a function that exports a model by its name into the site, unless it exists."""
 
     def make(name: str) -> Path:
         folder = site / "models" / name
@@ -102,7 +102,7 @@ def made(site: Path) -> Any:
 
 
 def run(page: Page, name: str, calls: list[tuple[Any, dict[str, Any]]], **options: Any) -> list[Any]:
-    """Answers of a bundle to inputs with options: `{result, figures, pieces}`, or `{name, message}` of an error."""
+    """Runs a bundle on inputs with options; returns `{result, figures, pieces}` or `{name, message}` for each."""
     return page.call(
         """async (base, options, calls) => {
           const { openBundle } = await import("/library/index.js");
@@ -127,7 +127,7 @@ def run(page: Page, name: str, calls: list[tuple[Any, dict[str, Any]]], **option
 
 
 def same(received: Any, expected: Any) -> None:
-    """Equal but for the last bits of numbers."""
+    """Checks equality, with a tolerance for numbers."""
     if isinstance(expected, dict):
         assert list(received) == list(expected)
         for key in expected:
@@ -142,8 +142,8 @@ def same(received: Any, expected: Any) -> None:
         assert received == expected
 
 
-# The page's tokenizer leaves runs of punctuation together where DeBERTa's `split_by_punct` takes each sign by itself:
-# such a bundle is refused there, as its `tokenizer_texts.json` shows.
+# The page's tokenizer keeps runs of punctuation together, while DeBERTa's `split_by_punct` separates each character.
+# The page refuses such a bundle, because of its `tokenizer_texts.json`.
 @pytest.mark.parametrize("name", [*(name for name in CASES if name != "deberta-punctuation"), *PRESETS, *TINY])
 def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
     if name in TINY:
@@ -203,9 +203,9 @@ def encoded(tokenizer: Tokenizer, text: str, pair: str | None) -> dict[str, Any]
     }
 
 
-def test_a_tokenizer_that_reads_a_text_otherwise_is_an_error(made: Any, page: Page, site: Path) -> None:
-    """At opening; it names the text. Here the ids of one text are those of another model."""
-    folder = site / "models" / "otherwise"
+def test_a_different_tokenizer_is_an_error(made: Any, page: Page, site: Path) -> None:
+    """Opening fails and names the text. Here, the ids of one text are replaced by those of another."""
+    folder = site / "models" / "different"
     shutil.copytree(made("classes"), folder)
     rows = json.loads((folder / hard_texts.FILE).read_text())
     rows[3]["ids"] = rows[4]["ids"]
@@ -213,8 +213,8 @@ def test_a_tokenizer_that_reads_a_text_otherwise_is_an_error(made: Any, page: Pa
     bundle.write(folder, replace(bundle.read(folder, check=False), files=bundle.checksums(folder)))
     opened = "async (base) => (await import('/library/index.js')).openBundle(base).then(() => 0, String)"
     assert page.call(opened, "/models/classes/") == 0
-    message = page.call(opened, "/models/otherwise/")
-    assert message.startswith("TokenizerError: the page's tokenizer reads a text otherwise")
+    message = page.call(opened, "/models/different/")
+    assert message.startswith("TokenizerError: the page's tokenizer reads a text differently")
     assert f"Text: {json.dumps(rows[3]['text'], ensure_ascii=False)}" in message
     assert f"Expected ids: {', '.join(map(str, rows[3]['ids']))}. Received: 2" in message
 
@@ -251,8 +251,8 @@ def test_windows(strategy: Any, page: Page, tmp_path: Path) -> None:
             stride if windows else 0,
         )
         rows = zip(expected.input_ids, expected.attention_mask > 0, strict=True)
-        wanted = [row[real].tolist() for row, real in rows]
-        assert (received if windows else received[:1]) == wanted
+        ids = [row[real].tolist() for row, real in rows]
+        assert (received if windows else received[:1]) == ids
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42, 2**32 + 5, 2**53 - 1])
@@ -290,36 +290,36 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_rules_and_draws(settings: dict[str, Any], page: Page) -> None:
-    """Rules, cuts and draws on random logits, some of them equal."""
+def test_rules_and_samplers(settings: dict[str, Any], page: Page) -> None:
+    """Rules, cutoffs and samples for random logits, some of them equal."""
     random = np.random.default_rng(5)
     logits = (random.normal(0, 3, (40, 400)).round(1)).astype(np.float32)
     uniform = random.random(len(logits))
-    prompt, said = random.integers(0, 12, 9).tolist(), random.integers(0, 12, 3).tolist()
+    prompt, generated = random.integers(0, 12, 9).tolist(), random.integers(0, 12, 3).tolist()
     config = GenerationConfig.from_dict({}).replace(**settings)
-    ids = np.array([prompt + said], np.int32)
+    ids = np.array([prompt + generated], np.int32)
     prompts = (np.array(prompt, np.int32),)
     history = History(ids, np.zeros(1, np.int64), len(prompt), prompts, np.zeros(1, np.int64))
     scores = np.concatenate([apply_rules(rules_of(config), history, row[None]) for row in logits])
     expected = sampler_of(config)(scores, uniform).tolist()
     received = page.call(
-        """async (settings, logits, uniform, prompt, said) => {
+        """async (settings, logits, uniform, prompt, generated) => {
           const { settle } = await import("/library/decoding/settings.js");
           const { applyRules } = await import("/library/decoding/rules.js");
           const { choose } = await import("/library/decoding/samplers.js");
           const config = settle({}, settings);
-          const history = { ids: [...prompt, ...said], width: prompt.length, prompt };
-          return logits.map((row, place) => {
+          const history = { ids: [...prompt, ...generated], width: prompt.length, prompt };
+          return logits.map((row, index) => {
             const scores = applyRules(history, Float32Array.from(row), config);
             const finite = Array.from(scores, (score) => score === -Infinity ? null : score);
-            return [finite, choose(scores, config, () => uniform[place])];
+            return [finite, choose(scores, config, () => uniform[index])];
           });
         }""",
         settings,
         logits.tolist(),
         uniform.tolist(),
         prompt,
-        said,
+        generated,
     )
     assert [[-np.inf if score is None else score for score in row] for row, _ in received] == scores.tolist()
     assert [token for _, token in received] == expected
@@ -364,7 +364,7 @@ def test_tasks(name: str, page: Page, made: Any) -> None:
 
 
 def test_int8_on_onnx_runtime_web(page: Page, made: Any) -> None:
-    """The fused operators of the profile `ort` run; classes and shares are within the margins of the Keras model."""
+    """The fused operators of the profile `ort` work; classes and scores are within the margins of the Keras model."""
     folder, texts = made("classes-onnx"), ["A fine film.", *CORPUS[:5]]
     pipe = kf.pipeline("text-classification", ROWS[MODELS["classes-onnx"][0]].model())
     answers = run(page, "classes-onnx", [(text, {"top_k": len(pipe.info.labels)}) for text in texts])
@@ -376,22 +376,22 @@ def test_int8_on_onnx_runtime_web(page: Page, made: Any) -> None:
 
 
 def test_int8_tokens(page: Page, made: Any) -> None:
-    """Those of LiteRT on this machine, which are within the margins of the Keras model."""
+    """Tokens equal those of LiteRT on this machine, which are within the margins of the Keras model."""
     folder, settings = made("story-int8"), {"max_new_tokens": 20, "repetition_penalty": 1.3, "do_sample": False}
     model, pipe = ROWS[MODELS["story-int8"][0]].model(), kf.pipeline(None, folder)
     outputs = [pipe(prompt, return_dict_in_generate=True, **settings) for prompt in PROMPTS]
-    written = [output.sequences[0].tolist() for output in outputs]
+    sequences = [output.sequences[0].tolist() for output in outputs]
     prompts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
-    check_tokens(model, folder, prompts, written, 20, settings)
+    check_tokens(model, folder, prompts, sequences, 20, settings)
     for prompt, row, answer in zip(
-        PROMPTS, written, run(page, "story-int8", [(p, settings) for p in PROMPTS]), strict=True
+        PROMPTS, sequences, run(page, "story-int8", [(p, settings) for p in PROMPTS]), strict=True
     ):
-        said = prompt + model.tokenizer.decode(row, skip_special_tokens=True)
-        assert answer["result"][0]["generated_text"] == said
+        expected = prompt + model.tokenizer.decode(row, skip_special_tokens=True)
+        assert answer["result"][0]["generated_text"] == expected
 
 
 PROMPTS = ["Once upon a time", "The cat", "x"]
-WAYS: list[dict[str, Any]] = [
+GENERATION_SETTINGS: list[dict[str, Any]] = [
     {},
     {"max_new_tokens": 30, "repetition_penalty": 1.3},
     {"seed": 1},
@@ -406,24 +406,24 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("name", ["story", "story-int8", "story-onnx", "rewritten", "rewritten-onnx"])
+@pytest.mark.parametrize("name", ["story", "story-int8", "story-onnx", "text2text", "text2text-onnx"])
 @pytest.mark.filterwarnings("ignore:the engine is full")
 def test_texts(name: str, page: Page, made: Any) -> None:
-    """The same texts and reasons to end, also for a seed."""
-    ways = [way for way in WAYS if way.get("max_new_tokens") != 500 or name.startswith("story")]
-    calls = [(prompt, way) for prompt in PROMPTS for way in ways]
+    """Texts and finish reasons are those of Python, also with a seed."""
+    rows = [row for row in GENERATION_SETTINGS if row.get("max_new_tokens") != 500 or name.startswith("story")]
+    calls = [(prompt, settings) for prompt in PROMPTS for settings in rows]
     pipe = kf.pipeline(None, made(name))
-    for (prompt, way), answer in zip(calls, run(page, name, calls), strict=True):
+    for (prompt, settings), answer in zip(calls, run(page, name, calls), strict=True):
         assert "result" in answer, answer
-        assert answer["result"] == pipe(prompt, **way)
-        output = pipe(prompt, **way, return_dict_in_generate=True)
+        assert answer["result"] == pipe(prompt, **settings)
+        output = pipe(prompt, **settings, return_dict_in_generate=True)
         assert answer["figures"]["finish_reason"] == output.finish_reasons[0]
         assert answer["figures"]["tokens"] == len(output.sequences[0])
         before = prompt if name.startswith("story") else ""
         assert before + "".join(answer["pieces"]) == answer["result"][0]["generated_text"]
 
 
-def test_new_text_alone(page: Page, made: Any) -> None:
+def test_only_the_new_text(page: Page, made: Any) -> None:
     made("story")
     (answer,) = run(page, "story", [("The cat", {"return_full_text": False})])
     assert answer["result"][0]["generated_text"] == "".join(answer["pieces"])
@@ -449,22 +449,22 @@ def test_threads(page: Page, made: Any) -> None:
 
 
 BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
-    ("story", "word " * 100, {}, "CapacityError", "leaves no place for a new token. Expected at most 63 tokens"),
+    ("story", "word " * 100, {}, "CapacityError", "leaves no space for a new token. Expected at most 63 tokens"),
     ("story", "", {}, "InputError", "A prompt needs a token"),
     ("story", 3, {}, "InputError", "A prompt was expected. Received: 3"),
     ("story", "x", {"temperature": -1}, "GenerationError", "temperature must be 0, for the most probable token, or"),
     ("story", "x", {"top_q": 1}, "GenerationError", "top_q is not a generation setting"),
     ("story", "x", {"num_return_sequences": 3}, "GenerationError", "num_return_sequences is not a generation setting"),
-    ("story", "x", {"num_beams": 2, "top_p": 0.5}, "GenerationError", "beams that draw their continuations"),
+    ("story", "x", {"num_beams": 2, "top_p": 0.5}, "GenerationError", "beam search with sampling"),
     ("story", "x", {"stop": ["a"], "stop_strings": ["b"]}, "GenerationError", "stop_strings is given twice"),
-    ("story", "x", {"max_length": 1}, "GenerationError", "max_length counts the prompt too"),
-    ("rewritten", "word " * 600, {}, "CapacityError", "at most 512 tokens"),
-    ("rewritten", "", {}, "InputError", "nothing to write from"),
+    ("story", "x", {"max_length": 1}, "GenerationError", "max_length includes the prompt"),
+    ("text2text", "word " * 600, {}, "CapacityError", "at most 512 tokens"),
+    ("text2text", "", {}, "InputError", "An input text was expected"),
     ("classes", "word " * 100, {}, "CapacityError", "A text is longer than the model. Expected at most 64 tokens"),
     ("classes", "x", {"topk": 1}, "InputError", "Unknown options: topk. Expected: top_k, truncation"),
     ("classes", "x", {"top_k": 0}, "InputError", "top_k must be at least 1"),
     ("entities", "x", {"aggregation_strategy": "most"}, "InputError", "must be one of none, simple"),
-    ("gaps", "no gap", {}, "InputError", r"The text has no \[MASK\] to fill"),
+    ("gaps", "no gap", {}, "InputError", r"The text has no \[MASK\]"),
     ("vectors", "x", {"pooling": "max"}, "InputError", "pooling must be"),
     ("answers", {"question": "Who?"}, {}, "InputError", "A context was expected"),
 ]
@@ -481,7 +481,7 @@ def test_bad_input(name: str, page: Page, made: Any) -> None:
 
 
 def opening(page: Page, base: str, **options: Any) -> dict[str, str]:
-    """The error of a bundle that cannot be opened."""
+    """Returns the error of opening a bundle, or the name `none`."""
     return page.call(
         """async (base, options) => {
           const { openBundle } = await import("/library/index.js");
@@ -530,9 +530,9 @@ def test_damaged_bundles(damage: str, page: Page, made: Any, site: Path) -> None
     assert message in error["message"]
 
 
-def test_a_manifest_with_all_kinds_of_numbers_and_letters(page: Page, made: Any, site: Path) -> None:
-    """The checksum of a manifest counts spellings that JavaScript's numbers lose."""
-    folder = site / "models" / "spelled"
+def test_a_manifest_with_all_kinds_of_values(page: Page, made: Any, site: Path) -> None:
+    """The checksum of a manifest depends on the notation of numbers, which JavaScript would change."""
+    folder = site / "models" / "notation"
     shutil.copytree(made("story"), folder)
     (folder / bundle.MANIFEST).unlink()
     manifest = bundle.read(made("story"))
@@ -544,10 +544,10 @@ def test_a_manifest_with_all_kinds_of_numbers_and_letters(page: Page, made: Any,
         "list": [[], {}, [1, {}]],
     }
     bundle.write(folder, replace(manifest, fidelity={**manifest.fidelity, **odd}))
-    assert opening(page, "/models/spelled/")["name"] == "none"
+    assert opening(page, "/models/notation/")["name"] == "none"
 
 
-def test_what_cannot_be_opened(page: Page, made: Any) -> None:
+def test_errors_of_options(page: Page, made: Any) -> None:
     made("story")
     error = opening(page, "/models/story/", engine="onnx")
     assert error["name"] == "InputError"
@@ -558,7 +558,7 @@ def test_what_cannot_be_opened(page: Page, made: Any) -> None:
 
 
 def test_worker(page: Page, made: Any) -> None:
-    """Progress, answers and errors by message; runs wait for each other, and a cancelled one keeps what it wrote."""
+    """Progress, answers and errors are messages; runs are sequential; a cancelled run returns its text so far."""
     made("story")
     seen = page.call(
         """async () => {

@@ -1,4 +1,4 @@
-"""The types in the comments of the page's library hold: TypeScript reads them, and nothing is compiled."""
+"""TypeScript checks the types in the comments of the page's library, without compiling anything."""
 
 from __future__ import annotations
 

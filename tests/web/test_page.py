@@ -1,4 +1,4 @@
-"""The page in Chromium, on a phone and on a desk, with a double of the worker: what it shows, says and keeps."""
+"""The page in Chromium, on phone and desktop screens, with a mock of the worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.environments import need
-from tests.web.sites import TROUBLE, Browser, browser, edit_site, served, write_bundle, write_site
+from tests.web.sites import ERRORS, Browser, browser, edit_site, served, write_bundle, write_site
 
 pytestmark = pytest.mark.foreign("web")
 
 PICTURES = os.environ.get("KERASFORMER_PICTURES")
-"""A folder for pictures of the page, to be looked at; none are taken without it."""
+"""A folder for screenshots of the page; none are taken without it."""
 
 REVIEWS, STORIES, ODD = "Film reviews", "Stories", "Odd"
 TASKS = {
@@ -55,12 +55,12 @@ def url(site):
 
 @pytest.fixture
 def small(tmp_path) -> Path:
-    """A site of one model, to be damaged."""
+    """A site with one model, which tests can damage."""
     return write_site(tmp_path / "site", write_bundle(tmp_path / "reviews"))
 
 
 def example(page: Browser, model: str | None = None) -> str:
-    """Taps the first example."""
+    """Chooses the first example and returns its answer."""
     if model:
         page("choose", at="#model", label=model)
     page("click", at="#examples button")
@@ -75,7 +75,7 @@ def test_every_view_fits_and_is_accessible(chromium, url, screen):
     assert_good(chromium, screen, "start")
     assert example(chromium).split() == ["POSITIVE", "97.3", "%", "NEGATIVE", "2.7", "%"]
     if width > 900:
-        assert_in_sight(chromium, height)
+        assert_visible(chromium, height)
     chromium("click", at="#about summary")
     assert_good(chromium, screen, "reviews")
     chromium("choose", at="#model", label=STORIES)
@@ -87,11 +87,11 @@ def test_every_view_fits_and_is_accessible(chromium, url, screen):
     for task, expected in TASKS.items():
         assert expected in example(chromium, task)
         assert_good(chromium, screen, task)
-    assert chromium("said") == []
+    assert chromium("console") == []
 
 
-def assert_in_sight(page: Browser, height: int) -> None:
-    """What is used and what comes of it need no scrolling; where the engine is chosen comes after the text."""
+def assert_visible(page: Browser, height: int) -> None:
+    """Checks that input and answer are visible without scrolling, and that the engine comes after the text."""
     parts = ["model", "field-text", "examples", "run", "state", "answer-title", "result"]
     bottoms = page("run", script=f"{parts}.map((id) => document.getElementById(id).getBoundingClientRect().bottom)")
     assert max(bottoms) <= height, dict(zip(parts, bottoms, strict=True))
@@ -107,7 +107,7 @@ def assert_good(page: Browser, screen: tuple[int, int, str], name: str) -> None:
     assert not page("run", script=WIDER), f"{name} is wider than the screen"
 
 
-def test_labels_have_a_colour_and_a_shape_of_their_own_whoever_wins(chromium, url):
+def test_colour_and_shape_of_a_label_do_not_depend_on_its_rank(chromium, url):
     chromium.open(url)
     chromium.ready()
     looks = []
@@ -117,7 +117,7 @@ def test_labels_have_a_colour_and_a_shape_of_their_own_whoever_wins(chromium, ur
         chromium.answered()
         looks.append({name: tuple(look) for name, *look in chromium("run", script=LOOKS)})
     assert looks[0] == looks[1] and len(set(looks[0].values())) == len(looks[0]) == 2
-    for colours in zip(*looks[0].values(), strict=True):  # colour, shape and pattern: each tells them apart
+    for colours in zip(*looks[0].values(), strict=True):  # colour, shape and pattern each distinguish the labels
         assert len(set(colours)) == 2
 
 
@@ -133,12 +133,12 @@ LOOKS = """
 STATE = "document.getElementById('state').textContent"
 
 
-def test_an_example_has_run_when_the_page_opens(chromium, url):
+def test_the_first_example_runs_when_the_page_opens(chromium, url):
     chromium.open(url, 1280, 800, scripts=[SPY])
     assert "POSITIVE" in chromium.answered()
-    assert chromium("text", at="#asked") == chromium("text", at="#examples button")
+    assert chromium("text", at="#question") == chromium("text", at="#examples button")
     assert chromium("run", script=FOCUSED) != "field-text" and chromium("run", script="scrollY") == 0
-    assert chromium("text", at="#spoken") == ""  # nobody asked
+    assert chromium("text", at="#spoken") == ""  # the user did not start this
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_an_example_has_run_when_the_page_opens(chromium, url):
     [(390, "{}"), (1280, "{saveData: true}"), (1280, "{effectiveType: '3g'}"), (1280, "{type: 'cellular'}")],
     ids=["phone", "saver", "slow", "cellular"],
 )
-def test_nothing_is_downloaded_unasked_where_that_may_cost(chromium, url, width, connection):
-    told = f"Object.defineProperty(Navigator.prototype, 'connection', {{get: () => ({connection})}})"
-    chromium.open(url, width, 800, scripts=[SPY, told])
+def test_no_automatic_download_on_metered_connections(chromium, url, width, connection):
+    connected = f"Object.defineProperty(Navigator.prototype, 'connection', {{get: () => ({connection})}})"
+    chromium.open(url, width, 800, scripts=[SPY, connected])
     chromium.ready()
     first = chromium("text", at="#examples button")
     assert chromium("run", script="document.getElementById('field-text').value") == first
@@ -159,16 +159,16 @@ def test_nothing_is_downloaded_unasked_where_that_may_cost(chromium, url, width,
     chromium.answered()
     chromium("until", script=f"{STATE}.includes('works offline')")
     chromium("reload")
-    assert "POSITIVE" in chromium.answered()  # it is on the device by now
+    assert "POSITIVE" in chromium.answered()  # now stored on the device
 
 
-def test_a_question_that_comes_meanwhile_is_the_one_that_is_answered(chromium, url):
+def test_a_new_question_replaces_a_running_one(chromium, url):
     chromium.open(url, 1280, 800, scripts=[SPY])
     chromium.ready()
     chromium.answered()
     chromium("choose", at="#model", label=STORIES)
-    for place in (1, 2, 3):
-        chromium("click", at=f"#examples button:nth-child({place})")
+    for number in (1, 2, 3):
+        chromium("click", at=f"#examples button:nth-child({number})")
     assert chromium.answered().startswith(chromium("text", at="#examples button:nth-child(3)"))
     assert chromium("run", script="posted.filter(({type}) => type === 'load').length") == 2
 
@@ -176,13 +176,13 @@ def test_a_question_that_comes_meanwhile_is_the_one_that_is_answered(chromium, u
 COPIES = "navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }"
 
 
-def test_an_answer_is_copied_had_again_and_shared(chromium, url):
+def test_an_answer_is_copied_generated_again_and_shared(chromium, url):
     chromium.open(url, scripts=[SPY, COPIES])
     chromium.ready()
     assert "POSITIVE" in example(chromium)
     chromium("click", at="#copy")
     assert chromium("run", script="copied") == "POSITIVE 97.3 %\nNEGATIVE 2.7 %"
-    assert chromium("text", at="#kept") == "Copied." and not chromium("visible", at="#again")
+    assert chromium("text", at="#copy-status") == "Copied." and not chromium("visible", at="#again")
     chromium("choose", at="#model", label=STORIES)
     chromium("click", at="#settings summary")
     chromium("click", at="#settings .option:last-child")
@@ -194,7 +194,9 @@ def test_an_answer_is_copied_had_again_and_shared(chromium, url):
     first = sent(chromium, "run")
     assert first["options"]["seed"] == int(chromium("text", at="#figures").split("Seed\n")[1])
     chromium("click", at="#copy")
-    assert chromium("run", script="copied") == text.removesuffix("\nEnded at the token limit of the settings.").rstrip()
+    assert (
+        chromium("run", script="copied") == text.removesuffix("\nStopped at the maximum number of new tokens.").rstrip()
+    )
     chromium("fill", at="#field-text", text="something else")
     chromium("click", at="#again")
     chromium.answered()
@@ -206,7 +208,7 @@ def test_an_answer_is_copied_had_again_and_shared(chromium, url):
     chromium.open(link, 1280, 800, scripts=[SPY])
     chromium.answered()
     assert {**sent(chromium, "run"), "id": 0} == {**second, "id": 0}
-    assert not chromium("visible", at="#again")  # with this seed it would be the same
+    assert not chromium("visible", at="#again")  # with this seed, the text would be the same
     chromium.open(f"{url}#model=another&text=x")
     assert "a model that this page does not have: another" in chromium.problem()
     assert "POSITIVE" in example(chromium)
@@ -222,7 +224,7 @@ def test_text_streams_and_stops(chromium, url):
     chromium("until", script="document.querySelector('.writing')?.textContent.length > 100")
     assert chromium("run", script="document.getElementById('result').getAttribute('aria-busy')") == "true"
     assert chromium("run", script="document.getElementById('spoken').textContent").endswith(".")  # whole sentences
-    assert "wrote nothing" not in chromium("text", at="#answer")
+    assert "generated no text" not in chromium("text", at="#answer")
     assert chromium("text", at="#run") == "Stop"
     chromium("click", at="#run")
     text = chromium.answered()
@@ -231,7 +233,7 @@ def test_text_streams_and_stops(chromium, url):
     assert figures[:4] == ["Tokens/s", "41.5", "First token", "42 ms"] and "52.0 MB" in figures
 
 
-def test_settings_go_to_the_engine_by_their_names(chromium, url):
+def test_settings_are_sent_to_the_engine(chromium, url):
     chromium.open(url, scripts=[SPY])
     chromium.ready()
     chromium("choose", at="#model", label=STORIES)
@@ -260,11 +262,11 @@ def test_settings_go_to_the_engine_by_their_names(chromium, url):
     }.items():
         chromium("fill", at=f"#set-{name}", text=value)
     example(chromium)
-    drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.95, "top_k": 7, "seed": 3, "stop": ["The end"]}
-    assert sent(chromium, "run")["options"] == greedy | drawn | {"max_new_tokens": 5, "no_repeat_ngram_size": 0}
+    sampled = {"do_sample": True, "temperature": 1.2, "top_p": 0.95, "top_k": 7, "seed": 3, "stop": ["The end"]}
+    assert sent(chromium, "run")["options"] == greedy | sampled | {"max_new_tokens": 5, "no_repeat_ngram_size": 0}
     chromium("fill", at="#set-top_k", text="-1")
     chromium("click", at="#run")
-    assert chromium.problem() == "A number from 0 to 1000, please, not -1."
+    assert chromium.problem() == "Enter a number from 0 to 1000. Received: -1."
     assert chromium("run", script=FOCUSED) == "set-top_k"
 
 
@@ -276,7 +278,7 @@ Worker.prototype.postMessage = function (message) { posted.push(message); return
 
 
 def sent(page: Browser, kind: str) -> dict:
-    """The last message of a kind to the worker."""
+    """Returns the last message of a kind to the worker."""
     return page("run", script=f"posted.findLast(({{type}}) => type === '{kind}')")
 
 
@@ -295,14 +297,14 @@ def test_another_engine_opens_its_own_bundle(chromium, url):
     assert "ONNX Runtime" in chromium("run", script="document.getElementById('facts').textContent")
 
 
-def test_it_works_without_a_network_after_the_first_use(chromium, small):
+def test_it_works_offline_after_the_first_use(chromium, small):
     with served(small) as url:
         chromium.open(url)
         chromium.ready()
         assert "Not loaded: 0.1 MB" in chromium("text", at="#state")
         example(chromium)
         chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
-    chromium("reload")  # the server is gone
+    chromium("reload")  # the server has stopped
     chromium.ready()
     chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
     assert "POSITIVE" in example(chromium)
@@ -325,10 +327,10 @@ def test_a_new_version_of_the_site_is_offered(chromium, tmp_path):
         write_site(site, first, second, overwrite=True)
         chromium("reload")
         chromium("until", script="!document.getElementById('update').hidden")
-        assert not chromium("visible", at="#model")  # still the old page, of one model
+        assert not chromium("visible", at="#model")  # still the old page, with one model
         chromium("click", at="#reload")
         chromium("until", script="document.querySelectorAll('#model option').length === 2", seconds=20)
-        # What did not change was taken over.
+        # Unchanged files were reused.
         chromium("until", script="document.getElementById('state')?.textContent.includes('works offline')")
 
 
@@ -337,7 +339,7 @@ FOCUSED = """
 """
 
 
-def test_a_keyboard_is_enough(chromium, url):
+def test_keyboard_use(chromium, url):
     chromium.open(url, 1280, 800)
     chromium.ready()
     order: list[str] = []
@@ -361,14 +363,14 @@ def test_a_keyboard_is_enough(chromium, url):
     assert chromium.answered().endswith("Stopped by you.")
 
 
-def test_without_motion_for_those_who_asked_for_none(chromium, url):
+def test_reduced_motion(chromium, url):
     chromium.open(url, motion="reduce")
     chromium.ready()
     assert chromium("run", script="getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         ("delete globalThis.WebAssembly", "This browser cannot run WebAssembly"),
         ("WebAssembly.validate = () => false", "WebAssembly has no SIMD"),
@@ -376,33 +378,35 @@ def test_without_motion_for_those_who_asked_for_none(chromium, url):
     ],
     ids=["wasm", "simd", "workers"],
 )
-def test_what_the_browser_lacks_is_said(chromium, url, script, says):
+def test_missing_browser_features_are_reported(chromium, url, script, message):
     chromium.open(url, scripts=[script])
-    assert says in chromium.problem() and "Chrome" in chromium.problem()
+    assert message in chromium.problem() and "Chrome" in chromium.problem()
     assert not chromium("visible", at="#form")
     assert chromium("axe") == []
 
 
-def test_without_storage_it_works_and_says_so(chromium, url):
+def test_it_works_without_storage_with_a_note(chromium, url):
     chromium.open(url, scripts=["delete globalThis.caches"])
     chromium("until", script="!document.getElementById('form').hidden")
-    assert "keeps nothing for offline use" in chromium("text", at="#notes")
+    assert "does not store the page for offline use" in chromium("text", at="#notes")
     assert "POSITIVE" in example(chromium)
 
 
-def test_no_room_on_the_device_is_said_and_the_model_runs(chromium, small):
+def test_the_model_runs_without_space_on_the_device_with_a_note(chromium, small):
     with served(small) as url:
         chromium.open(url)
         chromium.ready()
         chromium("quota", bytes=1000)
         assert "POSITIVE" in example(chromium)
-        chromium("until", script="document.getElementById('state').textContent.includes('no room')")
+        chromium("until", script="document.getElementById('state').textContent.includes('not enough space')")
 
 
-def test_threads_come_back_where_the_server_sends_no_headers(chromium, small):
+def test_threads_work_without_headers_from_the_server(chromium, small):
     with served(small, plain=True) as url:
         chromium.open(url)
-        chromium("until", script="globalThis.crossOriginIsolated")  # the service worker adds them, at a second loading
+        chromium(
+            "until", script="globalThis.crossOriginIsolated"
+        )  # the service worker adds the headers, after a reload
         chromium.ready()
         assert chromium("text", at="#notes") == ""
         chromium.open(url, scripts=["delete Navigator.prototype.serviceWorker"])
@@ -420,7 +424,7 @@ def test_it_works_under_a_path(chromium, small):
         chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
 
 
-def test_a_truncated_model_is_said_and_not_kept(chromium, small):
+def test_a_truncated_model_is_reported_and_not_stored(chromium, small):
     model = next(small.rglob("model.tflite"))
     whole = model.read_bytes()
     with served(small, plain=True) as url:
@@ -435,7 +439,7 @@ def test_a_truncated_model_is_said_and_not_kept(chromium, small):
         assert "POSITIVE" in chromium.answered()
 
 
-def test_a_missing_model_is_said(chromium, small):
+def test_a_missing_model_is_reported(chromium, small):
     next(small.rglob("model.tflite")).unlink()
     with served(small, plain=True) as url:
         chromium.open(url)
@@ -445,25 +449,25 @@ def test_a_missing_model_is_said(chromium, small):
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda site: (site / "site.json").unlink(), "site.json could not be read: the server answered 404"),
-        (lambda site: (site / "site.json").write_text("{"), "site.json is not as kerasformer web writes it"),
-        (lambda site: edit_site(site, models=[]), "There is no model here"),
+        (lambda site: (site / "site.json").write_text("{"), "site.json is not a list that kerasformer web wrote"),
+        (lambda site: edit_site(site, models=[]), "This page has no models"),
         (lambda site: (site / "app.js").unlink(), "app.js could not be loaded"),
         (lambda site: (site / "answers.js").unlink(), "could not be loaded"),
         (lambda site: (site / "style.css").unlink(), "style.css could not be loaded"),
     ],
     ids=["no list", "no JSON", "no models", "no script", "no module", "no style"],
 )
-def test_a_page_without_its_files_says_so(chromium, small, damage, says):
+def test_missing_files_of_the_page_are_reported(chromium, small, damage, message):
     damage(small)
     with served(small, plain=True) as url:
         chromium.open(url)
-        assert says in chromium.problem()
+        assert message in chromium.problem()
 
 
-def test_a_missing_worker_is_said(chromium, small):
+def test_a_missing_worker_is_reported(chromium, small):
     (small / "worker.js").unlink()
     with served(small, plain=True) as url:
         chromium.open(url)
@@ -472,7 +476,7 @@ def test_a_missing_worker_is_said(chromium, small):
         assert "a file of the page is missing" in chromium.problem()
 
 
-def test_a_page_that_was_opened_as_a_file_says_so(chromium, small):
+def test_opening_the_page_as_a_file_is_reported(chromium, small):
     chromium.open((small / "index.html").as_uri())
     assert "opened as a file" in chromium.problem() and "kerasformer serve" in chromium.problem()
 
@@ -483,16 +487,16 @@ def test_errors_of_the_engine_are_shown(chromium, url):
     chromium("choose", at="#model", label=STORIES)
     chromium("fill", at="#field-text", text="an endless prompt")
     chromium("click", at="#run")
-    assert "it has 80 tokens (pieces of words), and the model reads 64 at most. Shorten it." in chromium.problem()
-    assert "truncation" not in chromium.problem()  # which the page does not have
+    assert "it has 80 tokens (pieces of words), and the model reads at most 64. Shorten it." in chromium.problem()
+    assert "truncation" not in chromium.problem()  # an option that the page does not have
     assert chromium("run", script=FOCUSED) == "field-text"
     chromium("fill", at="#field-text", text="Once")
     chromium("click", at="#run")
     assert "The boat came back" in chromium.answered()
     chromium("fill", at="#field-text", text="  ")
     chromium("click", at="#run")
-    assert chromium.problem() == "There is nothing to read. Type something, or tap an example."
-    assert "The boat came back" in chromium("text", at="#result")  # the last answer stays
+    assert chromium.problem() == "This field is empty. Enter a text, or choose an example."
+    assert "The boat came back" in chromium("text", at="#result")  # the last answer remains
     below = "document.getElementById('error-field-text').previousElementSibling"
     assert chromium("run", script=f"[{below}.id, {below}.ariaInvalid, {below}.getAttribute('aria-describedby')]") == [
         "field-text",
@@ -500,16 +504,16 @@ def test_errors_of_the_engine_are_shown(chromium, url):
         "error-field-text",
     ]
     assert chromium("axe") == []
-    chromium("fill", at="#field-text", text="no way on")
-    assert chromium("run", script=f"{TROUBLE}.length") == 0  # who types mends it
+    chromium("fill", at="#field-text", text="impossible")
+    assert chromium("run", script=f"{ERRORS}.length") == 0  # typing removes the error
     chromium("click", at="#run")
-    assert chromium.problem().startswith("The model cannot write with these settings. Change them.")
+    assert chromium.problem().startswith("The model cannot generate text with these settings. Change them.")
     assert chromium("visible", at="#settings-fields") and "suppress_tokens" not in chromium(
         "text", at="#error-settings"
     )
     chromium("fill", at="#field-text", text="nothing")
     chromium("click", at="#run")
-    assert "The model wrote nothing." in chromium.answered()
+    assert "The model generated no text." in chromium.answered()
     chromium("choose", at="#model", label="fill-mask")
     chromium("fill", at="#field-text", text="A whole sentence.")
     chromium("click", at="#run")
@@ -519,20 +523,20 @@ def test_errors_of_the_engine_are_shown(chromium, url):
     assert "Paris" in chromium.answered()
 
 
-def test_a_tokenizer_that_reads_otherwise_is_said_by_the_model(chromium, url):
+def test_a_different_tokenizer_is_reported_beside_the_model(chromium, url):
     chromium.open(url)
     chromium.ready()
     example(chromium)
     chromium("choose", at="#model", label=ODD)
     chromium("click", at="#run")
-    assert "reads texts otherwise than the model learned to" in chromium.problem()
-    assert chromium("text", at="#failure").endswith("For those who made this page")  # advice for them is folded away
+    assert "reads texts differently from the model's own" in chromium.problem()
+    assert chromium("text", at="#failure").endswith("Details for the author of this page")  # the details are collapsed
     assert "Expected ids: 1, 2" in chromium.problem() and not chromium("visible", at="#retry")
     assert chromium("run", script="document.getElementById('failure').previousElementSibling.id") == "progress"
     assert chromium("axe") == []
 
 
-def test_what_a_model_says_is_text_and_never_markup(chromium, url):
+def test_output_of_a_model_is_never_markup(chromium, url):
     chromium.open(url)
     chromium.ready()
     chromium("choose", at="#model", label=STORIES)

@@ -1,4 +1,4 @@
-"""The page with its own worker and runtimes: answers of `kf.pipeline` on both engines, with and without a network."""
+"""The page with the real worker and runtimes gives the answers of `kf.pipeline` on both engines, also offline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.foreign("web")
 
 TEXT = "A film about a boat, and a warm one."
 NEW_TOKENS = 12
-DRAWN = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
+SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +41,26 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
     with served(site) as url:
         chromium.open(url)
         chromium.ready()
-        for place, bundle in enumerate(bundles.values()):
-            chromium("click", at=f"#engine-options .option:nth-child({place + 1})")
+        for index, bundle in enumerate(bundles.values()):
+            chromium("click", at=f"#engine-options .option:nth-child({index + 1})")
             chromium("until", script="document.getElementById('state').textContent.startsWith('Not loaded')")
             assert_same(answer_of(chromium), expected(case.task, bundle))
             if case.task != "text-classification" and case.quantize == "none":
-                assert_same(answer_of(chromium, sampled=True), expected(case.task, bundle, do_sample=True, **DRAWN))
+                assert_same(answer_of(chromium, sampled=True), expected(case.task, bundle, do_sample=True, **SAMPLING))
         chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
-    chromium("reload")  # the server is gone
+    chromium("reload")  # the server has stopped
     chromium.ready()
     chromium("click", at="#engine-options .option:first-child")
     assert_same(answer_of(chromium), expected(case.task, bundles["tflite"]))
 
 
 def answer_of(page, sampled: bool = False) -> str:
-    """What the page answers to the text, greedily or by chance."""
+    """The page's answer to the text, with greedy search or sampling."""
     if page("visible", at="#settings"):
         page("run", script="document.getElementById('settings').open = true")
         page("click", at=f"#settings .option:{'last' if sampled else 'first'}-child")
         page("fill", at="#set-max_new_tokens", text=str(NEW_TOKENS))
-        for name, value in DRAWN.items() if sampled else ():
+        for name, value in SAMPLING.items() if sampled else ():
             page("fill", at=f"#set-{name}", text=str(value))
     page("fill", at="#field-text", text=TEXT)
     page("click", at="#run")
@@ -69,8 +69,8 @@ def answer_of(page, sampled: bool = False) -> str:
 
 
 def expected(task: str, bundle: Path, do_sample: bool = False, **settings: float) -> str:
-    """The same of the pipeline, as the page shows it."""
-    pipe = kf.pipeline(None, bundle)  # its own task: the page puts no other task's prefix before a text
+    """The pipeline's answer, in the form that the page shows."""
+    pipe = kf.pipeline(None, bundle)  # the bundle's task, because the page uses the prefix of that task
     if task == "text-classification":
         return "\n".join(f"{each['label']}\n{100 * each['score']:.1f} %" for each in pipe(TEXT, top_k=None))
     (written,) = pipe(TEXT, max_new_tokens=NEW_TOKENS, do_sample=do_sample, num_beams=1, **settings)
@@ -78,7 +78,7 @@ def expected(task: str, bundle: Path, do_sample: bool = False, **settings: float
 
 
 def assert_same(received: str, wanted: str) -> None:
-    """Words are equal; a share may round to its other neighbour."""
+    """Checks that words are equal; percentages may differ by rounding."""
     numbers = r"\d+\.\d(?= %)"
     assert re.sub(numbers, "#", received).strip() == re.sub(numbers, "#", wanted).strip()
     pairs = zip(re.findall(numbers, received), re.findall(numbers, wanted), strict=True)

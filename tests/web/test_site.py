@@ -1,4 +1,4 @@
-"""The site builder, the runtimes that it takes from packages, and the server; no browser and no npm are needed."""
+"""The site builder, the runtimes that it copies from packages, and the server; without a browser or npm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tokenizers import pre_tokenizers
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer import export as export_room
+from kerasformer import export as export_package
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
 from kerasformer.sample_texts import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
@@ -37,7 +37,7 @@ from kerasformer.web.vendor import vendor
 from tests import tiny_text
 from tests.foreign.environments import need
 from tests.test_cli import main
-from tests.web.pages import served as served_as_it_is
+from tests.web.pages import served as served_without_checks
 from tests.web.sites import edit_manifest, served, tokenizer_json, write_bundle, write_runtimes
 
 
@@ -60,7 +60,7 @@ def test_every_file_is_listed_with_its_checksum(site):
     for file in listed:
         data = (site / file["path"]).read_bytes()
         assert (len(data), hashlib.sha256(data).hexdigest()) == (file["bytes"], file["sha256"]), file["path"]
-    # The worker of the browser's cache is no part of the cache, and site.json cannot hold its own checksum.
+    # The service worker is not cached, and site.json cannot contain its own checksum.
     written = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     assert written - {file["path"] for file in listed} == {"service-worker.js", "site.json", "vendor/NOTICE.txt"}
 
@@ -83,18 +83,18 @@ def test_bundles_of_one_model_are_one_entry_with_a_choice_of_engines(site):
     assert (story["generation"], story["engines"][0]["capacity"]) == ({"do_sample": True}, 256)
 
 
-def test_texts_that_were_given_at_export_are_not_published(site):
+def test_texts_passed_to_the_export_are_not_published(site):
     assert not list(site.rglob("references.npz"))
 
 
-def test_only_the_runtimes_of_the_engines_are_there(tmp_path, packages):
+def test_only_the_runtimes_of_the_engines_are_copied(tmp_path, packages):
     site = build([write_bundle(tmp_path / "b", format="onnx")], tmp_path / "site", runtime_files=packages)
     assert list(check_site(site)["runtimes"]) == ["onnx"]
     assert not (site / "vendor" / "litert").exists()
     assert (site / "vendor" / "tokenizers" / "tokenizers.min.mjs").is_file()
 
 
-def test_names_that_are_given_tell_models_apart(tmp_path, packages):
+def test_names_separate_models(tmp_path, packages):
     first, second = write_bundle(tmp_path / "a"), write_bundle(tmp_path / "b", format="onnx")
     site = build([f"One={first}", f"Two={second}"], tmp_path / "site", runtime_files=packages)
     assert [model["title"] for model in check_site(site)["models"]] == ["One", "Two"]
@@ -103,7 +103,7 @@ def test_names_that_are_given_tell_models_apart(tmp_path, packages):
 
 
 def test_two_bundles_of_one_engine_and_recipe_are_two_models(tmp_path, packages):
-    bundles = [write_bundle(tmp_path / place / "story") for place in "ab"]
+    bundles = [write_bundle(tmp_path / name / "story") for name in "ab"]
     models = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
     assert [model["name"] for model in models] == ["story", "story--2"]
 
@@ -119,14 +119,14 @@ def test_the_mask_token_is_known_before_the_model_is_loaded(tmp_path, packages):
     assert check_site(site)["models"][0]["mask_token"] == "[MASK]"
 
 
-def test_the_title_stands_in_the_page_as_text(site):
+def test_the_title_is_escaped(site):
     page = (site / "index.html").read_text()
     assert "<h1>&quot;Tom&quot; &amp; &lt;Jerry&gt;</h1>" in page and "{{" not in page
     assert json.loads((site / "manifest.webmanifest").read_text())["name"] == '"Tom" & <Jerry>'
 
 
 def test_the_page_names_nothing_outside_its_folder():
-    """It works under any path, without a network, and asks no other server for anything."""
+    """The page works under any path and without a network, and requests nothing from other servers."""
     for path in [*PAGE.glob("*.*"), *PAGE.glob("icons/*")]:
         text = path.read_text()
         assert not re.findall(r"""(?:src|href|from|import|url)\s*[=(:]?\s*["'(]/""", text), path
@@ -134,7 +134,7 @@ def test_the_page_names_nothing_outside_its_folder():
         assert "innerHTML" not in text and "insertAdjacentHTML" not in text, path
 
 
-def test_another_file_is_another_version(site, tmp_path, packages):
+def test_the_version_changes_with_any_file(site, tmp_path, packages):
     first = check_site(site)["version"]
     assert f'const VERSION = "{first}"' in (site / "service-worker.js").read_text()
     other = write_bundle(tmp_path / "other", recipe="int4")
@@ -143,7 +143,7 @@ def test_another_file_is_another_version(site, tmp_path, packages):
     assert check_site(again)["version"] == check_site(tmp_path / "site2")["version"]
 
 
-def test_a_site_is_replaced_on_demand_alone(site, tmp_path, packages):
+def test_a_site_is_replaced_only_on_request(site, tmp_path, packages):
     other = write_bundle(tmp_path / "other")
     with pytest.raises(BundleError, match="a site is there already.*overwrite=True"):
         build([other], site, runtime_files=packages)
@@ -166,7 +166,7 @@ def test_a_failed_build_leaves_the_old_site(site, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda folder: (folder / "model.tflite").write_bytes(b"x"), "model.tflite must have sha256"),
         (lambda folder: (folder / "kerasformer.json").unlink(), "A bundle folder was expected"),
@@ -175,17 +175,17 @@ def test_a_failed_build_leaves_the_old_site(site, tmp_path):
     ],
     ids=["truncated", "no bundle", "newer", "edited"],
 )
-def test_a_damaged_bundle_is_refused(tmp_path, packages, damage, says):
+def test_a_damaged_bundle_is_refused(tmp_path, packages, damage, message):
     folder = write_bundle(tmp_path / "b")
     damage(folder)
-    with pytest.raises(BundleError, match=says):
+    with pytest.raises(BundleError, match=message):
         build([folder], tmp_path / "site", runtime_files=packages)
     assert not (tmp_path / "site").exists()
 
 
 @pytest.mark.foreign("web")
-def test_a_tokenizer_that_the_page_reads_otherwise_is_refused(tmp_path):
-    """Where Node is there; here signs are left out by a rule that the page's library has otherwise."""
+def test_a_bundle_that_the_page_tokenizes_differently_is_refused(tmp_path):
+    """If Node is installed. Here, a rule removes punctuation, which the page's library implements differently."""
     packages = need("web").parent
     own = write_bundle(tmp_path / "own")
     backend = tiny_text.wordpiece().backend
@@ -200,26 +200,26 @@ def test_a_tokenizer_that_the_page_reads_otherwise_is_refused(tmp_path):
     site = build([own], tmp_path / "site", runtime_files=packages)
     assert list(site.rglob(hard_texts.FILE))
     assert check_tokens(own, site / "library", site / "vendor" / "tokenizers" / "tokenizers.min.mjs")
-    with pytest.raises(BundleError, match="reads a text otherwise than the model's own.* Text: .*Received: .*other"):
+    with pytest.raises(BundleError, match="reads a text differently from the model's own.* Text: .*Received: .*other"):
         build([other], tmp_path / "refused", runtime_files=packages)
     assert not (tmp_path / "refused").exists()
 
 
-def test_what_no_browser_runs_is_refused_with_the_reason(tmp_path, packages, monkeypatch):
-    with pytest.raises(BundleError, match="SavedModel needs TensorFlow, which no browser has.*--format tflite"):
+def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, packages, monkeypatch):
+    with pytest.raises(BundleError, match="a SavedModel needs TensorFlow.*--format tflite"):
         build([write_bundle(tmp_path / "saved", format="saved-model")], tmp_path / "site", runtime_files=packages)
-    with pytest.raises(BundleError, match="made for another runtime, for forward_16 gives probabilities"):
+    with pytest.raises(BundleError, match="exported for another runtime: the outputs of forward_16 are probabilities"):
         build([write_bundle(tmp_path / "other", output="probabilities")], tmp_path / "site", runtime_files=packages)
     with pytest.raises(BundleError, match="needs a tokenizer.*without tokenizer.json"):
         build([write_bundle(tmp_path / "wordless", tokenizer=False)], tmp_path / "site", runtime_files=packages)
-    monkeypatch.setattr("kerasformer.web.site._MOST_BYTES", 1000)
+    monkeypatch.setattr("kerasformer.web.site._MAX_BYTES", 1000)
     with pytest.raises(BundleError, match="file of 2 GiB or more.*model.tflite.*int4"):
         build([write_bundle(tmp_path / "large")], tmp_path / "site", runtime_files=packages)
-    with pytest.raises(InputError, match="a bundle at least"):
+    with pytest.raises(InputError, match="at least one bundle"):
         build([], tmp_path / "site", runtime_files=packages)
 
 
-def test_the_one_bare_name_becomes_a_path(tmp_path, packages):
+def test_the_import_of_a_package_becomes_a_path(tmp_path, packages):
     vendor(tmp_path, ["litert"], packages)
     assert (tmp_path / "litert" / "index.js").read_text() == 'import x from "./wasm-utils.js";'
     assert "onnxruntime-web" in (tmp_path / "NOTICE.txt").read_text()
@@ -236,7 +236,7 @@ def test_other_releases_are_refused(tmp_path):
 
 
 def fake_npm(folder: Path, script: str) -> str:
-    """A PATH on which npm is a shell script."""
+    """Returns a PATH on which npm is a shell script."""
     folder.mkdir()
     (folder / "npm").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "npm").chmod((folder / "npm").stat().st_mode | stat.S_IEXEC)
@@ -244,7 +244,7 @@ def fake_npm(folder: Path, script: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
-def test_npm_runs_once_and_a_tenth_is_kept(tmp_path, packages, monkeypatch):
+def test_npm_runs_once_and_only_needed_files_are_kept(tmp_path, packages, monkeypatch):
     monkeypatch.setenv("KERASFORMER_CACHE", str(tmp_path / "cache"))
     path = fake_npm(
         tmp_path / "bin",
@@ -259,7 +259,7 @@ def test_npm_runs_once_and_a_tenth_is_kept(tmp_path, packages, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
-def test_without_npm_or_network_it_says_what_to_do(tmp_path, monkeypatch):
+def test_errors_without_npm_or_network_contain_advice(tmp_path, monkeypatch):
     monkeypatch.setenv("KERASFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", fake_npm(tmp_path / "bin", "echo 'getaddrinfo ENOTFOUND registry' >&2; exit 1"))
     with pytest.raises(SourceError, match="ENOTFOUND registry.*network once.*--runtime-files"):
@@ -270,7 +270,7 @@ def test_without_npm_or_network_it_says_what_to_do(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").rglob("package.json"))
 
 
-def test_served_with_the_headers_and_types_that_browsers_ask_for(site):
+def test_headers_and_types_of_responses(site):
     with served(site) as url:
         for path, kind in {
             "": "text/html",
@@ -289,7 +289,7 @@ def test_served_with_the_headers_and_types_that_browsers_ask_for(site):
 
 
 def answer(url: str, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-    """Asks for exactly this path, which other clients would tidy up."""
+    """Requests exactly this path, which other clients would normalize."""
     connection = http.client.HTTPConnection("127.0.0.1", int(url.rstrip("/").rsplit(":", 1)[1]), timeout=10)
     connection.putrequest(method, path, skip_accept_encoding=True)
     for name, value in headers.items():
@@ -326,12 +326,12 @@ def test_nothing_else_is_served(site, tmp_path):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory, packages) -> Iterator[tuple[Path, str]]:
-    """A site whose code and weights are as long and as random as real ones, and its URL."""
+    """A site with realistic sizes and compressibility of code and weights, and its URL."""
     root = tmp_path_factory.mktemp("real")
     site = build([write_bundle(root / "reviews")], root / "site", runtime_files=packages)
     (site / "vendor/litert/wasm/litert_wasm_internal.wasm").write_bytes(b"function " * 1000)
     (site / "models/reviews/litert-int8/model.tflite").write_bytes(random.Random(1).randbytes(10_000))
-    with served_as_it_is(site, Handler) as url:
+    with served_without_checks(site, Handler) as url:
         yield site, url
 
 
@@ -349,7 +349,7 @@ def real(tmp_path_factory, packages) -> Iterator[tuple[Path, str]]:
         ("models/reviews/litert-int8/model.tflite", "gzip", False),  # noise
     ],
 )
-def test_what_gains_by_it_is_compressed_for_those_who_take_it(real, path, accepted, compressed):
+def test_compressible_files_are_compressed_for_clients_that_accept_it(real, path, accepted, compressed):
     site, url = real
     content = (site / path).read_bytes()
     response, body = answer(url, f"/{path}", Accept_Encoding=accepted)
@@ -362,14 +362,14 @@ def test_what_gains_by_it_is_compressed_for_those_who_take_it(real, path, accept
     assert nothing == b"" and dict(head.headers) | {"Date": ""} == dict(response.headers) | {"Date": ""}
 
 
-def test_a_browser_asks_again_for_what_changed_alone(site):
+def test_only_changed_files_are_sent_again(site):
     with served(site) as url:
         plain, body = answer(url, "/app.js")
         packed, _ = answer(url, "/app.js", Accept_Encoding="gzip")
         assert plain.headers["ETag"] != packed.headers["ETag"]
         for known, headers, status in [
             (plain, {}, 304),
-            (packed, {}, 200),  # what it has is compressed, and it asks for plain bytes
+            (packed, {}, 200),  # the browser has compressed bytes and requests plain ones
             (packed, {"Accept_Encoding": "gzip"}, 304),
         ]:
             response, body = answer(url, "/app.js", If_None_Match=f'"x", W/{known.headers["ETag"]}', **headers)
@@ -383,7 +383,7 @@ def test_a_browser_asks_again_for_what_changed_alone(site):
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "part"),
+    ("requested", "status", "part"),
     [
         ("bytes=0-3", 206, slice(0, 4)),
         ("bytes=5-", 206, slice(5, None)),
@@ -399,34 +399,34 @@ def test_a_browser_asks_again_for_what_changed_alone(site):
         (f"bytes={'9' * 5000}-", 200, slice(0, None)),
     ],
 )
-def test_a_download_goes_on_where_it_was_cut_off(real, asked, status, part):
+def test_ranges(real, requested, status, part):
     site, url = real
     content = (site / "app.js").read_bytes()
-    response, body = answer(url, "/app.js", Range=asked, Accept_Encoding="gzip")
+    response, body = answer(url, "/app.js", Range=requested, Accept_Encoding="gzip")
     assert (response.status, body) == (status, content[part])
     assert int(response.headers["Content-Length"]) == len(body)
     first, last, _ = part.indices(len(content))
-    said = {206: f"bytes {first}-{last - 1}/{len(content)}", 416: f"bytes */{len(content)}"}.get(status)
-    assert (response.headers["Content-Range"], response.headers["Content-Encoding"]) == (said, None)
+    content_range = {206: f"bytes {first}-{last - 1}/{len(content)}", 416: f"bytes */{len(content)}"}.get(status)
+    assert (response.headers["Content-Range"], response.headers["Content-Encoding"]) == (content_range, None)
     for tag, expected in ((response.headers["ETag"], status), ('"another"', 200)):
-        assert answer(url, "/app.js", Range=asked, If_Range=tag)[0].status == expected
+        assert answer(url, "/app.js", Range=requested, If_Range=tag)[0].status == expected
 
 
-def test_only_whole_sites_are_served(site, tmp_path):
-    with pytest.raises(BundleError, match="kerasformer web wrote was expected"):
+def test_only_complete_sites_are_served(site, tmp_path):
+    with pytest.raises(BundleError, match="written by kerasformer web was expected"):
         server(tmp_path)
-    with pytest.raises(BundleError, match="It is a bundle: write a site of it with kerasformer web"):
+    with pytest.raises(BundleError, match="It is a bundle: build a site from it with kerasformer web"):
         server(tmp_path / "story")
     (site / "app.js").write_text("")
     with pytest.raises(BundleError, match="missing or truncated: app.js"):
         server(site)
     (site / "site.json").write_text("{}")
-    with pytest.raises(SourceError, match="not as kerasformer web writes it"):
+    with pytest.raises(SourceError, match="damaged, or was not written by kerasformer web"):
         server(site)
 
 
-def test_a_port_that_is_taken_is_said(site):
-    with server(site, port=0) as running, pytest.raises(InputError, match="No server could be started.*--port"):
+def test_an_occupied_port_is_an_error(site):
+    with server(site, port=0) as running, pytest.raises(InputError, match="The server cannot listen on.*--port"):
         server(site, port=running.server_address[1])
 
 
@@ -443,40 +443,42 @@ def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, 
     model = kf.zoo.build("bert", "text-classification", vocab_size=3, hidden_dim=8, num_layers=1, num_heads=2)
     model.tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(tokenizer_json()), special_tokens={"unk_token": "[UNK]"})
     checkpoint = model.save_pretrained(tmp_path / "tiny-bert")
-    asked = []
-    real = export_room.export
+    calls = []
+    real = export_package.export
 
     def export(source, folder, *, quantize, target, progress):
-        asked.append((source, quantize, target))
+        calls.append((source, quantize, target))
         if quantize == "int8":
             raise ExportMismatchError("agreement 50 %")
         return real(source, folder, quantize=quantize, target=target, progress=progress, lengths=[16])
 
-    monkeypatch.setattr(export_room, "export", export)
+    monkeypatch.setattr(export_package, "export", export)
     site = tmp_path / "site"
     web = ["web", f"Tiny={checkpoint}", str(write_bundle(tmp_path / "b")), str(site), "--runtime-files", str(packages)]
     assert main(*web) == 0
-    assert asked == [(str(checkpoint), recipe, "litert-web") for recipe in ("int8", "fp16")]
-    said = capsys.readouterr().out
-    assert "int8 will not do: agreement 50 %. Trying fp16." in said and "--target litert-web --quantize fp16" in said
+    assert calls == [(str(checkpoint), recipe, "litert-web") for recipe in ("int8", "fp16")]
+    printed = capsys.readouterr().out
+    assert (
+        "int8 will not do: agreement 50 %. Trying fp16." in printed and "--target litert-web --quantize fp16" in printed
+    )
     tiny, other = check_site(site)["models"]
     assert (tiny["title"], tiny["engines"][0]["recipe"], other["title"]) == ("Tiny", "fp16", "b")
-    assert main(*web) == 1 and len(asked) == 2  # what is there is seen before the work
+    assert main(*web) == 1 and len(calls) == 2  # the existing site is detected before an export
     assert main("web", "no-such-model", str(tmp_path / "other")) == 1
     assert "no model of that name was found" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_serve_tells_its_address_and_what_a_phone_needs(site):
+def test_serve_prints_its_address_and_advice_for_phones(site):
     command = [sys.executable, "-m", "kerasformer.cli", "serve", str(site), "--port", "0", "--host", "0.0.0.0"]
-    # A background job of a shell ignores Ctrl+C, and so would its children.
+    # Background jobs of a shell, and their children, ignore Ctrl+C.
     settings = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **settings) as process:
         try:
-            said = process.stdout.readline()
+            line = process.stdout.readline()
             advice = process.stdout.readline()
-            url = re.search(r"http://localhost:\d+/", said).group()
+            url = re.search(r"http://localhost:\d+/", line).group()
             with urllib.request.urlopen(url) as response:
                 assert b"Run" in response.read()
             process.send_signal(signal.SIGINT)

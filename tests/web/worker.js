@@ -1,4 +1,4 @@
-// A double of the page's worker: it downloads and checks files as the library does, and answers without an engine.
+// A mock of the page's worker: it downloads and checks files as the library does, and answers without an engine.
 
 const WORDS = "The boat came back at night. Nobody had seen it leave, and nobody asked.".split(/(?= )/);
 let cancelled = null;
@@ -16,8 +16,8 @@ const RESULTS = {
     { answer: context.slice(4, 14), score: 0.81, start: 4, end: 14 },
     { answer: context.slice(0, 3), score: 0.1, start: 0, end: 3 },
   ],
-  "fill-mask": (text) => ["Paris", "Lyon", "London"].map((word, place) =>
-    ({ score: 0.7 / (place + 1), token: place, token_str: word, sequence: text.replace("[MASK]", word) })),
+  "fill-mask": (text) => ["Paris", "Lyon", "London"].map((word, index) =>
+    ({ score: 0.7 / (index + 1), token: index, token_str: word, sequence: text.replace("[MASK]", word) })),
   "feature-extraction": (text) => (text.includes("bread") ? [0.6, 0.8, 0] : [0.8, 0.6, 0]),
 };
 const KEYS = { summarization: "summary_text", translation: "translation_text" };
@@ -67,14 +67,14 @@ async function fetched(url) {
 
 async function run({ id, inputs, options }) {
   if (String(inputs).includes("endless prompt")) {
-    const advice = "the prompt is longer than the cache. Shorten it, or set truncation to have it cut.";
+    const advice = "the prompt is longer than the cache. Shorten it, or set truncation: true.";
     throw Object.assign(named("CapacityError", advice), { most: 64, received: 80 });
   }
-  if (inputs === "no way on") throw named("GenerationError", "no token can be chosen. Set suppress_tokens: []");
+  if (inputs === "impossible") throw named("GenerationError", "no token can be chosen. Set suppress_tokens: []");
   const figures = { seconds: 0.2, prompt_tokens: 7, memory_bytes: 52_000_000 };
   if (info.task in RESULTS) return { result: RESULTS[info.task](inputs), figures };
   if (inputs === "nothing") return { result: [{ generated_text: "" }], figures: { ...figures, tokens: 1, finish_reason: "eos" } };
-  await new Promise((resolve) => setTimeout(resolve, 150)); // reads what it was given
+  await new Promise((resolve) => setTimeout(resolve, 150)); // simulates reading the prompt
   let text = "";
   let tokens = 0;
   while (tokens < options.max_new_tokens && cancelled !== id) {

@@ -1,31 +1,31 @@
-// How the result of each task looks.
+// The display of results, by task.
 
 import { make, percent } from "./elements.js";
 
 /**
- * Elements that show a result.
- * @param {any} model Of site.json.
- * @param {any} result Of the engine; see library/README.md.
- * @param {{shown: string, other: any, labels: string[]}} asked The text that it is about; the result of a second text, to compare
- *     with; the model's labels, whose places choose their colours.
+ * The elements that show a result.
+ * @param {any} model An entry of site.json.
+ * @param {any} result The result of the engine; see library/README.md.
+ * @param {{shown: string, other: any, labels: string[]}} query `shown`: the text that the result refers to. `other`: the result for
+ *     a second text, to compare with. `labels`: the model's labels; the index of a label determines its colour.
  * @returns {Node[]}
  */
-export function answer(model, result, asked) {
-  return VIEWS[model.task](result, asked, model);
+export function answer(model, result, query) {
+  return VIEWS[model.task](result, query, model);
 }
 
 const MOST_BARS = 20;
-const COLOURS = 6; // of labels, in style.css
+const COLOURS = 6; // number of label colours in style.css
 const VIEWS = {
   "text-classification": classes,
   "token-classification": entities,
-  "question-answering": found,
+  "question-answering": spans,
   "fill-mask": fillings,
-  "feature-extraction": numbers,
-  "text-generation": continued,
-  summarization: written("summary_text"),
-  translation: written("translation_text"),
-  "text2text-generation": written("generated_text"),
+  "feature-extraction": embedding,
+  "text-generation": continuation,
+  summarization: generated("summary_text"),
+  translation: generated("translation_text"),
+  "text2text-generation": generated("generated_text"),
 };
 
 function classes(result, { labels }, model) {
@@ -36,30 +36,30 @@ function classes(result, { labels }, model) {
 }
 
 function entities(result, { shown }) {
-  if (!result.length) return [make("p", {}, "Nothing was found in this text.")];
-  const letters = [...shown]; // Python counts an emoji as one character
+  if (!result.length) return [make("p", {}, "No entities were found in this text.")];
+  const characters = [...shown]; // code points, because offsets count them as Python does
   const kinds = [...new Set(result.map((each) => each.entity_group))];
   const parts = [];
   let last = 0;
   for (const { entity_group: kind, start, end } of result) {
-    parts.push(letters.slice(last, start).join(""), make("mark", { className: `kind-${(kinds.indexOf(kind) % 5) + 1}` },
-      `${letters.slice(start, end).join("")} `, make("small", {}, kind)));
+    parts.push(characters.slice(last, start).join(""), make("mark", { className: `kind-${(kinds.indexOf(kind) % 5) + 1}` },
+      `${characters.slice(start, end).join("")} `, make("small", {}, kind)));
     last = end;
   }
-  const text = make("p", { className: "text" }, ...parts, letters.slice(last).join(""));
+  const text = make("p", { className: "text" }, ...parts, characters.slice(last).join(""));
   const rows = result.map(({ entity_group, word, score }) => ({ name: `${word} – ${entity_group}`, score }));
   return [text, bars(rows)];
 }
 
-function found(result, { shown }) {
+function spans(result, { shown }) {
   const answers = [result].flat().filter(({ answer }) => answer);
-  if (!answers.length) return [make("p", {}, "The text does not seem to answer this.")];
+  if (!answers.length) return [make("p", {}, "No answer was found in this text.")];
   const [{ answer: best, start, end }] = answers;
-  const letters = [...shown];
+  const characters = [...shown];
   return [
     make("p", { className: "big" }, best),
-    make("p", { className: "text scrolls" }, letters.slice(0, start).join(""),
-      make("mark", {}, letters.slice(start, end).join("")), letters.slice(end).join("")),
+    make("p", { className: "text scrolls" }, characters.slice(0, start).join(""),
+      make("mark", {}, characters.slice(start, end).join("")), characters.slice(end).join("")),
     bars(answers.map(({ answer, score }) => ({ name: answer, score })), "bars ranked"),
   ];
 }
@@ -72,48 +72,48 @@ function fillings(result) {
   ]);
 }
 
-function numbers(result, { other }) {
+function embedding(result, { other }) {
   const first = result.slice(0, 12).map((value) => value.toFixed(3)).join(", ");
-  const vector = make("p", { className: "muted" }, `A vector of ${result.length} numbers of length 1: ${first}, …`);
+  const vector = make("p", { className: "muted" }, `Vector of ${result.length} numbers, normalized to length 1: ${first}, …`);
   if (other === null) return [vector];
-  const cosine = result.reduce((sum, value, place) => sum + value * other[place], 0);
+  const cosine = result.reduce((sum, value, index) => sum + value * other[index], 0);
   return [
     make("p", { className: "big" }, `Similarity ${cosine.toFixed(3)}`),
-    make("p", { className: "muted" }, "The cosine of the two vectors: 1 is the same meaning to this model, 0 is none in common."),
+    make("p", { className: "muted" }, "Cosine of the two vectors: 1 means the same meaning for this model, 0 means no similarity."),
     vector,
   ];
 }
 
-function continued([{ generated_text }], { shown }) {
+function continuation([{ generated_text }], { shown }) {
   return finished(shown, generated_text);
 }
 
-function written(key) {
+function generated(key) {
   return (result) => finished("", result[0][key]);
 }
 
-function finished(given, text) {
-  return [writing(given, text), ...(text.trim() ? [] : [make("p", { className: "muted" }, "The model wrote nothing.")])];
+function finished(prompt, text) {
+  return [textElement(prompt, text), ...(text.trim() ? [] : [make("p", { className: "muted" }, "The model generated no text.")])];
 }
 
 /**
- * A text that is being written, or was: what was given, then what is new.
- * @param {string} given
+ * An element for a generated text, after its prompt.
+ * @param {string} prompt
  * @param {string} text
  */
-export function writing(given, text) {
-  return make("p", { className: "text" }, make("span", { className: "prompt" }, given), make("span", { className: "new" }, text));
+export function textElement(prompt, text) {
+  return make("p", { className: "text" }, make("span", { className: "prompt" }, prompt), make("span", { className: "new" }, text));
 }
 
 /** An answer as plain text, for the clipboard. @param {Element} result */
-export function plain(result) {
+export function plainText(result) {
   const lines = [...result.querySelectorAll(".text, .big, .bar")].map((each) => {
     return each.matches(".bar") ? [...each.children].map(({ textContent }) => textContent).join(" ").trim() : each.textContent;
   });
   return lines.join("\n");
 }
 
-/** Names with a share of 1 each, as bars; a `kind` has its own colour and pattern. */
+/** Names with scores from 0 to 1, as bars; `kind` determines colour and pattern. */
 function bars(rows, className = "bars") {
   return make("ul", { className }, ...rows.slice(0, MOST_BARS).map(({ name, score, kind = -1 }) => {
     const fill = make("span");

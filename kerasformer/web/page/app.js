@@ -1,91 +1,92 @@
-// The page: which model and engine, what is asked, and what is under way. Each part of it is a module of its own.
+// The state of the page: the selected model and engine, the current question, and the running task. Each part of the page
+// has its own module.
 
-import { answer, plain, writing } from "./answers.js";
+import { answer, plainText, textElement } from "./answers.js";
 import * as browser from "./browser.js";
 import { find, make, megabytes, options, percent, seconds, terms } from "./elements.js";
 import { Engine } from "./engine.js";
-import { explained } from "./failures.js";
+import { explain } from "./failures.js";
 import * as offline from "./offline.js";
 import * as questions from "./questions.js";
 import * as settings from "./settings.js";
-import { copied, linkTo, linked } from "./share.js";
+import { copyText, linkTo, readLink } from "./share.js";
 
 const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime" };
-const SMALL = 32e6; // bytes that may be loaded unasked, where it costs nothing
+const SMALL = 32e6; // bytes that the page may download without being asked, on an unmetered connection
 
 const engine = new Engine();
 let site = null;
-let model = null; // of site.json
+let model = null; // an entry of site.json
 let chosen = null; // one of model.engines
 let loaded = null; // the one that the engine has open
-let info = null; // what the library knows of it
+let info = null; // the library's description of it
 let busy = null; // "load" or "run"
-let underWay = Promise.resolve(); // ends with the last question
-let turn = 0; // of what was wanted last; all before it is given up
-let stops = false; // Run is Stop
-let began = 0; // when it became that
-let last = null; // the question that the answer on the page is of
-let lost = ""; // why a file could not be kept for offline use
-let touched = false; // the user has done something here
+let pending = Promise.resolve(); // settles when the current task ends
+let turn = 0; // number of the latest task; earlier tasks are abandoned
+let showsStop = false; // whether the Run button is Stop
+let stopShownAt = 0; // when it became Stop
+let last = null; // the question that the visible answer belongs to
+let offlineProblem = ""; // why a file could not be stored for offline use
+let touched = false; // whether the user has interacted with the page
 
 async function start() {
-  if (location.protocol === "file:") return; // start.js has said it
+  if (location.protocol === "file:") return; // start.js shows the problem
   const problem = browser.problem();
   if (problem) return stopHere(problem.title, problem.text);
   try {
     site = await readSite();
   } catch (error) {
-    return stopHere("The list of models is missing", `${error.message} Copy the whole folder that kerasformer web wrote to the server, or reload the page.`);
+    return stopHere("The list of models is missing", `${error.message} Reload the page, or copy the complete folder that kerasformer web wrote to the server.`);
   }
-  const unknown = site.models.filter(({ task }) => !questions.known(task));
-  site.models = site.models.filter(({ task }) => questions.known(task));
+  const unknown = site.models.filter(({ task }) => !questions.supports(task));
+  site.models = site.models.filter(({ task }) => questions.supports(task));
   if (!site.models.length) {
-    return stopHere("There is no model here", unknown.length ? `The page has no view for ${unknown.map(({ task }) => task).join(", ")}.` : "The site was written without one.");
+    return stopHere("This page has no models", unknown.length ? `The page does not support ${unknown.map(({ task }) => task).join(", ")}.` : "The site was built without models.");
   }
   listen();
-  find("model").replaceChildren(...site.models.map(({ title }, place) => make("option", { value: String(place) }, title)));
+  find("model").replaceChildren(...site.models.map(({ title }, index) => make("option", { value: String(index) }, title)));
   find("model-field").hidden = site.models.length === 1;
   find("notes").replaceChildren(...browser.notes().map((note) => make("li", {}, note)));
   find("starting").hidden = true;
   find("form").hidden = false;
   await openLink();
-  if (await keepOffline()) await runFirst();
+  if (await enableOffline()) await runFirst();
 }
 
-/** Shows the question of the address, or the first example of the first model. */
+/** Shows the question in the address, or the first example of the first model. */
 async function openLink() {
-  const link = linked();
-  const wanted = site.models.findIndex(({ name }) => name === link?.model);
-  find("model").value = String(Math.max(0, wanted));
-  await showModel(site.models[Math.max(0, wanted)]);
+  const link = readLink();
+  const modelIndex = site.models.findIndex(({ name }) => name === link?.model);
+  find("model").value = String(Math.max(0, modelIndex));
+  await showModel(site.models[Math.max(0, modelIndex)]);
   if (!link) return;
-  if (wanted < 0) return complain("", `The link asks for a model that this page does not have: ${link.model}.`);
-  const place = model.engines.findIndex(({ base }) => variant(base) === link.engine);
-  if (place > 0) {
-    find("engine-options").querySelectorAll("input")[place].checked = true;
-    await chooseEngine(model.engines[place]);
+  if (modelIndex < 0) return showError("", `The link is for a model that this page does not have: ${link.model}.`);
+  const engineIndex = model.engines.findIndex(({ base }) => variant(base) === link.engine);
+  if (engineIndex > 0) {
+    find("engine-options").querySelectorAll("input")[engineIndex].checked = true;
+    await chooseEngine(model.engines[engineIndex]);
   }
   questions.fill(model, link);
-  if (questions.writes(model.task)) settings.fill(link);
+  if (questions.generates(model.task)) settings.fill(link);
 }
 
-/** Answers what the page opened with, unless that would cost someone a download that they may not want. */
+/** Answers the question that the page opened with, unless this needs a download that the user may not want. */
 async function runFirst() {
   if (touched || busy || !find("failure").hidden) return;
-  const kept = await offline.available(chosen, site.runtimes[chosen.engine]);
-  const free = !browser.metered() && chosen.bytes + runtimeBytes(chosen) <= SMALL;
-  if (!touched && (kept || free)) await ask({ unasked: true });
+  const stored = await offline.available(chosen, site.runtimes[chosen.engine]);
+  const cheap = !browser.metered() && chosen.bytes + runtimeBytes(chosen) <= SMALL;
+  if (!touched && (stored || cheap)) await ask({ automatic: true });
 }
 
 async function readSite() {
   const response = await fetch("site.json").catch(() => null);
   if (!response?.ok) throw new Error(`site.json could not be read${response ? `: the server answered ${response.status}` : ""}.`);
   const content = await response.json().catch(() => null);
-  if (!Array.isArray(content?.models)) throw new Error("site.json is not as kerasformer web writes it.");
+  if (!Array.isArray(content?.models)) throw new Error("site.json is not a list that kerasformer web wrote.");
   return content;
 }
 
-/** The page cannot work: says why, and shows nothing else. */
+/** Shows why the page cannot work, and nothing else. */
 function stopHere(title, text) {
   find("starting").hidden = true;
   find("form").hidden = true;
@@ -97,8 +98,8 @@ function stopHere(title, text) {
 function listen() {
   find("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    if (!stops) ask();
-    else if (performance.now() - began > 400) stop(); // a double click is none
+    if (!showsStop) ask();
+    else if (performance.now() - stopShownAt > 400) stop(); // ignores the second click of a double click
   });
   find("form").addEventListener("input", () => { touched = true; });
   find("model").addEventListener("change", (event) => showModel(site.models[Number(event.target.value)]));
@@ -110,16 +111,16 @@ function listen() {
   });
   find("retry").addEventListener("click", () => ask());
   find("copy").addEventListener("click", async () => {
-    tell(await copied(plain(find("result"))) ? "Copied." : "This browser lets no page copy. Select the text.");
+    showStatus(await copyText(plainText(find("result"))) ? "Copied." : "This browser does not allow copying. Select the text and copy it.");
   });
   find("again").addEventListener("click", () => ask({ question: last }));
   find("share").addEventListener("click", async () => {
     const link = linkTo(last.link);
     history.replaceState(null, "", link);
-    tell(await copied(link) ? "Link copied." : "The link is in the address bar.");
+    showStatus(await copyText(link) ? "Link copied." : "The link is in the address bar.");
   });
   addEventListener("hashchange", async () => {
-    if (!linked()) return;
+    if (!readLink()) return;
     touched = false;
     await openLink();
     await runFirst();
@@ -134,21 +135,21 @@ function listen() {
 }
 
 /**
- * Starts the service worker. Pages without the headers that threads need are loaded once more, when it can add them.
- * @returns {Promise<boolean>} Whether this page stays.
+ * Starts the service worker. A page without the headers that threads need is reloaded once, so that the worker can add them.
+ * @returns {Promise<boolean>} Whether the page was not reloaded.
  */
-async function keepOffline() {
+async function enableOffline() {
   try {
     await offline.start({
       onUpdate: () => { find("update").hidden = false; },
-      onKept: showState,
-      onLost: (path, reason) => {
-        lost = `${path.split("/").pop()} is not kept for offline use: ${reason}.`;
+      onStored: showState,
+      onFailed: (path, reason) => {
+        offlineProblem = `${path.split("/").pop()} is not available offline: ${reason}.`;
         showState();
       },
     });
   } catch (error) {
-    lost = `Nothing is kept for offline use: ${error.message}`;
+    offlineProblem = `Offline use is not possible: ${error.message}`;
     await showState();
     return true;
   }
@@ -160,77 +161,78 @@ async function keepOffline() {
 }
 
 async function showModel(one) {
-  await leave();
+  await closeEngine();
   model = one;
-  mendAll();
-  find("task").textContent = questions.says(model.task);
+  clearErrors();
+  find("task").textContent = questions.description(model.task);
   questions.show(model, () => ask());
-  find("settings").hidden = !questions.writes(model.task);
-  if (questions.writes(model.task)) settings.show(model.generation);
+  find("settings").hidden = !questions.generates(model.task);
+  if (questions.generates(model.task)) settings.show(model.generation);
   find("engine-card").hidden = model.engines.length < 2;
-  find("engine-options").replaceChildren(...options("engine", model.engines.map((each, place) => ({
-    value: String(place), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}`,
+  find("engine-options").replaceChildren(...options("engine", model.engines.map((each, index) => ({
+    value: String(index), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}`,
   })), "0"));
   clearAnswer();
   await chooseEngine(model.engines[0]);
 }
 
 async function chooseEngine(one) {
-  await leave();
+  await closeEngine();
   chosen = one;
   await showState();
 }
 
-/** Ends what is under way, and closes the engine: it is another model's. */
-async function leave() {
+/** Ends the current task and closes the engine, before another model is selected. */
+async function closeEngine() {
   turn += 1;
   engine.end();
-  await underWay;
+  await pending;
   offerStop(false);
   loaded = info = null;
-  lost = "";
+  offlineProblem = "";
 }
 
-/** What the model's card says: whether it is loaded, what a load would cost, whether it works offline. */
+/** Shows whether the model is loaded, the size of its download, and whether it works offline. */
 async function showState() {
-  const wanted = chosen;
-  const kept = await offline.available(wanted, site.runtimes[wanted.engine]);
-  if (wanted !== chosen || (busy === "load" && loaded !== chosen)) return;
+  const shown = chosen;
+  const stored = await offline.available(shown, site.runtimes[shown.engine]);
+  if (shown !== chosen || (busy === "load" && loaded !== chosen)) return;
   const ready = loaded === chosen;
-  const size = `${megabytes(chosen.bytes)} and ${megabytes(runtimeBytes(chosen))} for its engine`;
-  const words = [
-    ready ? `Ready: ${describe(chosen)}` : kept ? "On this device" : `Not loaded: ${size}`,
-    kept ? "works offline" : "",
-    ready && !kept && lost ? lost : "",
+  const size = `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`;
+  const parts = [
+    ready ? `Ready: ${describe(chosen)}` : stored ? "Stored on this device" : `Not loaded: ${size}`,
+    stored ? "works offline" : "",
+    ready && !stored ? offlineProblem : "",
   ];
-  find("state").textContent = words.filter(Boolean).join(" · ");
+  find("state").textContent = parts.filter(Boolean).join(" · ");
   find("state").classList.toggle("ready", ready);
   find("load").hidden = ready || Boolean(busy);
-  find("forget").hidden = !kept;
-  find("facts").replaceChildren(...terms(facts(kept)));
+  find("forget").hidden = !stored;
+  find("facts").replaceChildren(...terms(facts(stored)));
 }
 
-function facts(kept) {
+/** @param {boolean} stored Whether the model is stored on this device. @returns {[string, string][]} Facts about the model. */
+function facts(stored) {
   const { fidelity } = chosen;
-  const found = [
+  const rows = [
     ["Task", model.task],
     ["Architecture", info ? `${info.name} (${model.model_type})` : model.model_type],
     ["Engine", ENGINES[chosen.engine] + (info ? `, ${info.threads} ${info.threads === 1 ? "thread" : "threads"}` : "")],
     ["Weights", recipe(chosen)],
-    ["Size", `${megabytes(chosen.bytes)}; the engine has ${megabytes(runtimeBytes(chosen))}`],
-    ["Reads", chosen.capacity && !chosen.max_length ? `up to ${chosen.capacity} tokens, with those that it writes` : `up to ${chosen.max_length ?? chosen.capacity} tokens`],
-    ["Against the original model", sameAnswers(fidelity)],
-    ["Settings not followed here", Object.keys(info?.ignored ?? {}).join(", ")],
+    ["Size", `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`],
+    ["Longest text", chosen.capacity && !chosen.max_length ? `${chosen.capacity} tokens, including generated ones` : `${chosen.max_length ?? chosen.capacity} tokens`],
+    ["Compared with the original model", sameAnswers(fidelity)],
+    ["Ignored settings", Object.keys(info?.ignored ?? {}).join(", ")],
     ["Examples", model.examples.credit ?? ""],
-    ["Without a network", kept ? "works" : lost || "works after it was loaded once"],
+    ["Offline use", stored ? "yes" : offlineProblem || "after the model was loaded once"],
   ];
-  return found.filter(([term, said]) => said && (term !== "Reads" || chosen.capacity || chosen.max_length));
+  return rows.filter(([term, value]) => value && (term !== "Longest text" || chosen.capacity || chosen.max_length));
 }
 
-/** How many answers are those of the original model, and how many are near ties where that was measured. */
+/** The share of answers that equal those of the original model, and the number of near ties if it was measured. */
 function sameAnswers(fidelity) {
   if (!fidelity.answers) return "not compared";
-  const ties = fidelity.near_ties ? `, ${fidelity.near_ties} are near ties` : "";
+  const ties = fidelity.near_ties ? `; ${fidelity.near_ties} are near ties` : "";
   return `${percent(fidelity.agreement)} of ${fidelity.answers} answers are the same${ties}`;
 }
 
@@ -239,7 +241,7 @@ function describe(one) {
   return `${ENGINES[one.engine]}, ${recipe(one)}, ${megabytes(one.bytes)}`;
 }
 
-/** The last folder of a bundle's address, which tells the engines of a model apart. */
+/** The last folder of a bundle's address, which identifies one of a model's engines. */
 function variant(base) {
   return base.split("/").at(-2);
 }
@@ -248,7 +250,7 @@ function recipe({ recipe: name }) {
   return { none: "float32", fp16: "float16" }[name] ?? name;
 }
 
-/** Of the largest build: a browser takes one of several. */
+/** Bytes of an engine with its largest build; a browser downloads one of several builds. */
 function runtimeBytes({ engine: name }) {
   const files = site.runtimes[name];
   const wasm = files.filter(({ path }) => path.endsWith(".wasm")).map(({ bytes }) => bytes);
@@ -259,136 +261,137 @@ function runtimeBytes({ engine: name }) {
 /** Opens the chosen bundle, unless it is open. */
 async function load() {
   if (loaded === chosen) return;
-  const wanted = chosen;
+  const opening = chosen;
   setBusy("load");
   await offline.ready(3000);
-  const place = { base: new URL(wanted.base, location.href).href, engine: wanted.engine, threads: browser.threads() };
-  info = (await engine.load(place, progressOf(wanted))).info;
-  loaded = wanted;
-  await offline.complete(wanted);
+  const request = { base: new URL(opening.base, location.href).href, engine: opening.engine, threads: browser.threads() };
+  info = (await engine.load(request, progressOf(opening))).info;
+  loaded = opening;
+  await offline.complete(opening);
   await showState();
 }
 
-/** Shows how far a load is: the bytes of all its files, then an uncertain bar while the engine prepares them. */
-function progressOf(wanted) {
-  const got = new Map();
+/** Returns a function that shows the progress of a load: the bytes of all files, then an indeterminate bar while the engine starts. */
+function progressOf(opening) {
+  const received = new Map();
   return ({ stage, file, loaded: bytes }) => {
-    got.set(file, bytes);
-    const sum = Math.min(wanted.bytes, [...got.values()].reduce((total, value) => total + value, 0));
+    received.set(file, bytes);
+    const sum = Math.min(opening.bytes, [...received.values()].reduce((total, value) => total + value, 0));
     const downloading = stage === "download";
-    if (downloading) find("progress").value = sum / wanted.bytes;
+    if (downloading) find("progress").value = sum / opening.bytes;
     else find("progress").removeAttribute("value");
-    find("state").textContent = downloading ? `Loading ${megabytes(sum)} of ${megabytes(wanted.bytes)}` : "Preparing the model";
+    find("state").textContent = downloading ? `Loading ${megabytes(sum)} of ${megabytes(opening.bytes)}` : "Preparing the model";
   };
 }
 
 /**
- * Answers a question, and loads the model first where that is still to be done. An answer that is being written ends; the one that
- * is there stays until the next one comes.
- * @param {{question?: any, unasked?: boolean}} [how] The question, that of the fields by default; `unasked` for what the page does by
- *     itself, which moves nothing and is not read out.
+ * Answers a question, and loads the model first if necessary. A running generation ends; the visible answer stays until the next
+ * one arrives.
+ * @param {{question?: any, automatic?: boolean}} [how] The question, by default the one in the fields; `automatic` if the page
+ *     starts it without the user: the page then neither scrolls nor announces the answer to screen readers.
  */
-function ask({ question, unasked = false } = {}) {
-  return perform(async (isGivenUp) => {
-    mendAll();
-    const asked = question ?? fromFields();
+function ask({ question, automatic = false } = {}) {
+  return perform(async (isAbandoned) => {
+    clearErrors();
+    const query = question ?? fromFields();
     await load();
-    if (isGivenUp()) return;
+    if (isAbandoned()) return;
     setBusy("run");
-    if (!unasked) showFrom("answer");
-    await (questions.writes(model.task) ? write(asked, unasked) : answerAtOnce(asked, unasked));
-  }, unasked);
+    if (!automatic) showFrom("answer");
+    await (questions.generates(model.task) ? generate(query, automatic) : answerAtOnce(query, automatic));
+  }, automatic);
 }
 
-/** Does something after what is under way, which ends early, unless something else was wanted meanwhile. Run is Stop until then. */
-async function perform(something, unasked = false) {
+/** Ends the current task and then runs `task`, unless another one was requested meanwhile. Until then, the Run button is Stop. */
+async function perform(task, automatic = false) {
   const mine = ++turn;
   if (busy === "run") engine.cancel();
-  if (!unasked) {
+  if (!automatic) {
     touched = true;
     offerStop(true);
   }
-  await underWay;
+  await pending;
   if (mine !== turn) return;
-  underWay = attempt(() => something(() => mine !== turn), unasked);
-  await underWay;
+  pending = attempt(() => task(() => mine !== turn), automatic);
+  await pending;
   if (mine === turn) offerStop(false);
 }
 
-/** What the fields and the settings say. */
+/** The contents of the fields and the settings. */
 function fromFields() {
-  const asked = questions.asked(model);
-  return { ...asked, told: questions.writes(model.task) ? settings.settings() : {} };
+  const query = questions.readFields(model);
+  return { ...query, settings: questions.generates(model.task) ? settings.settings() : {} };
 }
 
-async function answerAtOnce(asked, unasked) {
-  const { result, figures } = await engine.run(asked.inputs, asked.options, null);
-  const other = asked.more === null ? null : (await engine.run(asked.more, asked.options, null)).result;
-  showAnswer(answer(model, result, { ...asked, other, labels: info.labels }), figures, asked, {});
-  if (!unasked) find("spoken").textContent = `Answer: ${plain(find("result")).replaceAll("\n", ", ")}`;
+async function answerAtOnce(query, automatic) {
+  const { result, figures } = await engine.run(query.inputs, query.options, null);
+  const other = query.more === null ? null : (await engine.run(query.more, query.options, null)).result;
+  showAnswer(answer(model, result, { ...query, other, labels: info.labels }), figures, query, {});
+  if (!automatic) find("spoken").textContent = `Answer: ${plainText(find("result")).replaceAll("\n", ", ")}`;
 }
 
-/** Shows a text while it is written. Screen readers are told sentences, for single tokens are noise. */
-async function write(asked, unasked) {
-  const told = { ...asked.told };
-  if (told.do_sample) told.seed ??= settings.freshSeed();
-  const begun = writing(model.task === "text-generation" ? asked.shown : "", "");
-  const text = begun.querySelector(".new");
+/** Shows a text while it is generated. Screen readers get whole sentences, since single tokens are hard to follow. */
+async function generate(query, automatic) {
+  const used = { ...query.settings };
+  if (used.do_sample) used.seed ??= settings.freshSeed();
+  const draft = textElement(model.task === "text-generation" ? query.shown : "", "");
+  const text = draft.querySelector(".new");
   text.classList.add("writing");
-  let unsaid = "";
-  const { result, figures } = await engine.run(asked.inputs, { ...asked.options, ...told }, (piece) => {
-    if (!begun.isConnected) replaceAnswer(asked, begun);
+  let unspoken = "";
+  const { result, figures } = await engine.run(query.inputs, { ...query.options, ...used }, (piece) => {
+    if (!draft.isConnected) replaceAnswer(query, draft);
     text.append(piece);
-    unsaid += piece;
-    const end = unsaid.search(/[.!?…]\s/) + 1;
+    unspoken += piece;
+    const end = unspoken.search(/[.!?…]\s/) + 1;
     if (end) {
-      if (!unasked) find("spoken").textContent = unsaid.slice(0, end);
-      unsaid = unsaid.slice(end);
+      if (!automatic) find("spoken").textContent = unspoken.slice(0, end);
+      unspoken = unspoken.slice(end);
     }
   });
-  showAnswer(answer(model, result, asked), figures, asked, told);
-  if (!unasked) find("spoken").textContent = unsaid;
+  showAnswer(answer(model, result, query), figures, query, used);
+  if (!automatic) find("spoken").textContent = unspoken;
 }
 
-function showAnswer(elements, figures, asked, told) {
+/** Shows an answer with its figures; `used` are the settings of the generation, including a seed chosen at random. */
+function showAnswer(elements, figures, query, used) {
   const end = ENDS[figures.finish_reason];
-  replaceAnswer(asked, ...elements, ...(end ? [make("p", { className: "muted small" }, end)] : []));
-  find("figures").replaceChildren(...terms(inWords(figures, told)));
+  replaceAnswer(query, ...elements, ...(end ? [make("p", { className: "muted small" }, end)] : []));
+  find("figures").replaceChildren(...terms(inWords(figures, used)));
   find("figures").hidden = false;
-  last = { ...asked, link: { model: model.name, engine: variant(chosen.base), ...asked.texts, ...inLink(told) } };
+  last = { ...query, link: { model: model.name, engine: variant(chosen.base), ...query.texts, ...inLink(used) } };
   find("keep").hidden = false;
-  find("again").hidden = !told.do_sample || asked.told.seed !== undefined; // the same again would be the same
+  find("again").hidden = !used.do_sample || query.settings.seed !== undefined; // with a fixed seed, the text would be the same
 }
 
-/** Shows something instead of the last answer, with the question unless it is a part of the answer. */
-function replaceAnswer(asked, ...elements) {
+/** Replaces the last answer, and shows the question unless it is part of the answer. */
+function replaceAnswer(query, ...elements) {
   clearAnswer();
-  find("asked").textContent = asked.texts.question ?? [asked.shown, asked.more].filter(Boolean).join(" / ");
-  find("asked").hidden = ["text-generation", "token-classification", "fill-mask"].includes(model.task);
+  find("question").textContent = query.texts.question ?? [query.shown, query.more].filter(Boolean).join(" / ");
+  find("question").hidden = ["text-generation", "token-classification", "fill-mask"].includes(model.task);
   find("result").classList.remove("stale");
   find("result").replaceChildren(...elements);
 }
 
-/** Settings for a link, with what was drawn by chance. */
-function inLink(told) {
-  return questions.writes(model.task) ? settings.inLink(told) : {};
+/** Settings for a link, including a seed chosen at random. */
+function inLink(used) {
+  return questions.generates(model.task) ? settings.inLink(used) : {};
 }
 
-/** Says what became of an answer that was to be kept. */
-function tell(what) {
-  find("kept").textContent = what;
+/** Shows the result of copying. */
+function showStatus(text) {
+  find("copy-status").textContent = text;
 }
 
-/** Why a text ends where it does, unless the model ended it itself. */
+/** Why a text ended, unless the model ended it. */
 const ENDS = {
-  stop: "Ended at the text to stop at.",
-  length: "Ended at the token limit of the settings.",
-  capacity: "Ended because the model can hold no more tokens.",
-  time: "Ended because the time was up.",
+  stop: "Stopped at the stop text.",
+  length: "Stopped at the maximum number of new tokens.",
+  capacity: "Stopped because the model cannot hold more tokens.",
+  time: "Stopped at the time limit.",
   cancelled: "Stopped by you.",
 };
 
-/** Figures of a run. */
+/** The figures of a run, as terms and values. */
 function inWords(figures, { seed }) {
   const rows = [["Time", seconds(figures.seconds)]];
   if (figures.tokens !== undefined) {
@@ -397,13 +400,13 @@ function inWords(figures, { seed }) {
       ["First token", seconds(figures.first_token_seconds ?? 0)],
       ["Tokens", String(figures.tokens)]);
   }
-  rows.push(["Read", `${figures.prompt_tokens} tokens`]);
+  rows.push(["Input", `${figures.prompt_tokens} tokens`]);
   if (figures.memory_bytes) rows.push(["Memory", megabytes(figures.memory_bytes)]);
   if (seed !== undefined) rows.push(["Seed", String(seed)]);
   return rows;
 }
 
-/** Scrolls to something unless it begins in sight: on a phone the answer is below the fold. */
+/** Scrolls to an element unless its start is visible: on a phone, the answer is below the screen. */
 function showFrom(id) {
   const { top } = find(id).getBoundingClientRect();
   if (top < 0 || top > innerHeight / 2) find(id).scrollIntoView({ block: "start" });
@@ -411,79 +414,80 @@ function showFrom(id) {
 
 function clearAnswer() {
   last = null;
-  find("result").replaceChildren(make("p", { className: "muted" }, "It appears here."));
-  for (const id of ["asked", "keep", "figures"]) find(id).hidden = true;
+  find("result").replaceChildren(make("p", { className: "muted" }, "The answer appears here."));
+  for (const id of ["question", "keep", "figures"]) find(id).hidden = true;
   find("spoken").textContent = "";
-  tell("");
+  showStatus("");
 }
 
-/** Ends a generation, which keeps what it wrote, or a load. */
+/** Ends a generation, whose text so far remains, or a load. */
 function stop() {
   const mine = ++turn;
-  underWay.then(() => mine === turn && offerStop(false));
+  pending.then(() => mine === turn && offerStop(false));
   if (busy === "load") {
     engine.end();
     loaded = null;
   } else engine.cancel();
 }
 
-/** Does something that may fail, and says so. */
-async function attempt(something, unasked = false) {
+/** Runs a task, and shows its error if it fails. */
+async function attempt(task, automatic = false) {
   try {
-    await something();
+    await task();
   } catch (error) {
-    await fail(error, unasked);
+    await showFailure(error, automatic);
   } finally {
     setBusy(null);
-    showState(); // looks into the browser's storage, for which nobody has to wait
+    showState(); // reads the browser's storage; there is no need to wait for it
   }
 }
 
-/** Says what went wrong, where it can be mended; the last answer stays. */
-async function fail(error, unasked) {
+/** Shows an error beside the field where it can be corrected; the last answer remains visible. */
+async function showFailure(error, automatic) {
   if (error.name === "AbortError") return;
-  const { field, text, detail, fatal } = explained(error, questions.mainField(model));
+  const { field, text, detail, fatal } = explain(error, questions.mainField(model));
   if (fatal) {
     engine.end();
     loaded = info = null;
   }
   if (error.name === "BundleError") await offline.repair(chosen);
-  complain(field, text, detail);
+  showError(field, text, detail);
   find("retry").hidden = !fatal;
-  if (unasked) return;
+  if (automatic) return;
   if (field) find(field).focus();
   else showFrom("failure");
 }
 
-/** Shows a complaint by its field, or by the model where `field` is "". */
-function complain(field, text, detail) {
+/** Shows an error beside its field, or beside the model if `field` is "". */
+function showError(field, text, detail) {
   if (field.startsWith("set")) find("settings").open = true;
-  questions.complain(field || "model", text, detail);
+  questions.showError(field || "model", text, detail);
   if (!field) find("failure").hidden = false;
 }
 
-function mendAll() {
+function clearErrors() {
   find("failure").hidden = true;
-  for (const error of document.querySelectorAll("[id^=error-]")) questions.mend(error.id.slice("error-".length));
+  for (const error of document.querySelectorAll("[id^=error-]")) questions.clearError(error.id.slice("error-".length));
 }
 
-/** What the page does by itself leaves the button for the user's question. */
+/** Makes the Run button Stop, or Run again. */
 function offerStop(offered) {
-  if (offered && !stops) began = performance.now();
-  stops = offered;
-  find("run").textContent = stops ? "Stop" : "Run";
-  find("run").classList.toggle("stops", stops);
+  if (offered && !showsStop) stopShownAt = performance.now();
+  showsStop = offered;
+  find("run").textContent = showsStop ? "Stop" : "Run";
+  find("run").classList.toggle("stops", showsStop);
 }
 
-function setBusy(what) {
-  busy = what;
-  find("doing").textContent = what === "run" ? "Working…" : "";
-  find("result").classList.toggle("stale", what === "run");
-  find("result").setAttribute("aria-busy", String(what === "run"));
+/** @param {"load" | "run" | null} activity */
+function setBusy(activity) {
+  busy = activity;
+  find("activity").textContent = activity === "run" ? "Working…" : "";
+  find("result").classList.toggle("stale", activity === "run");
+  find("result").setAttribute("aria-busy", String(activity === "run"));
   document.querySelector(".writing")?.classList.remove("writing");
-  find("load").hidden = Boolean(what) || loaded === chosen;
-  find("progress").hidden = what !== "load";
-  if (what === "load") find("progress").value = 0;
+  find("load").hidden = Boolean(activity) || loaded === chosen;
+  find("progress").hidden = activity !== "load";
+  if (activity === "load") find("progress").value = 0;
 }
 
 start();

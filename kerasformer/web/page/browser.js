@@ -1,13 +1,13 @@
-// What this browser has: what is missing altogether, and what works less well.
+// The capabilities of this browser: what the page cannot work without, and what limits it.
 
 const SIMD = new Uint8Array([
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
 ]); // a function of one SIMD instruction
 const MOST_THREADS = 4; // phones have few fast cores; more threads wait for the slow ones
-const CURRENT = "A current Chrome, Edge, Firefox or Safari has it; iPhones in Lockdown Mode and some company browsers switch it off.";
+const CURRENT = "Current versions of Chrome, Edge, Firefox and Safari support it. Lockdown Mode on iPhones and some company policies disable it.";
 
 /**
- * What keeps the page from working at all.
+ * The problem that prevents the page from working, if any.
  * @returns {{title: string, text: string} | null}
  */
 export function problem() {
@@ -18,33 +18,33 @@ export function problem() {
     return { title: "This browser's WebAssembly has no SIMD", text: `The models of this page need these instructions. ${CURRENT}` };
   }
   if (typeof Worker !== "function") {
-    return { title: "This browser has no web workers", text: "The models of this page run in one. A current Chrome, Edge, Firefox or Safari has them." };
+    return { title: "This browser has no web workers", text: "The models of this page run in web workers. Current versions of Chrome, Edge, Firefox and Safari support them." };
   }
   return null;
 }
 
-/** Threads that the engines may use. */
+/** The number of threads that the engines may use. */
 export function threads() {
   return globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS) : 1;
 }
 
-/** Whether a download that nobody asked for may cost money or patience: phones that do not tell how they are connected count. */
+/** Whether the connection may be metered or slow. Phones that do not report their connection count as metered. */
 export function metered() {
   const { saveData, type, effectiveType } = /** @type {any} */ (navigator).connection ?? {};
   if (saveData || type === "cellular" || /[23]g$/.test(effectiveType ?? "")) return true;
   return type === undefined && matchMedia("(pointer: coarse)").matches;
 }
 
-/** What works less well here, in words for the user. @returns {string[]} */
+/** The limitations in this browser, in words for the user. @returns {string[]} */
 export function notes() {
-  const found = [];
+  const limits = [];
   if (!globalThis.isSecureContext) {
-    found.push("This page came over plain http: files are not checked, nothing is kept for offline use, and there is one thread. Over https, or from localhost, it can do all of it.");
+    limits.push("This page was loaded over plain http: files are not checked, nothing is stored for offline use, and there is only one thread. Over https or from localhost, there are no such limits.");
   } else if (!("serviceWorker" in navigator) || !("caches" in globalThis)) {
-    found.push("This browser keeps nothing for offline use (private windows often do not): each visit downloads the model again.");
+    limits.push("This browser does not store the page for offline use (private windows often do not): each visit downloads the model again.");
   }
   if (globalThis.isSecureContext && !globalThis.crossOriginIsolated) {
-    found.push("One thread only: the page came without the headers that threads need. Answers are right, and slower.");
+    limits.push("One thread only: the server did not send the headers that threads need. Answers are the same, but slower.");
   }
-  return found;
+  return limits;
 }

@@ -1,7 +1,7 @@
-// Elements made from data. Text goes in as text nodes alone, so that no model and no file can write markup.
+// Creates elements from data. Text is inserted only as text nodes, so that no model or file can inject markup.
 
 /**
- * A new element.
+ * Creates an element.
  * @param {string} tag
  * @param {Object<string, any>} [properties] Properties of the element; `data` and `aria` are objects of attributes.
  * @param {...(Node | string)} children
@@ -16,12 +16,12 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** The element of an id. @param {string} id @returns {any} */
+/** Returns the element with an id. @param {string} id @returns {any} */
 export function find(id) {
   return document.getElementById(id);
 }
 
-/** Radio buttons that look like buttons. @param {string} name @param {{value: string, label: string, detail?: string}[]} choices @param {string} chosen */
+/** Creates radio buttons that look like buttons. @param {string} name @param {{value: string, label: string, detail?: string}[]} choices @param {string} chosen */
 export function options(name, choices, chosen) {
   return choices.map(({ value, label, detail }) =>
     make("label", { className: "option" },
@@ -29,7 +29,7 @@ export function options(name, choices, chosen) {
       make("span", {}, make("b", {}, label), ...(detail ? [make("small", {}, detail)] : []))));
 }
 
-/** Terms with what they are. @param {[string, string][]} pairs */
+/** Creates the elements of a list of terms and values. @param {[string, string][]} pairs */
 export function terms(pairs) {
   return pairs.map(([term, value]) => make("div", {}, make("dt", {}, term), make("dd", {}, value)));
 }

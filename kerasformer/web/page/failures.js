@@ -1,6 +1,6 @@
-// What a failure means to those who use the page, and where it is shown: by the field that they can mend it in.
+// Error messages for users of the page, and the field beside which each is shown.
 
-/** A field of the page that cannot be used as it is. */
+/** An invalid value in a field of the page. */
 export class FieldError extends Error {
   /** @param {string} field Its id. @param {string} message */
   constructor(field, message) {
@@ -9,32 +9,32 @@ export class FieldError extends Error {
   }
 }
 
-const OFFLINE = "You are offline, and this model is not kept on this device. Connect, and try again.";
+const OFFLINE = "You are offline, and this model is not stored on this device. Connect to the internet and try again.";
 
 /**
- * A failure in words of the page. Those of the library speak to programmers: they are the detail.
+ * Returns the message for an error. Messages of the library are for programmers; they become the detail.
  * @param {any} error @param {string} text Id of the field that the model reads.
- * @returns {{ field: string, text: string, detail: string, fatal: boolean }} `field` is "" where none can mend it; `fatal` asks for
- *     another start of the engine.
+ * @returns {{ field: string, text: string, detail: string, fatal: boolean }} `field` is "" if no field can correct the error;
+ *     `fatal` means that the engine must be restarted.
  */
-export function explained(error, text) {
-  const said = (field, words, detail = error.message) => ({ field, text: words, detail, fatal: false });
-  if (error instanceof FieldError) return said(error.field, error.message, "");
+export function explain(error, text) {
+  const failure = (field, words, detail = error.message) => ({ field, text: words, detail, fatal: false });
+  if (error instanceof FieldError) return failure(error.field, error.message, "");
   switch (error.name) {
-    case "CapacityError": return said(text, tooLong(error), "");
-    case "InputError": return said(text, "The model cannot read this.");
-    case "GenerationError": return said("settings", "The model cannot write with these settings. Change them.");
+    case "CapacityError": return failure(text, tooLong(error), "");
+    case "InputError": return failure(text, "The model cannot read this input.");
+    case "GenerationError": return failure("settings", "The model cannot generate text with these settings. Change them.");
     case "TokenizerError":
-      return said("", "This browser reads texts otherwise than the model learned to, so its answers would be wrong.");
+      return failure("", "The tokenizer of this page reads texts differently from the model's own, so the answers would be wrong.");
     case "BundleError":
-      return { ...said("", navigator.onLine ? "The model could not be loaded: a file of it is missing or damaged." : OFFLINE), fatal: true };
+      return { ...failure("", navigator.onLine ? "The model could not be loaded: one of its files is missing or damaged." : OFFLINE), fatal: true };
     case "RuntimeError":
-      return { ...said("", "The engine could not go on. Another engine, another browser or a device with more memory may."), fatal: true };
-    default: return said("", "Something went wrong.");
+      return { ...failure("", "The engine failed. Try another engine, another browser, or a device with more memory."), fatal: true };
+    default: return failure("", "Something went wrong.");
   }
 }
 
 function tooLong({ most, received }) {
-  const by = received > most ? `: it has ${received} tokens (pieces of words), and the model reads ${most} at most` : "";
-  return `The text is too long${by}. Shorten it.`;
+  const counts = received > most ? `: it has ${received} tokens (pieces of words), and the model reads at most ${most}` : "";
+  return `The text is too long${counts}. Shorten it.`;
 }

@@ -1,17 +1,17 @@
-// What is kept on this device: the service worker, and which files it holds.
+// Offline use: the service worker, and the files that it stores on this device.
 
-const KEPT = "serviceWorker" in navigator && "caches" in globalThis && globalThis.isSecureContext;
+const SUPPORTED = "serviceWorker" in navigator && "caches" in globalThis && globalThis.isSecureContext;
 
 /**
  * Starts the service worker.
- * @param {{onUpdate: () => void, onKept: () => void, onLost: (path: string, reason: string) => void}} listeners `onUpdate`: a
- *     new version of the page waits; `onKept`, `onLost`: a file was kept, or could not be.
+ * @param {{onUpdate: () => void, onStored: () => void, onFailed: (path: string, reason: string) => void}} listeners `onUpdate`: a
+ *     new version of the page is available; `onStored`, `onFailed`: a file was stored, or could not be stored.
  */
-export async function start({ onUpdate, onKept, onLost }) {
-  if (!KEPT) return;
+export async function start({ onUpdate, onStored, onFailed }) {
+  if (!SUPPORTED) return;
   navigator.serviceWorker.addEventListener("message", ({ data }) => {
-    if (data.type === "kept") onKept();
-    else onLost(data.path, data.reason);
+    if (data.type === "stored") onStored();
+    else onFailed(data.path, data.reason);
   });
   const registration = await navigator.serviceWorker.register("service-worker.js");
   const watch = (worker) => worker?.addEventListener("statechange", () => {
@@ -22,7 +22,7 @@ export async function start({ onUpdate, onKept, onLost }) {
   registration.addEventListener("updatefound", () => watch(registration.installing));
 }
 
-/** Lets the new version take over, and loads it. */
+/** Activates the new version and reloads the page. */
 export async function update() {
   const registration = await navigator.serviceWorker.getRegistration();
   navigator.serviceWorker.addEventListener("controllerchange", () => location.reload());
@@ -30,12 +30,12 @@ export async function update() {
 }
 
 /**
- * Waits until the service worker sees what the page fetches, or for a while.
- * @param {number} milliseconds
- * @returns {Promise<boolean>}
+ * Waits until the service worker controls the page.
+ * @param {number} milliseconds The longest time to wait.
+ * @returns {Promise<boolean>} Whether it does.
  */
 export async function ready(milliseconds) {
-  if (!KEPT) return false;
+  if (!SUPPORTED) return false;
   if (navigator.serviceWorker.controller) return true;
   return Promise.race([
     new Promise((resolve) => navigator.serviceWorker.addEventListener("controllerchange", () => resolve(true), { once: true })),
@@ -44,40 +44,40 @@ export async function ready(milliseconds) {
 }
 
 /**
- * Whether a model runs without a network.
- * @param {{files: {path: string, sha256: string}[]}} engine Of site.json.
- * @param {{path: string, sha256: string}[]} runtime Files of its engine; a browser takes one WebAssembly file of them.
+ * Whether a model works without a network.
+ * @param {{files: {path: string, sha256: string}[]}} engine An engine of a model in site.json.
+ * @param {{path: string, sha256: string}[]} runtime The files of the engine; a browser uses one of the WebAssembly files.
  */
 export async function available(engine, runtime) {
-  if (!KEPT) return false;
+  if (!SUPPORTED) return false;
   const cache = await files();
-  const held = await Promise.all(engine.files.map((file) => cache.match(keyOf(file))));
-  if (!held.every(Boolean)) return false;
+  const matches = await Promise.all(engine.files.map((file) => cache.match(keyOf(file))));
+  if (!matches.every(Boolean)) return false;
   const builds = runtime.filter(({ path }) => path.endsWith(".wasm"));
   return (await Promise.all(builds.map((file) => cache.match(keyOf(file))))).some(Boolean);
 }
 
-/** Fetches what is still missing of a model that was loaded, small files that its engine did not read, so that it is whole. */
+/** Stores the remaining files of a loaded model: small files that the engine did not read. */
 export async function complete(engine) {
-  if (!KEPT || !navigator.serviceWorker.controller) return;
+  if (!SUPPORTED || !navigator.serviceWorker.controller) return;
   const cache = await files();
   await Promise.all(engine.files.map(async (file) => {
     if (!(await cache.match(keyOf(file)))) await (await fetch(file.path)).blob();
   }));
 }
 
-/** Removes a model's files. @param {{files: {path: string, sha256: string}[]}} engine */
+/** Removes the files of a model from this device. @param {{files: {path: string, sha256: string}[]}} engine */
 export async function forget(engine) {
-  if (!KEPT) return;
+  if (!SUPPORTED) return;
   const cache = await files();
   await Promise.all(engine.files.map((file) => cache.delete(keyOf(file))));
 }
 
-/** Removes those files of a model that are damaged, so that the next attempt asks the server. @param {{files: {path: string, sha256: string}[]}} engine */
+/** Removes damaged files of a model, so that they are downloaded again. @param {{files: {path: string, sha256: string}[]}} engine */
 export async function repair(engine) {
-  if (!KEPT) return;
+  if (!SUPPORTED) return;
   const cache = await files();
-  await navigator.locks.request(FILES, async () => { // what the service worker is still keeping counts, too
+  await navigator.locks.request(FILES, async () => { // waits until the service worker has stored the files
     for (const file of engine.files) {
       const response = await cache.match(keyOf(file));
       if (response && (await digestOf(response)) !== file.sha256) await cache.delete(keyOf(file));
@@ -90,8 +90,8 @@ async function digestOf(response) {
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// As in service-worker.js, which can import nothing: a file is kept under its content, so that a new version of the page
-// takes over what did not change.
+// As in service-worker.js, which cannot import modules. A key contains the checksum of its file, so that a new version of the
+// page reuses unchanged files.
 const SCOPE = new URL(".", location.href).href;
 const FILES = `kerasformer files ${SCOPE}`;
 const files = () => caches.open(FILES);

@@ -1,64 +1,64 @@
-// What each task asks for: its fields, the examples of the site, and what goes to the engine.
+// The input of each task: its fields, its examples, and the inputs of the engine.
 
 import { find, make } from "./elements.js";
 import { FieldError } from "./failures.js";
 
 const MOST_EXAMPLES = 3;
 const TEXT = { name: "text", label: "Text" };
-const REWRITES = { writes: true, fields: [TEXT] };
+const TEXT_TO_TEXT = { generates: true, fields: [TEXT] };
 
 /**
- * Tasks by their names at Hugging Face.
- * `says` is the line under the model's name; `fields` are asked for; `writes` tells that text comes token by token.
+ * Tasks by their Hugging Face names.
+ * `description` is the line under the model's name; `fields` are the input fields; `generates` marks tasks whose text is streamed.
  */
 const TASKS = {
-  "text-classification": { says: "Tells what kind of text this is.", fields: [TEXT], options: { top_k: null } },
+  "text-classification": { description: "Classifies a text.", fields: [TEXT], options: { top_k: null } },
   "token-classification": {
-    says: "Finds names and other things in a text.",
+    description: "Finds names and other entities in a text.",
     fields: [TEXT],
     options: { aggregation_strategy: "simple" },
   },
   "question-answering": {
-    says: "Finds the answer to a question in a text.",
-    fields: [{ name: "question", label: "Question", short: true }, { name: "context", label: "Text to look in" }],
+    description: "Finds the answer to a question in a text.",
+    fields: [{ name: "question", label: "Question", short: true }, { name: "context", label: "Text to search" }],
     options: { top_k: 3 },
   },
-  "fill-mask": { says: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true }], options: { top_k: 5 } },
+  "fill-mask": { description: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true }], options: { top_k: 5 } },
   "feature-extraction": {
-    says: "Turns texts into numbers, and tells how near two of them are.",
-    fields: [{ ...TEXT, short: true }, { name: "other", label: "Text to compare it with (may stay empty)", optional: true, short: true }],
+    description: "Computes a vector for a text, and the similarity of two texts.",
+    fields: [{ ...TEXT, short: true }, { name: "other", label: "Text to compare with (optional)", optional: true, short: true }],
     options: { pooling: "mean", normalize: true },
   },
   "text-generation": {
-    says: "Continues a text.",
-    fields: [{ ...TEXT, label: "Beginning of the text" }],
+    description: "Continues a text.",
+    fields: [{ ...TEXT, label: "Start of the text" }],
     options: { return_full_text: false },
-    writes: true,
+    generates: true,
   },
-  summarization: { ...REWRITES, says: "Says the same in fewer words." },
-  translation: { ...REWRITES, says: "Translates a text." },
-  "text2text-generation": { ...REWRITES, says: "Writes a text from another." },
+  summarization: { ...TEXT_TO_TEXT, description: "Summarizes a text." },
+  translation: { ...TEXT_TO_TEXT, description: "Translates a text." },
+  "text2text-generation": { ...TEXT_TO_TEXT, description: "Generates a text from another text." },
 };
 
-/** Whether the page knows a task. @param {string} task */
-export function known(task) {
+/** Whether the page supports a task. @param {string} task */
+export function supports(task) {
   return task in TASKS;
 }
 
 /** What a task does, in a sentence. @param {string} task */
-export function says(task) {
-  return TASKS[task].says;
+export function description(task) {
+  return TASKS[task].description;
 }
 
-/** Whether a task's text comes token by token. @param {string} task */
-export function writes(task) {
-  return Boolean(TASKS[task].writes);
+/** Whether the text of a task is streamed token by token. @param {string} task */
+export function generates(task) {
+  return Boolean(TASKS[task].generates);
 }
 
 /**
- * Puts the fields and examples of a model's task on the page, the first example in the fields.
- * @param {any} model Of site.json.
- * @param {() => void} onExample Called when an example was tapped.
+ * Shows the fields and examples of a model's task, with the first example in the fields.
+ * @param {any} model An entry of site.json.
+ * @param {() => void} onExample Called when the user chooses an example.
  */
 export function show(model, onExample) {
   find("fields").replaceChildren(...TASKS[model.task].fields.map((each) => field(each, model)), ...prefixes(model));
@@ -77,64 +77,64 @@ export function show(model, onExample) {
 }
 
 /**
- * Puts texts into the fields; they are selected when one is entered, so that typing replaces them.
- * @param {any} model Of site.json. @param {Object<string, string>} texts By the names of the fields.
+ * Writes texts into the fields. When a field gets the focus, its text is selected, so that typing replaces it.
+ * @param {any} model An entry of site.json. @param {Object<string, string>} texts By the names of the fields.
  */
 export function fill(model, texts) {
   for (const { name } of TASKS[model.task].fields) {
     const area = find(`field-${name}`);
     area.value = texts[name] ?? "";
     area.onfocus = () => area.select();
-    mend(`field-${name}`);
+    clearError(`field-${name}`);
   }
   const prefix = find("field-prefix");
   if (prefix && [...prefix.options].some(({ value }) => value === texts.prefix)) prefix.value = texts.prefix;
 }
 
-/** Id of the field whose text may be too long. @param {any} model Of site.json. */
+/** Id of the field whose text may be too long. @param {any} model An entry of site.json. */
 export function mainField(model) {
   return `field-${TASKS[model.task].fields[0].name}`;
 }
 
-/** Shows what is wrong with a field, by it. @param {string} id @param {string} text @param {string} [detail] Folded away. */
-export function complain(id, text, detail = "") {
+/** Shows an error beside a field. @param {string} id @param {string} text @param {string} [detail] Shown on demand. */
+export function showError(id, text, detail = "") {
   const [input, error] = [find(id), find(`error-${id}`)];
   if (input?.matches("input, textarea")) input.setAttribute("aria-invalid", "true");
-  const more = detail ? [make("details", {}, make("summary", {}, "For those who made this page"), detail)] : [];
+  const more = detail ? [make("details", {}, make("summary", {}, "Details for the author of this page"), detail)] : [];
   error.replaceChildren(make("p", {}, text), ...more);
   error.hidden = false;
 }
 
-/** Takes a complaint back. @param {string} id */
-export function mend(id) {
+/** Removes the error of a field. @param {string} id */
+export function clearError(id) {
   const error = find(`error-${id}`);
   find(id)?.removeAttribute("aria-invalid");
   if (error) error.hidden = true;
 }
 
 /**
- * What the fields say.
- * @param {any} model Of site.json.
+ * Reads the fields.
+ * @param {any} model An entry of site.json.
  * @returns {{inputs: any, more: string | null, shown: string, options: Object<string, any>, texts: Object<string, string>}} `inputs`
- *     for the engine; `more` is a second text to compare with; `shown` is the text that the answer is about; `texts` are those of the
- *     fields, by their names.
+ *     and `options` for the engine; `more` is a second text to compare with; `shown` is the text that the answer refers to; `texts`
+ *     are the contents of the fields, by their names.
  * @throws {FieldError} A field is empty, or there is no gap.
  */
-export function asked(model) {
+export function readFields(model) {
   const task = TASKS[model.task];
-  const said = Object.fromEntries(task.fields.map(({ name }) => [name, find(`field-${name}`).value]));
-  const empty = task.fields.find(({ name, optional }) => !optional && !said[name].trim());
-  if (empty) throw new FieldError(`field-${empty.name}`, "There is nothing to read. Type something, or tap an example.");
-  if (task.fields[0].gap && !said.text.includes(model.mask_token)) {
+  const values = Object.fromEntries(task.fields.map(({ name }) => [name, find(`field-${name}`).value]));
+  const empty = task.fields.find(({ name, optional }) => !optional && !values[name].trim());
+  if (empty) throw new FieldError(`field-${empty.name}`, "This field is empty. Enter a text, or choose an example.");
+  if (task.fields[0].gap && !values.text.includes(model.mask_token)) {
     throw new FieldError("field-text", `The text has no gap to fill. Put ${model.mask_token} where a word is missing.`);
   }
   const prefix = find("field-prefix")?.value;
   return {
-    inputs: "question" in said ? { question: said.question, context: said.context } : said.text,
-    more: said.other?.trim() ? said.other : null,
-    shown: said.context ?? said.text,
+    inputs: "question" in values ? { question: values.question, context: values.context } : values.text,
+    more: values.other?.trim() ? values.other : null,
+    shown: values.context ?? values.text,
     options: { ...task.options, ...(prefix === undefined ? {} : { prefix }) },
-    texts: { ...said, ...(prefix === undefined ? {} : { prefix }) },
+    texts: { ...values, ...(prefix === undefined ? {} : { prefix }) },
   };
 }
 
@@ -144,16 +144,16 @@ function field({ name, label, short, gap }, model) {
     id, rows: short ? 1 : 3, className: short ? "short" : "", autocapitalize: "sentences", aria: { describedby: `error-${id}` },
     oninput: () => {
       area.onfocus = null;
-      mend(id);
+      clearError(id);
     },
   });
-  const parts = [make("label", { htmlFor: id }, label), area, complaint(id)];
+  const parts = [make("label", { htmlFor: id }, label), area, errorElement(id)];
   if (gap) parts.push(make("button", { type: "button", className: "quiet gap", onclick: () => insert(area, model.mask_token) }, `Insert ${model.mask_token}`));
   return make("div", { className: "field" }, ...parts);
 }
 
-/** Where `complain` says what is wrong with a field. @param {string} id */
-export function complaint(id) {
+/** The element in which `showError` shows the error of a field. @param {string} id */
+export function errorElement(id) {
   return make("div", { id: `error-${id}`, className: "error", role: "alert", hidden: true });
 }
 
@@ -163,10 +163,10 @@ function insert(area, text) {
   area.focus();
 }
 
-/** A choice of what stands before the text, where the model knows several for its task. */
+/** A choice of the prefix of the text, if the model has several for its task. */
 function prefixes(model) {
   const fitting = Object.entries(model.task_prefixes).filter(([task]) => task.startsWith(model.task));
   if (fitting.length < 2) return [];
   const choices = fitting.map(([, text]) => make("option", { value: text }, text.trim().replace(/:$/, "")));
-  return [make("div", { className: "field" }, make("label", { htmlFor: "field-prefix" }, "What to do"), make("select", { id: "field-prefix" }, ...choices))];
+  return [make("div", { className: "field" }, make("label", { htmlFor: "field-prefix" }, "Task"), make("select", { id: "field-prefix" }, ...choices))];
 }

@@ -1,8 +1,9 @@
-// Keeps the page, the runtimes and the bundles that were used, so that the site works without a network; and adds the
+// Stores the page, and the runtimes and bundles that were used, so that the site works without a network. Also adds the
 // headers that threads need, which many web hosts do not send.
 //
-// A file is kept under its path and its sha256 of site.json. A new version of the site (another VERSION, so that the
-// browser installs this worker anew) takes over what did not change, and drops the rest once no page of the old one is open.
+// The key of a file contains its path and its sha256 from site.json. A new version of the site has another VERSION, so that
+// the browser installs this worker again. It reuses unchanged files, and deletes the others when no page of the old version is
+// open.
 
 const VERSION = "{{version}}";
 const SCOPE = self.registration.scope;
@@ -30,20 +31,20 @@ self.addEventListener("fetch", (event) => {
   event.respondWith(answer(event, decodeURIComponent(path) || "index.html"));
 });
 
-/** Keeps the list and the files of the page; bundles and runtimes are kept when they are first used. */
+/** Stores site.json and the files of the page. Bundles and runtimes are stored when they are first used. */
 async function install() {
   const response = await fetch(SITE, { cache: "no-store" });
   const site = await response.clone().json();
-  if (site.version !== VERSION) throw new Error("the site is being replaced; the next visit has all of it");
+  if (site.version !== VERSION) throw new Error("the site is being replaced; reload the page later");
   await (await caches.open(LIST)).put(SITE, response);
   const cache = await caches.open(FILES);
   await Promise.all(site.page.map(async (file) => {
     if (await cache.match(keyOf(file))) return;
-    await keep({ ...file, checked: true }, await fetched(file.path));
+    await store({ ...file, checked: true }, await fetchAgain(file.path));
   }));
 }
 
-/** Drops what older versions kept. */
+/** Deletes the files of older versions. */
 async function activate() {
   const names = await caches.keys();
   await Promise.all(names.filter((name) => name.startsWith(`${LISTS}#`) && name !== LIST).map((name) => caches.delete(name)));
@@ -54,51 +55,51 @@ async function activate() {
   await self.clients.claim();
 }
 
-/** A kept file, or one of the network, which is kept from then on. */
+/** Responds with a stored file, or fetches and stores it. */
 async function answer(event, path) {
-  if (path === "site.json") return isolated(await (await caches.open(LIST)).match(SITE) ?? await fetched(path));
+  if (path === "site.json") return isolated(await (await caches.open(LIST)).match(SITE) ?? await fetchAgain(path));
   const file = (await list()).get(path);
   if (!file) return isolated(await fetch(event.request));
-  const kept = await (await caches.open(FILES)).match(keyOf(file));
-  if (kept) return isolated(kept);
-  const response = await fetched(path);
-  if (response.ok) event.waitUntil(keepAndTell(file, response.clone()));
+  const stored = await (await caches.open(FILES)).match(keyOf(file));
+  if (stored) return isolated(stored);
+  const response = await fetchAgain(path);
+  if (response.ok) event.waitUntil(storeAndNotify(file, response.clone()));
   return isolated(response);
 }
 
-/** From the network; what the browser's own cache has is asked for again, for it may be of another version. */
-function fetched(path) {
+/** Fetches a file, and revalidates the browser's HTTP cache, which may hold another version. */
+function fetchAgain(path) {
   return fetch(new URL(path, SCOPE), { cache: "no-cache" });
 }
 
-async function keepAndTell(file, response) {
-  let message = { type: "kept", path: file.path };
+async function storeAndNotify(file, response) {
+  let message = { type: "stored", path: file.path };
   try {
-    // The page that finds a file damaged waits until it is kept before it removes it.
-    await self.navigator.locks.request(FILES, { mode: "shared" }, () => keep(file, response));
+    // A page that removes damaged files waits for this lock.
+    await self.navigator.locks.request(FILES, { mode: "shared" }, () => store(file, response));
   } catch (error) {
-    const reason = error.name === "QuotaExceededError" ? "there is no room for it on this device" : error.message;
-    message = { type: "not-kept", path: file.path, reason };
+    const reason = error.name === "QuotaExceededError" ? "there is not enough space on this device" : error.message;
+    message = { type: "not-stored", path: file.path, reason };
   }
   for (const page of await self.clients.matchAll({ type: "window" })) page.postMessage(message);
 }
 
-/** Keeps a file. Those of models, which may be large, are not read here: the library checks them whenever it reads them. */
-async function keep(file, response) {
+/** Stores a file. Model files, which may be large, are not checked here: the library checks them whenever it reads them. */
+async function store(file, response) {
   if (!response.ok) throw new Error(`${file.path}: the server answered ${response.status}`);
   const cache = await caches.open(FILES);
   if (!file.checked) return cache.put(keyOf(file), response);
   const bytes = await response.clone().arrayBuffer();
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   const received = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (received !== file.sha256) throw new Error(`${file.path} is not the one that site.json names`);
+  if (received !== file.sha256) throw new Error(`${file.path} does not have the checksum in site.json`);
   return cache.put(keyOf(file), response);
 }
 
-/** The files of this version by their paths. */
+/** The files of this version, by their paths. */
 async function list() {
   if (listed === null) {
-    const response = await (await caches.open(LIST)).match(SITE) ?? await fetched("site.json");
+    const response = await (await caches.open(LIST)).match(SITE) ?? await fetchAgain("site.json");
     const site = await response.json();
     const own = [...site.page, ...Object.values(site.runtimes).flat()].map((file) => ({ ...file, checked: true }));
     const bundles = site.models.flatMap((model) => model.engines).flatMap((engine) => engine.files);

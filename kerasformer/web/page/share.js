@@ -1,22 +1,22 @@
-// Links to a question: all of it is behind "#", which no browser sends to a server.
+// Links to a question. Everything is after "#", which browsers do not send to servers.
 
 /**
- * The address that opens the page with a question.
- * @param {Object<string, string>} question By the names of its controls; empty ones are left out.
+ * Returns the address that opens the page with a question.
+ * @param {Object<string, string>} question Values by the names of their controls; empty values are omitted.
  */
 export function linkTo(question) {
-  const said = Object.entries(question).filter(([, value]) => value !== "");
-  return new URL(`#${new URLSearchParams(said)}`, location.href).href;
+  const entries = Object.entries(question).filter(([, value]) => value !== "");
+  return new URL(`#${new URLSearchParams(entries)}`, location.href).href;
 }
 
-/** What the address asks, `null` where it asks nothing. @returns {Object<string, string> | null} */
-export function linked() {
+/** Returns the question in the address, or `null`. @returns {Object<string, string> | null} */
+export function readLink() {
   const question = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   return "model" in question ? question : null;
 }
 
-/** Puts a text on the clipboard. @param {string} text @returns {Promise<boolean>} Whether the browser lets pages do it. */
-export async function copied(text) {
+/** Copies a text to the clipboard. @param {string} text @returns {Promise<boolean>} Whether the browser allowed it. */
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;

@@ -1,11 +1,12 @@
-// Says why the page cannot start, even where its modules cannot be loaded: hence no module, and old JavaScript.
+// Shows why the page cannot start, even if its modules cannot be loaded. Therefore this file is not a module and uses old
+// JavaScript.
 (function () {
   "use strict";
 
-  /** Shows a problem as soon as the page has a place for it. */
-  function tell(title, text) {
+  /** Shows a problem as soon as the document is ready. */
+  function showProblem(title, text) {
     if (document.readyState === "loading") {
-      document.addEventListener("DOMContentLoaded", function () { tell(title, text); });
+      document.addEventListener("DOMContentLoaded", function () { showProblem(title, text); });
       return;
     }
     document.getElementById("starting").hidden = true;
@@ -15,17 +16,17 @@
   }
 
   if (location.protocol === "file:") {
-    tell("This page was opened as a file",
-      "A browser runs it from a web server alone. On this computer: kerasformer serve FOLDER, with the folder of this file.");
+    showProblem("This page was opened as a file",
+      "It must come from a web server. On this computer, run kerasformer serve FOLDER, where FOLDER is the folder of this file.");
   } else if (!("noModule" in document.createElement("script"))) {
-    tell("This browser is too old", "It has no JavaScript modules. A current Chrome, Edge, Firefox or Safari runs this page.");
+    showProblem("This browser is too old", "It does not support JavaScript modules. Use a current Chrome, Edge, Firefox or Safari.");
   }
 
-  // A script or style sheet that is missing says so here, and only here: such events do not bubble.
+  // Errors of missing scripts and style sheets do not bubble, so this listener captures them.
   addEventListener("error", function (event) {
     var missing = event.target && (event.target.src || event.target.href);
     if (missing && location.protocol !== "file:") {
-      tell("A file of this page is missing", missing + " could not be loaded. Reload the page, or copy the whole folder that "
+      showProblem("A file of this page is missing", missing + " could not be loaded. Reload the page, or copy the complete folder that "
         + "kerasformer web wrote to the server again.");
     }
   }, true);

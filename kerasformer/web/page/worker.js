@@ -1,5 +1,5 @@
 /**
- * Runs a bundle beside the page, which speaks to it by messages: library/README.md has them.
+ * Runs a bundle outside the page's main thread; library/README.md describes the messages.
  *
  * A classic worker: LiteRT.js loads its WebAssembly by `importScripts`, which modules lack.
  */
@@ -7,7 +7,7 @@
 
 const library = import("./library/index.js");
 
-/** What is open, and what was asked for and has not ended. */
+/** The open bundle, and the abort controllers of unfinished requests. */
 let bundle = null;
 const running = new Map();
 let last = Promise.resolve();
@@ -33,11 +33,11 @@ const actions = {
 onmessage = ({ data }) => {
   if (data.type === "cancel") running.get(data.id)?.abort();
   else if (data.type === "close") last = last.then(close);
-  else if (data.type in actions) begin(data);
+  else if (data.type in actions) handle(data);
 };
 
-/** Answers one after the other, in the order of the questions. */
-function begin(message) {
+/** Handles requests one after another, in their order. */
+function handle(message) {
   const controller = new AbortController();
   running.set(message.id, controller);
   last = last.then(() => answer(message, controller.signal)).finally(() => running.delete(message.id));
@@ -47,8 +47,8 @@ async function answer(message, signal) {
   try {
     postMessage(await actions[message.type](message, signal));
   } catch (error) {
-    const { name = "Error", message: said = String(error), most, received } = error ?? {};
-    postMessage({ type: "error", id: message.id, name, message: said, most, received });
+    const { name = "Error", message: text = String(error), most, received } = error ?? {};
+    postMessage({ type: "error", id: message.id, name, message: text, most, received });
   }
 }
 

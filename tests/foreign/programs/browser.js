@@ -1,4 +1,4 @@
-// A Chromium that is told what to do: a command a line on standard input, {"do": name, …}; an answer a line on standard output.
+// Controls Chromium: reads commands {"do": name, …} from standard input, one on each line, and prints one answer for each.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -10,10 +10,10 @@ const SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first
 const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", headless: true, args: SWITCHES });
 let context = null;
 let page = null;
-let said = []; // errors of the page
+let errors = []; // errors of the page and its console
 
 const COMMANDS = {
-  /** A fresh profile. `width`, `height`, `scheme`, `scripts` that run before those of the page, `phone`. */
+  /** Opens a page in a new profile; `scripts` run before those of the page. */
   async open({ width, height, scheme = "light", scripts = [], phone = false, motion = "no-preference" }) {
     await context?.close();
     context = await browser.newContext({
@@ -22,9 +22,9 @@ const COMMANDS = {
     context.setDefaultTimeout(120_000);
     for (const script of scripts) await context.addInitScript(script);
     page = await context.newPage();
-    said = [];
-    page.on("pageerror", (error) => said.push(String(error)));
-    page.on("console", (message) => message.type() === "error" && said.push(message.text()));
+    errors = [];
+    page.on("pageerror", (error) => errors.push(String(error)));
+    page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
   },
   go: ({ url }) => page.goto(url).then(() => null),
   reload: () => page.reload().then(() => null),
@@ -33,14 +33,14 @@ const COMMANDS = {
   choose: ({ at, label }) => page.selectOption(at, { label }).then(() => null),
   press: ({ key }) => page.keyboard.press(key),
   type: ({ text }) => page.keyboard.type(text),
-  /** Room that the page's origin may take, in bytes. */
+  /** Limits the storage of the page's origin to a number of bytes. */
   async quota({ bytes }) {
     const session = await context.newCDPSession(page);
     await session.send("Storage.overrideQuotaForOrigin", { origin: new URL(page.url()).origin, quotaSize: bytes });
   },
   text: ({ at }) => page.innerText(at),
   visible: ({ at }) => page.isVisible(at),
-  /** Waits until an expression is true; asks from outside, for the page's policy forbids scripts made of text. */
+  /** Waits until an expression is true; polls from outside, because the page's policy forbids evaluating strings. */
   async until({ script, seconds = 60 }) {
     for (const end = Date.now() + 1000 * seconds; !(await page.evaluate(script).catch(() => false));) {
       if (Date.now() > end) throw new Error(`still false: ${script}; the page shows: ${await page.innerText("body")}`);
@@ -49,12 +49,12 @@ const COMMANDS = {
   },
   run: ({ script }) => page.evaluate(script),
   picture: ({ path, whole = true }) => page.screenshot({ path, fullPage: whole }).then(() => null),
-  said: () => said,
-  /** Violations of accessibility rules, in words. */
+  console: () => errors,
+  /** Returns violations of accessibility rules. */
   async axe() {
     await page.evaluate(readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8"));
-    const found = await page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})");
-    return found.violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" | ")}`);
+    const report = await page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})");
+    return report.violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" | ")}`);
   },
 };
 
@@ -63,7 +63,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     console.log(JSON.stringify({ value: (await COMMANDS[command.do](command)) ?? null }));
   } catch (error) {
-    console.log(JSON.stringify({ error: String(error), said }));
+    console.log(JSON.stringify({ error: String(error), console: errors }));
   }
 }
 await browser.close();

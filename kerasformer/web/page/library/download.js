@@ -1,14 +1,14 @@
 /**
- * Files of a bundle over HTTP: with progress, and compared with their checksums.
+ * Downloads the files of a bundle with progress reports, and verifies their checksums.
  */
 import { BundleError, throwIfAborted } from "./errors.js";
 
-/** Whether checksums can be computed: browsers do it in secure contexts alone (https, localhost). */
+/** Whether checksums can be computed; browsers do this only in secure contexts (https, localhost). */
 export function canCheck() {
   return globalThis.crypto?.subtle !== undefined;
 }
 
-/** Hexadecimal. @param {Uint8Array} bytes */
+/** The SHA-256 of bytes, in hexadecimal. @param {Uint8Array} bytes */
 export async function sha256(bytes) {
   const digest = await crypto.subtle.digest("SHA-256", /** @type {Uint8Array<ArrayBuffer>} */ (bytes));
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -19,7 +19,7 @@ export async function sha256(bytes) {
  */
 export class Downloads {
   /**
-   * @param {URL} base Of the bundle's folder.
+   * @param {URL} base The URL of the bundle's folder.
    * @param {{ fetch?: typeof fetch, onProgress?: (progress: any) => void, signal?: AbortSignal }} options
    */
   constructor(base, { fetch = globalThis.fetch.bind(globalThis), onProgress = () => {}, signal }) {
@@ -31,14 +31,15 @@ export class Downloads {
   }
 
   /**
+   * Downloads a file.
    * @param {string} file Path inside the bundle.
-   * @param {string} [checksum] The sha256 that it must have.
+   * @param {string} [checksum] Its expected sha256.
    * @returns {Promise<Uint8Array>}
    * @throws {BundleError} the file is missing, truncated or changed.
    */
   async get(file, checksum) {
     if (file.startsWith("/") || file.split("/").includes("..")) {
-      throw new BundleError(`a bundle's files lie inside its folder. Received: ${file}`);
+      throw new BundleError(`the path of a file must be inside the bundle's folder. Received: ${file}`);
     }
     const bytes = await this.read(file, await this.request(file));
     this.bytes += bytes.length;
@@ -63,7 +64,7 @@ export class Downloads {
     }
     if (response.ok) return response;
     if (response.status === 404) throw new BundleError(`the bundle is incomplete: ${file} is missing. Expected at ${url}`);
-    throw new BundleError(`${file} cannot be fetched: the server says ${response.status}. Expected at ${url}`);
+    throw new BundleError(`${file} cannot be fetched: the server answered ${response.status}. Expected at ${url}`);
   }
 
   /** @param {string} file @param {Response} response */
@@ -82,13 +83,13 @@ export class Downloads {
       }
     } catch (error) {
       throwIfAborted(this.signal);
-      throw new BundleError(`${file} was cut off after ${loaded} bytes: ${error}. Try again`, { cause: error });
+      throw new BundleError(`the download of ${file} was interrupted after ${loaded} bytes: ${error}. Try again`, { cause: error });
     }
     const bytes = new Uint8Array(loaded);
-    let place = 0;
+    let offset = 0;
     for (const chunk of chunks) {
-      bytes.set(chunk, place);
-      place += chunk.length;
+      bytes.set(chunk, offset);
+      offset += chunk.length;
     }
     return bytes;
   }

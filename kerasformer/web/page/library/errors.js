@@ -1,6 +1,6 @@
 /**
- * The errors of this library, by the names that they have in Python; each says what is wrong, what was expected, what
- * was received and what to do.
+ * The errors of this library, named as in Python. Messages contain what is wrong, what was expected, what was received, and
+ * what to do.
  */
 
 /** @param {string} name */
@@ -16,12 +16,12 @@ const kind = (name) =>
 /** A bundle that is incomplete, changed, or written by a newer version. */
 export const BundleError = kind("BundleError");
 
-/** An argument or a text that cannot be used. */
+/** An invalid argument or text. */
 export const InputError = kind("InputError");
 
 /** More tokens than the model or its cache can hold. */
 export class CapacityError extends kind("CapacityError") {
-  /** @param {string} message @param {{ most: number, received: number }} tokens Allowed, and there. */
+  /** @param {string} message @param {{ most: number, received: number }} tokens The allowed and the received number. */
   constructor(message, { most, received }) {
     super(message);
     this.most = most;
@@ -29,16 +29,16 @@ export class CapacityError extends kind("CapacityError") {
   }
 }
 
-/** Generation settings that contradict each other or that are not known here. */
+/** Generation settings that contradict each other or that are unsupported. */
 export const GenerationError = kind("GenerationError");
 
-/** A tokenizer that is missing, corrupt or of an unknown kind. */
+/** A tokenizer that is missing, corrupt or unsupported. */
 export const TokenizerError = kind("TokenizerError");
 
 /** An engine that cannot be loaded or run in this browser. */
 export const EngineError = kind("RuntimeError");
 
-/** Ends what a caller cancelled. @param {AbortSignal} [signal] */
+/** Throws an `AbortError` if the caller cancelled. @param {AbortSignal} [signal] */
 export function throwIfAborted(signal) {
-  if (signal?.aborted) throw new DOMException("This was cancelled.", "AbortError");
+  if (signal?.aborted) throw new DOMException("The call was cancelled.", "AbortError");
 }

@@ -1,5 +1,5 @@
 /**
- * Opens a bundle in a browser and answers as `kf.pipeline` does. README.md tells how it is used.
+ * Opens a bundle in a browser and runs it with the results of `kf.pipeline`. README.md explains its use.
  */
 import { ignoredSettings } from "./decoding/settings.js";
 import { Downloads, canCheck } from "./download.js";
@@ -15,12 +15,12 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
 
 /**
  * @typedef {object} Options
- * @property {"litert" | "onnx"} [engine] The bundle's own by default; another one is an error.
- * @property {number} [threads] 1 by default; more need a cross-origin isolated page.
- * @property {(progress: any) => void} [onProgress] Is told `{stage, file, loaded, total}`.
- * @property {AbortSignal} [signal] Ends the download.
- * @property {typeof fetch} [fetch] Instead of the browser's.
- * @property {string | URL} [vendor] Folder of the engines' files; that beside this library by default.
+ * @property {"litert" | "onnx"} [engine] The engine for the format of the bundle (the default); the other one is an error.
+ * @property {number} [threads] Number of threads, 1 by default; more need a cross-origin isolated page.
+ * @property {(progress: any) => void} [onProgress] Called with `{stage, file, loaded, total}`.
+ * @property {AbortSignal} [signal] Cancels the download.
+ * @property {typeof fetch} [fetch] Used instead of the browser's `fetch`.
+ * @property {string | URL} [vendor] The folder with the files of the engines, by default the one beside this library.
  */
 
 const HARD_TEXTS = "tokenizer_texts.json";
@@ -28,7 +28,7 @@ const ENGINES = { tflite: "litert", onnx: "onnx" };
 
 /**
  * Downloads, checks and compiles a bundle.
- * @param {string | URL} base Its folder, with `/` at the end.
+ * @param {string | URL} base The URL of its folder, with `/` at the end.
  * @param {Options} [options]
  * @returns {Promise<Bundle>}
  */
@@ -36,16 +36,16 @@ export async function openBundle(base, options = {}) {
   const started = performance.now();
   const { onProgress = () => {}, signal } = options;
   if (typeof WebAssembly === "undefined") {
-    throw new EngineError("This browser has no WebAssembly, or has it switched off. Try a current browser");
+    throw new EngineError("This browser does not support WebAssembly, or it is disabled. Use a current browser");
   }
   const files = new Downloads(new URL(base, globalThis.location?.href), options);
   const manifest = await readManifest(await files.get(MANIFEST));
   const engine = ENGINES[manifest.format];
   if (engine === undefined) throw new BundleError(`${MANIFEST}: format must be tflite or onnx. Received: ${manifest.format}`);
   if (options.engine && options.engine !== engine) {
-    throw new InputError(`This bundle runs on ${engine}, for its format is ${manifest.format}. Received: ${options.engine}`);
+    throw new InputError(`This bundle runs on ${engine}, because its format is ${manifest.format}. Received: ${options.engine}`);
   }
-  if (!(manifest.info.task in TASKS)) throw new InputError(`The page has no task ${manifest.info.task}`);
+  if (!(manifest.info.task in TASKS)) throw new InputError(`The page does not support the task ${manifest.info.task}`);
   const vendor = new URL(options.vendor ?? "../vendor/", import.meta.url);
   const tokenizer = await openTokenizer(files, manifest, vendor);
   /** @type {Record<string, Uint8Array>} */
@@ -60,10 +60,10 @@ export async function openBundle(base, options = {}) {
   return new Bundle(manifest, tokenizer, model, about);
 }
 
-/** The files of the model, each once. @param {Manifest} manifest */
+/** The files of the model, without duplicates. @param {Manifest} manifest */
 function modelFiles(manifest) {
   if (manifest.format === "onnx") return [...new Set(onnxFiles(manifest))];
-  // A tokenizer in operators of TF Text has a file of its own, which no browser runs.
+  // Browsers cannot run tokenizer.tflite, which contains operators of TF Text.
   const models = Object.values(manifest.signatures).filter(({ inputs }) => {
     return Object.values(inputs).every(({ dtype }) => dtype !== "string");
   });
@@ -73,7 +73,7 @@ function modelFiles(manifest) {
 /** @param {Downloads} files @param {Manifest} manifest @param {URL} vendor */
 async function openTokenizer(files, manifest, vendor) {
   const read = async (/** @type {string} */ name) => {
-    if (!(name in manifest.files)) throw new BundleError(`the bundle has no ${name}. Export it from a model with a tokenizer`);
+    if (!(name in manifest.files)) throw new BundleError(`the bundle has no ${name}. Export it again from a model with a tokenizer`);
     const text = new TextDecoder().decode(await files.get(name, manifest.files[name]));
     try {
       return JSON.parse(text);
@@ -88,7 +88,7 @@ async function openTokenizer(files, manifest, vendor) {
   try {
     library = await import(module);
   } catch (error) {
-    throw new EngineError(`The tokenizer's library cannot be loaded: ${error}. Expected at ${module}`, { cause: error });
+    throw new EngineError(`The tokenizer library cannot be loaded: ${error}. Expected at ${module}`, { cause: error });
   }
   const tokenizer = new Tokenizer(library, content, settings);
   if (HARD_TEXTS in manifest.files) checkTexts(tokenizer, await read(HARD_TEXTS));
@@ -121,14 +121,14 @@ export class Bundle {
     };
   }
 
-  /** Bytes of WebAssembly memory that the engine has taken. @returns {number} */
+  /** The WebAssembly memory of the engine, in bytes. @returns {number} */
   memory() {
     return this.engine.memory();
   }
 
   /**
-   * Answers.
-   * @param {any} inputs @param {Record<string, any>} [options] Those of the task.
+   * Runs the task of the bundle.
+   * @param {any} inputs @param {Record<string, any>} [options] The options of the task.
    * @param {import("./tasks/shared.js").Controls} [controls]
    */
   async run(inputs, options = {}, controls = {}) {

@@ -1,5 +1,5 @@
 /**
- * `kerasformer.json`: what a bundle says of itself, read and checked as `kerasformer.bundle` does.
+ * Reads `kerasformer.json`, the manifest of a bundle, with the checks of `kerasformer.bundle`.
  */
 import { BundleError } from "./errors.js";
 import { canCheck, sha256 } from "./download.js";
@@ -12,9 +12,9 @@ const CHECKSUM = "manifest_sha256";
  * @typedef {object} TensorInfo
  * @property {(number | string)[]} shape
  * @property {string} dtype
- * @property {string} [kind] What it holds, as `kerasformer.bundle.Kind`.
- * @property {number} [layer] Of a cache.
- * @property {string} [continues] Of an output: the input whose next state it is.
+ * @property {string} [kind] The content of the tensor, one of `kerasformer.bundle.Kind`.
+ * @property {number} [layer] The layer of a cache.
+ * @property {string} [continues] For an output: the input whose next state it is.
  */
 
 /**
@@ -22,28 +22,29 @@ const CHECKSUM = "manifest_sha256";
  * @property {string} file
  * @property {Record<string, TensorInfo>} inputs
  * @property {Record<string, TensorInfo>} outputs
- * @property {string} role What it does, as `kerasformer.bundle.Role`.
- * @property {number | null} rows Texts of one call; `null` for any number.
- * @property {number | null} tokens Tokens of each text in one call, likewise.
- * @property {number | null} cache_length Slots of the caches that the tokens attend to, likewise.
+ * @property {string} role Its purpose, one of `kerasformer.bundle.Role`.
+ * @property {number | null} rows Number of texts in a call; `null` for any number.
+ * @property {number | null} tokens Number of tokens of each text in a call; `null` for any number.
+ * @property {number | null} cache_length Number of cache slots that the tokens attend to; `null` for any number.
  */
 
 /**
  * @typedef {object} Manifest
  * @property {"tflite" | "onnx"} format
- * @property {any} info Task, labels, ids, lengths: all that a pipeline needs to know.
+ * @property {any} info Task, labels, ids, lengths: everything that a pipeline needs.
  * @property {Record<string, Signature>} signatures
- * @property {number | null} capacity Positions of the decoder's cache, in tokens.
+ * @property {number | null} capacity Number of slots of the decoder's cache.
  * @property {number | null} encoder_capacity Longest input of an encoder-decoder, in tokens.
  * @property {any} recipe
  * @property {any} fidelity
- * @property {Record<string, string>} files sha256 of every other file, by its path.
+ * @property {Record<string, string>} files The sha256 of every other file, by its path.
  */
 
 /**
+ * Parses and checks a manifest.
  * @param {Uint8Array} bytes Content of the file.
  * @returns {Promise<Manifest>}
- * @throws {BundleError} no manifest, one written by a newer version or changed by hand.
+ * @throws {BundleError} The file is not a manifest, was written by a newer version, or was changed by hand.
  */
 export async function readManifest(bytes) {
   const text = new TextDecoder().decode(bytes);
@@ -55,13 +56,13 @@ export async function readManifest(bytes) {
   if (version < FORMAT_VERSION) {
     throw new BundleError(
       `this page reads manifests of version ${FORMAT_VERSION}. Received: version ${version}. Write the site again with ` +
-        "kerasformer web, which brings older bundles up to date",
+        "kerasformer web, which converts older bundles",
     );
   }
   if (version > FORMAT_VERSION) {
     throw new BundleError(
       `this bundle was written by a newer kerasformer: format version ${version}, and this page reads up to ` +
-        `${FORMAT_VERSION}. Make the page again with a newer kerasformer`,
+        `${FORMAT_VERSION}. Write the site again with a newer kerasformer`,
     );
   }
   const missing = ["format", "info", "signatures", "files"].filter((name) => !content[name]);
@@ -75,8 +76,8 @@ export async function readManifest(bytes) {
   }
   if (canCheck() && checksum !== (await sha256(new TextEncoder().encode(canonical(text))))) {
     throw new BundleError(
-      `${MANIFEST} was changed after its export: its fields do not have the ${CHECKSUM} that it names. ` +
-        "Export the model again with the settings that you want",
+      `${MANIFEST} was changed after its export: its ${CHECKSUM} does not match its fields. ` +
+        "Export the model again with the settings that you need",
     );
   }
   for (const [name, signature] of Object.entries(content.signatures)) {
@@ -88,17 +89,17 @@ export async function readManifest(bytes) {
   return content;
 }
 
-/** Inputs of these kinds. @param {Signature} signature @param {...string} kinds @returns {string[]} */
+/** The names of the inputs of some kinds. @param {Signature} signature @param {...string} kinds @returns {string[]} */
 export function inputsOf({ inputs }, ...kinds) {
   return Object.keys(inputs).filter((name) => kinds.includes(inputs[name].kind ?? ""));
 }
 
-/** The output of a kind. @param {Signature} signature @param {string} kind @returns {string | undefined} */
+/** The name of the output of a kind. @param {Signature} signature @param {string} kind @returns {string | undefined} */
 export function outputOf({ outputs }, kind) {
   return Object.keys(outputs).find((name) => outputs[name].kind === kind);
 }
 
-/** Signatures of a role with their names. @param {Manifest} manifest @param {...string} roles @returns {[string, Signature][]} */
+/** Names and signatures of some roles. @param {Manifest} manifest @param {...string} roles @returns {[string, Signature][]} */
 export function ofRole({ signatures }, ...roles) {
   return Object.entries(signatures).filter(([, { role }]) => roles.includes(role));
 }
@@ -109,7 +110,7 @@ function parsed(text) {
     const content = JSON.parse(text);
     if (content && typeof content === "object" && !Array.isArray(content)) return content;
   } catch {
-    // Told below.
+    // The error is thrown below.
   }
   throw new BundleError(
     `${MANIFEST} is not a manifest. Expected: a bundle's folder, as kerasformer export writes it. ` +
@@ -118,29 +119,29 @@ function parsed(text) {
 }
 
 /**
- * The fields as Python's `json.dumps(…, sort_keys=True, separators=(",", ":"))` writes them, without the checksum.
- * Numbers stay as they are spelled: 1e-05 and 1.0 would be lost by a way through JavaScript's numbers.
+ * Returns the fields as Python's `json.dumps(…, sort_keys=True, separators=(",", ":"))` writes them, without the checksum.
+ * Numbers are copied as text, because JavaScript would write 1e-05 and 1.0 differently.
  * @param {string} text Valid JSON.
  */
 function canonical(text) {
-  const words = text.match(/"(?:[^"\\]|\\.)*"|[^\s,:[\]{}"]+|[[\]{}]/g) ?? [];
-  let place = 0;
+  const symbols = text.match(/"(?:[^"\\]|\\.)*"|[^\s,:[\]{}"]+|[[\]{}]/g) ?? [];
+  let next = 0;
   /** @param {boolean} top @returns {string} */
   const value = (top) => {
-    const word = words[place++];
-    if (word === "[") {
+    const symbol = symbols[next++];
+    if (symbol === "[") {
       const items = [];
-      while (words[place] !== "]") items.push(value(false));
-      place++;
+      while (symbols[next] !== "]") items.push(value(false));
+      next++;
       return `[${items.join(",")}]`;
     }
-    if (word !== "{") return word.startsWith('"') ? ascii(JSON.parse(word)) : word;
+    if (symbol !== "{") return symbol.startsWith('"') ? ascii(JSON.parse(symbol)) : symbol;
     /** @type {[string, string][]} */
     const fields = [];
-    while (words[place] !== "}") fields.push([JSON.parse(words[place++]), value(false)]);
-    place++;
-    const kept = fields.filter(([name]) => !(top && name === CHECKSUM)).sort(([a], [b]) => (a < b ? -1 : 1));
-    return `{${kept.map(([name, each]) => `${ascii(name)}:${each}`).join(",")}}`;
+    while (symbols[next] !== "}") fields.push([JSON.parse(symbols[next++]), value(false)]);
+    next++;
+    const sorted = fields.filter(([name]) => !(top && name === CHECKSUM)).sort(([a], [b]) => (a < b ? -1 : 1));
+    return `{${sorted.map(([name, each]) => `${ascii(name)}:${each}`).join(",")}}`;
   };
   return value(true);
 }

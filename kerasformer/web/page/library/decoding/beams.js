@@ -1,10 +1,10 @@
 /**
- * Beam search: the `n` best hypotheses, extended side by side; as `kerasformer.decoding.beams`, for one text.
+ * Beam search for one text, as in `kerasformer.decoding.beams`: extends the `n` best hypotheses in parallel.
  *
- * At each step the `n` running hypotheses have `n * V` continuations. The best `2n` of them are looked at (more with
- * several end tokens): those among the first `n` that end are put aside as finished, and the best `n` that do not end
- * run on. Of equal sums the first counts: that of the better hypothesis, then that of the lower token id. Sums are
- * float32, as there.
+ * At each step, the `n` running hypotheses have `n * V` continuations. The best `2n` of them are examined (more with
+ * several end tokens): those among the first `n` that end become finished hypotheses, and the best `n` that do not end
+ * continue. Of equal sums, the continuation of the better hypothesis comes first, then that with the lower token id. As in
+ * Python, sums are float32.
  */
 import { GenerationError } from "../errors.js";
 import { pause } from "./pause.js";
@@ -12,61 +12,62 @@ import { applyRules } from "./rules.js";
 import { argmax } from "./samplers.js";
 
 /** @typedef {import("./settings.js").Config} Config */
-/** @typedef {{ ids: number[], sum: number, state: any }} Hypothesis Its tokens, the sum of their log-probabilities. */
+/** @typedef {{ ids: number[], sum: number, state: any }} Hypothesis Tokens, the sum of their log-probabilities, and a state. */
 
 /**
- * The new tokens of the best hypothesis, and why it ended; `"none"` where rules left no hypothesis.
+ * Returns the new tokens of the best hypothesis and why it ended, or `"none"` if rules exclude every hypothesis.
  * @param {import("./plan.js").Plan} run
  * @returns {Promise<{ tokens: number[], reason: string }>}
  */
 export async function beamSearch(run) {
-  const { step, prompt, begin } = run;
+  const { step, prompt, prefix } = run;
   const finished = new Finished(run.config);
   const state = await step.start(prompt);
-  const held = new Set([state]);
+  const states = new Set([state]);
   try {
     /** @type {Hypothesis[]} */
-    let running = [{ ids: begin, sum: 0, state }];
+    let running = [{ ids: prefix, sum: 0, state }];
     for (let count = 1; running.length; count++) {
-      const found = [];
+      const extended = [];
       for (const { ids, sum, state: before } of running) {
         const { logits, state: after } = await step.step(ids[ids.length - 1], before);
-        held.add(after);
-        const logs = applyRules({ ids, width: begin.length, prompt }, logSoftmax(logits), run.config);
-        found.push({ ids, state: after, totals: logs.map((log) => log + sum) });
+        states.add(after);
+        const logs = applyRules({ ids, width: prefix.length, prompt }, logSoftmax(logits), run.config);
+        extended.push({ ids, state: after, totals: logs.map((log) => log + sum) });
       }
       await pause();
-      running = advance(run, finished, found, count);
-      // Several hypotheses may go on from one state, and none from another.
-      const kept = new Set(running.map((hypothesis) => hypothesis.state));
-      for (const each of held) if (!kept.has(each) && held.delete(each)) step.release(each);
+      running = advance(run, finished, extended, count);
+      // Several hypotheses may continue from one state, and none from another.
+      const used = new Set(running.map((hypothesis) => hypothesis.state));
+      for (const each of states) if (!used.has(each) && states.delete(each)) step.release(each);
     }
   } finally {
-    for (const each of held) step.release(each);
+    for (const each of states) step.release(each);
   }
   return finished.best[0] ?? { tokens: [], reason: "none" };
 }
 
 /**
- * Puts aside the hypotheses that end, and gives those that run on.
+ * Adds the hypotheses that end to `finished`, and returns those that continue.
  * @param {import("./plan.js").Plan} run @param {Finished} finished
- * @param {{ ids: number[], state: any, totals: Float32Array }[]} found @param {number} count Of new tokens.
+ * @param {{ ids: number[], state: any, totals: Float32Array }[]} extended The running hypotheses, with a sum for each next token.
+ * @param {number} count Number of new tokens.
  */
-function advance({ prompt, begin, config, last, endOf }, finished, found, count) {
-  const longer = best(found, Math.max(2, 1 + config.eos_token_id.length) * config.num_beams);
-  if (!longer.length && !finished.best.length) throw new GenerationError("no token can be chosen: rules leave none.");
+function advance({ prompt, prefix, config, last, endOf }, finished, extended, count) {
+  const longer = best(extended, Math.max(2, 1 + config.eos_token_id.length) * config.num_beams);
+  if (!longer.length && !finished.best.length) throw new GenerationError("no token can be chosen: rules exclude all of them.");
   const reasons = longer.map(({ ids }) => {
-    return endOf({ ids, width: begin.length, prompt }) ?? (count === config.max_new_tokens ? last : null);
+    return endOf({ ids, width: prefix.length, prompt }) ?? (count === config.max_new_tokens ? last : null);
   });
   longer.slice(0, config.num_beams).forEach(({ ids, sum }, rank) => {
-    if (reasons[rank] !== null) finished.add(sum, ids.slice(begin.length), reasons[rank]);
+    if (reasons[rank] !== null) finished.add(sum, ids.slice(prefix.length), reasons[rank]);
   });
   const running = longer.filter((_, rank) => reasons[rank] === null).slice(0, config.num_beams);
   finished.lookAhead(running[0]?.sum ?? -Infinity, count);
   return finished.closed ? [] : running;
 }
 
-/** The best finished hypotheses, best first, and whether better ones can still come. */
+/** The best finished hypotheses, best first, and whether better ones are possible. */
 class Finished {
   /** @param {Config} config */
   constructor(config) {
@@ -80,7 +81,7 @@ class Finished {
     return this.best.length === this.config.num_beams;
   }
 
-  /** Whether nothing more is added. */
+  /** Whether no further hypothesis is accepted. */
   get closed() {
     return this.hopeless || (this.full && this.config.early_stopping === true);
   }
@@ -94,9 +95,9 @@ class Finished {
   }
 
   /**
-   * Gives up hope if the best running sum cannot beat the worst finished score. A continuation can only lower the sum,
-   * but a longer one is divided by more: `"never"` reckons with the greatest length, otherwise the present one counts.
-   * @param {number} sum @param {number} count
+   * Ends the search if the best running sum cannot exceed the worst finished score. A continuation can only lower the sum,
+   * but the sum of a longer text is divided by more: `"never"` uses the greatest length, otherwise the current one is used.
+   * @param {number} sum @param {number} count Number of new tokens.
    */
   lookAhead(sum, count) {
     const longest = this.config.early_stopping === "never" && this.config.length_penalty > 0;
@@ -112,18 +113,18 @@ class Finished {
 }
 
 /**
- * The best continuations of all hypotheses, in their order.
- * @param {{ ids: number[], state: any, totals: Float32Array }[]} found @param {number} count
+ * The best continuations of all hypotheses, in descending order.
+ * @param {{ ids: number[], state: any, totals: Float32Array }[]} extended @param {number} count
  * @returns {Hypothesis[]}
  */
-function best(found, count) {
-  const few = found.flatMap(({ ids, state, totals }) => {
+function best(extended, count) {
+  const candidates = extended.flatMap(({ ids, state, totals }) => {
     const least = totals.slice().sort()[Math.max(totals.length - count, 0)];
     const tokens = [...totals.keys()].filter((token) => totals[token] >= least && totals[token] > -Infinity);
     return tokens.map((token) => ({ ids, state, token, sum: totals[token] }));
   });
-  few.sort((a, b) => b.sum - a.sum); // stable: of equal ones the first
-  return few.slice(0, count).map(({ ids, token, sum, state }) => ({ ids: [...ids, token], sum, state }));
+  candidates.sort((a, b) => b.sum - a.sum); // stable: equal sums keep their order
+  return candidates.slice(0, count).map(({ ids, token, sum, state }) => ({ ids: [...ids, token], sum, state }));
 }
 
 /** @param {Float32Array} logits */

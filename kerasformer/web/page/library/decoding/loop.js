@@ -1,5 +1,5 @@
 /**
- * Greedy search and sampling, a token at a time.
+ * Greedy search and sampling, one token at a time.
  */
 import { pause } from "./pause.js";
 import { Random, freshSeed } from "./random.js";
@@ -7,14 +7,14 @@ import { applyRules } from "./rules.js";
 import { choose } from "./samplers.js";
 
 /**
- * Yields the new tokens as they come, the end token included; returns why the text ended: `"eos"`, `"stop"`,
+ * Yields the new tokens as they are chosen, including the end token; returns why the text ended: `"eos"`, `"stop"`,
  * `"length"`, `"capacity"`, `"time"` or `"cancelled"`.
  * @param {import("./plan.js").Plan} run
  * @returns {AsyncGenerator<number, string>}
  */
-export async function* generate({ step, prompt, begin, config, last, endOf }) {
+export async function* generate({ step, prompt, prefix, config, last, endOf }) {
   const random = new Random(config.seed ?? freshSeed());
-  const history = { ids: [...begin], width: begin.length, prompt };
+  const history = { ids: [...prefix], width: prefix.length, prompt };
   let state = await step.start(prompt);
   try {
     for (let count = 0; count < config.max_new_tokens; count++) {

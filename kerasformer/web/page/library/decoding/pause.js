@@ -1,5 +1,5 @@
 /**
- * Lets messages in, such as one that cancels: an engine that answers at once would keep them out.
+ * Lets pending messages be handled, such as a cancellation; a fast engine would otherwise block them.
  * @returns {Promise<void>}
  */
 export function pause() {

@@ -1,5 +1,5 @@
 /**
- * The random numbers of NumPy's `default_rng(seed)`, so that a seed gives the same text here and in Python.
+ * Generates the random numbers of NumPy's `default_rng(seed)`, so that a seed gives the same text as in Python.
  *
  * References: O'Neill 2014, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random
  * Number Generation" (PCG64, XSL-RR output); O'Neill 2015, "Developing a seed_seq Alternative", as NumPy's
@@ -14,7 +14,7 @@ const POOL_SIZE = 4;
 
 /** A stream of numbers in [0, 1). */
 export class Random {
-  /** @param {number} seed A whole number from 0 upwards. */
+  /** @param {number} seed An integer of at least 0. */
   constructor(seed) {
     const [stateHigh, stateLow, incrementHigh, incrementLow] = seedWords(BigInt(seed));
     this.increment = ((((incrementHigh << 64n) | incrementLow) << 1n) | 1n) & MASK_128;
@@ -28,7 +28,7 @@ export class Random {
     this.state = (this.state * MULTIPLIER + this.increment) & MASK_128;
   }
 
-  /** The next number, of 53 random bits. */
+  /** Returns the next number, with 53 random bits. */
   next() {
     this.advance();
     const folded = (this.state >> 64n) ^ (this.state & MASK_64);
@@ -38,13 +38,13 @@ export class Random {
   }
 }
 
-/** A seed that differs at each call. */
+/** Returns a random seed. */
 export function freshSeed() {
   return crypto.getRandomValues(new Uint32Array(1))[0];
 }
 
 /**
- * `SeedSequence(seed).generate_state(4, uint64)`.
+ * Computes `SeedSequence(seed).generate_state(4, uint64)`.
  * @param {bigint} seed
  */
 function seedWords(seed) {
@@ -52,13 +52,13 @@ function seedWords(seed) {
   /** @type {bigint[]} */
   const words = [];
   let constant = 0x8b51f9ddn;
-  for (let place = 0; place < 8; place++) {
-    let word = pool[place % POOL_SIZE] ^ constant;
+  for (let index = 0; index < 8; index++) {
+    let word = pool[index % POOL_SIZE] ^ constant;
     constant = (constant * 0x58f38dedn) & MASK_32;
     word = (word * constant) & MASK_32;
     words.push(word ^ (word >> 16n));
   }
-  return [0, 2, 4, 6].map((place) => (words[place + 1] << 32n) | words[place]);
+  return [0, 2, 4, 6].map((index) => (words[index + 1] << 32n) | words[index]);
 }
 
 /** @param {bigint} seed */
@@ -77,7 +77,7 @@ function mixedPool(seed) {
     const value = (0xca01f9ddn * x - 0x4973f715n * y) & MASK_32;
     return value ^ (value >> 16n);
   };
-  const pool = Array.from({ length: POOL_SIZE }, (_, place) => hashed(entropy[place] ?? 0n));
+  const pool = Array.from({ length: POOL_SIZE }, (_, index) => hashed(entropy[index] ?? 0n));
   for (let from = 0; from < POOL_SIZE; from++) {
     for (let to = 0; to < POOL_SIZE; to++) if (from !== to) pool[to] = mixed(pool[to], hashed(pool[from]));
   }

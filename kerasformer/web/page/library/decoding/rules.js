@@ -1,20 +1,20 @@
 /**
- * Logits rules: what may be said next. Each is one small function, applied in the order of this file, which is that of
- * `kerasformer.decoding.rules`, where the sources are named.
+ * Logits rules: each changes the scores of the next token. They are applied in the order of this file, which is that of
+ * `kerasformer.decoding.rules`; references are there.
  */
 
 /**
- * What has been said so far.
+ * The tokens so far.
  * @typedef {object} History
- * @property {number[]} ids All tokens: the prompt (an encoder-decoder's start token) and what was generated.
- * @property {number} width Tokens before the first generated one.
- * @property {number[]} prompt The tokens that the model was given; what an encoder read.
+ * @property {number[]} ids All tokens: the prompt (for an encoder-decoder, the start token) and the generated tokens.
+ * @property {number} width Number of tokens before the first generated one.
+ * @property {number[]} prompt The prompt; for an encoder-decoder, the encoder's input.
  */
 
 /** @typedef {import("./settings.js").Config} Config */
 /** @typedef {(history: History, logits: Float32Array, config: Config) => void} Rule */
 
-/** Changes the logits `(V,)` in place. @type {[when: (config: Config) => any, rule: Rule][]} */
+/** Rules, which change the logits `(V,)` in index, with the condition of each. @type {[when: (config: Config) => any, rule: Rule][]} */
 const RULES = [
   [
     (config) => config.encoder_repetition_penalty !== 1,
@@ -66,34 +66,34 @@ const RULES = [
 ];
 
 /**
- * Logits after all rules that the settings ask for; the engine's own array stays untouched.
+ * Returns the logits after all rules that the settings activate; the engine's array is not changed.
  * @param {History} history @param {Float32Array} logits @param {Config} config
  */
 export function applyRules(history, logits, config) {
-  const wanted = RULES.filter(([when]) => when(config));
-  if (!wanted.length) return logits;
+  const active = RULES.filter(([when]) => when(config));
+  if (!active.length) return logits;
   const changed = logits.slice();
-  for (const [, rule] of wanted) rule(history, changed, config);
+  for (const [, rule] of active) rule(history, changed, config);
   return changed;
 }
 
 /** @param {History} history */
 const numNew = (history) => history.ids.length - history.width;
 
-/** Minus infinity for these tokens. @param {Float32Array} logits @param {Iterable<number>} tokens */
+/** Sets the logits of some tokens to minus infinity. @param {Float32Array} logits @param {Iterable<number>} tokens */
 function forbid(logits, tokens) {
   // Ids beyond the vocabulary cannot be generated anyway; a typed array drops them.
   for (const token of tokens) logits[token] = -Infinity;
 }
 
-/** Logit 0 for these tokens, minus infinity for all others. @param {Float32Array} logits @param {number[]} tokens */
+/** Sets the logits of some tokens to 0, and all others to minus infinity. @param {Float32Array} logits @param {number[]} tokens */
 function force(logits, tokens) {
   logits.fill(-Infinity);
   for (const token of tokens) logits[token] = 0;
 }
 
 /**
- * `logit / penalty` if positive, `logit * penalty` if negative, once for each token.
+ * Replaces positive logits by `logit / penalty` and negative ones by `logit * penalty`, once for each token.
  * @param {Float32Array} logits @param {number[]} tokens @param {number} penalty
  */
 function penalize(logits, tokens, penalty) {
@@ -114,24 +114,24 @@ function frequencyAndPresencePenalty(history, logits, config) {
 }
 
 /**
- * Forbids tokens that would complete an n-gram of `tokens` after what was `said`.
- * @param {Float32Array} logits @param {number[]} tokens @param {number[]} said @param {number} size
+ * Forbids tokens that, after `previous`, would complete an n-gram that occurs in `tokens`.
+ * @param {Float32Array} logits @param {number[]} tokens @param {number[]} previous @param {number} size
  */
-function forbidRepeats(logits, tokens, said, size) {
-  if (said.length < size - 1) return;
-  const prefix = said.slice(said.length - size + 1);
+function forbidRepeats(logits, tokens, previous, size) {
+  if (previous.length < size - 1) return;
+  const prefix = previous.slice(previous.length - size + 1);
   for (let last = size - 1; last < tokens.length; last++) {
-    if (prefix.every((token, place) => tokens[last - size + 1 + place] === token)) logits[tokens[last]] = -Infinity;
+    if (prefix.every((token, index) => tokens[last - size + 1 + index] === token)) logits[tokens[last]] = -Infinity;
   }
 }
 
-/** Forbids the token that would complete a bad word; a word that is just an end token stays allowed. @type {Rule} */
+/** Forbids tokens that would complete a bad word, except for a word that is only an end token. @type {Rule} */
 function badWords({ ids }, logits, config) {
   for (const word of config.bad_words_ids) {
     const before = word.slice(0, -1);
-    const says = before.every((/** @type {number} */ token, /** @type {number} */ place) => {
-      return ids[ids.length - before.length + place] === token;
+    const matches = before.every((/** @type {number} */ token, /** @type {number} */ index) => {
+      return ids[ids.length - before.length + index] === token;
     });
-    if (says && !(word.length === 1 && config.eos_token_id.includes(word[0]))) forbid(logits, word.slice(-1));
+    if (matches && !(word.length === 1 && config.eos_token_id.includes(word[0]))) forbid(logits, word.slice(-1));
   }
 }

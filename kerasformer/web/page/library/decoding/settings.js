@@ -1,5 +1,5 @@
 /**
- * Settings of generation, with the names, meanings and defaults of `kerasformer.decoding.GenerationConfig`.
+ * Generation settings, with the names, meanings and defaults of `kerasformer.decoding.GenerationConfig`.
  */
 import { GenerationError } from "../errors.js";
 
@@ -10,7 +10,7 @@ import { GenerationError } from "../errors.js";
 /** @param {any} value */
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 /** @param {number} low @returns {Check} */
-const whole = (low) => [`a whole number of at least ${low}`, (value) => Number.isSafeInteger(value) && value >= low];
+const integer = (low) => [`an integer of at least ${low}`, (value) => Number.isSafeInteger(value) && value >= low];
 /** @param {number} low @param {number} high @returns {Check} */
 const between = (low, high) => [
   `a number from ${low} to ${high}`,
@@ -20,7 +20,7 @@ const between = (low, high) => [
 const NUMBER = ["a finite number", isNumber];
 /** @type {Check} */
 const POSITIVE = ["a number above 0", (value) => isNumber(value) && value > 0];
-// Below, logits would be divided beyond float32.
+// With smaller values, the divided logits would exceed float32.
 /** @type {Check} */
 const TEMPERATURE = [
   "0, for the most probable token, or a number of at least 1e-06",
@@ -30,7 +30,7 @@ const TEMPERATURE = [
 const EARLY = ['true, false or "never"', (value) => typeof value === "boolean" || value === "never"];
 /** @type {Check} */
 const FLAG = ["true or false", (value) => typeof value === "boolean"];
-const TOKEN = whole(0);
+const TOKEN = integer(0);
 /** @type {Check} */
 const TOKENS = ["a token id or a list of them", (value) => value.every(TOKEN[1])];
 /** @type {Check} */
@@ -46,25 +46,25 @@ const STRINGS = [
 
 /** @type {Record<string, Setting>} */
 const SETTINGS = {
-  max_new_tokens: { default: null, check: whole(1) },
-  max_length: { default: null, check: whole(1) },
-  min_new_tokens: { default: null, check: whole(0) },
-  min_length: { default: 0, check: whole(0) },
+  max_new_tokens: { default: null, check: integer(1) },
+  max_length: { default: null, check: integer(1) },
+  min_new_tokens: { default: null, check: integer(0) },
+  min_length: { default: 0, check: integer(0) },
   do_sample: { default: null, check: FLAG },
-  num_beams: { default: 1, check: whole(1) },
+  num_beams: { default: 1, check: integer(1) },
   length_penalty: { default: 1, check: NUMBER },
   early_stopping: { default: false, check: EARLY },
   temperature: { default: 1, check: TEMPERATURE, samples: true },
-  top_k: { default: 0, check: whole(0), samples: true },
+  top_k: { default: 0, check: integer(0), samples: true },
   top_p: { default: 1, check: between(0, 1), samples: true },
   min_p: { default: null, check: between(0, 1), samples: true },
-  seed: { default: null, check: whole(0), samples: true },
+  seed: { default: null, check: integer(0), samples: true },
   encoder_repetition_penalty: { default: 1, check: POSITIVE },
   repetition_penalty: { default: 1, check: POSITIVE },
   frequency_penalty: { default: 0, check: NUMBER },
   presence_penalty: { default: 0, check: NUMBER },
-  no_repeat_ngram_size: { default: 0, check: whole(0) },
-  encoder_no_repeat_ngram_size: { default: 0, check: whole(0) },
+  no_repeat_ngram_size: { default: 0, check: integer(0) },
+  encoder_no_repeat_ngram_size: { default: 0, check: integer(0) },
   bad_words_ids: { default: [], check: SEQUENCES },
   forced_bos_token_id: { default: null, check: TOKEN },
   forced_eos_token_id: { default: [], check: TOKENS, listed: true },
@@ -78,36 +78,36 @@ const SETTINGS = {
   max_time: { default: null, check: POSITIVE },
 };
 
-/** Other names, with exactly the meaning of one that is used here. @type {Record<string, string>} */
+/** Aliases of settings. @type {Record<string, string>} */
 const ALIASES = { stop: "stop_strings", max_tokens: "max_new_tokens", min_tokens: "min_new_tokens" };
 
-/** Settings of a bundle that act in Python and not here. @param {Record<string, any>} stored */
+/** The settings of a bundle that have an effect in Python but are unsupported here. @param {Record<string, any>} stored */
 export function ignoredSettings(stored) {
   return Object.fromEntries(Object.entries(stored).filter(([name]) => !(name in SETTINGS)));
 }
 
 /**
- * What a run goes by: the bundle's settings, and over them what a caller gave.
+ * Combines the settings of the bundle with those of the caller, which take precedence.
  *
- * A setting of sampling that is given without `do_sample` means that sampling is wanted; `null` puts a default back.
+ * A sampling setting without `do_sample` enables sampling; `null` restores a default.
  *
  * @param {Record<string, any>} stored Content of `generation_config.json`.
- * @param {Record<string, any>} given
+ * @param {Record<string, any>} given Settings of the caller.
  * @returns {Config}
  */
 export function settle(stored, given) {
-  const changes = translated(given);
+  const changes = withoutAliases(given);
   /** @type {Record<string, any>} */
   const settings = { do_sample: false };
   for (const [name, value] of Object.entries(stored)) if (name in SETTINGS) settings[name] = value ?? settings[name];
   if (changes.max_length != null && !("max_new_tokens" in changes)) changes.max_new_tokens = null;
   if (changes.min_length != null && !("min_new_tokens" in changes)) changes.min_new_tokens = null;
   const beams = changes.num_beams ?? settings.num_beams ?? 1;
-  const asksToSample = Object.entries(changes).some(([name, value]) => {
+  const requestsSampling = Object.entries(changes).some(([name, value]) => {
     // A seed alone does not turn beams into samples.
     return SETTINGS[name].samples && value != null && !(name === "seed" && beams > 1);
   });
-  if (asksToSample && !("do_sample" in changes)) changes.do_sample = true;
+  if (requestsSampling && !("do_sample" in changes)) changes.do_sample = true;
   Object.assign(settings, changes);
   const config = Object.fromEntries(Object.keys(SETTINGS).map((name) => [name, checked(name, settings[name])]));
   if (config.temperature === 0) Object.assign(config, { temperature: 1, do_sample: false });
@@ -116,30 +116,30 @@ export function settle(stored, given) {
   });
   if (config.do_sample && config.num_beams > 1) {
     throw new GenerationError(
-      `beams that draw their continuations are not done in a browser. Received: num_beams=${config.num_beams} with ` +
+      `beam search with sampling is unsupported in a browser. Received: num_beams=${config.num_beams} with ` +
         "sampling. Set num_beams: 1, or do_sample: false.",
     );
   }
   return Object.freeze(config);
 }
 
-/** Settings under the names that they have here. @param {Record<string, any>} given */
-function translated(given) {
+/** Resolves aliases. @param {Record<string, any>} given */
+function withoutAliases(given) {
   /** @type {Record<string, any>} */
   const result = {};
   for (const [name, value] of Object.entries(given)) {
-    const ours = ALIASES[name] ?? name;
-    if (!(ours in SETTINGS)) {
+    const canonical = ALIASES[name] ?? name;
+    if (!(canonical in SETTINGS)) {
       const known = Object.keys(SETTINGS).sort().join(", ");
-      throw new GenerationError(`${name} is not a generation setting in a browser. Known names: ${known}.`);
+      throw new GenerationError(`${name} is not a generation setting in a browser. Expected one of: ${known}.`);
     }
-    if (result[ours] != null) throw new GenerationError(`${ours} is given twice. Leave ${name} out.`);
-    result[ours] = value;
+    if (result[canonical] != null) throw new GenerationError(`${canonical} is given twice. Remove ${name}.`);
+    result[canonical] = value;
   }
   return result;
 }
 
-/** @param {string} name @param {any} value */
+/** Returns the value of a setting, or throws. @param {string} name @param {any} value */
 function checked(name, value) {
   const { default: usual, check, listed } = SETTINGS[name];
   if (value == null) return usual;

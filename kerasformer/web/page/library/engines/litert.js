@@ -1,18 +1,18 @@
 /**
- * TFLite bundles on LiteRT.js. Shapes are static: a text is read at the smallest length that it fits. A step gives new
- * cache tensors, which go straight into the next one and are deleted by hand.
+ * Runs TFLite bundles on LiteRT.js. Shapes are static: a text is read with the shortest signature that holds it. A step returns
+ * new cache tensors, which are the inputs of the next step and must be deleted explicitly.
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
 import { inputsOf, ofRole, outputOf } from "../manifest.js";
 import { byLength, decodeSteps, prefillPlan, smallest } from "./signatures.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
-/** @typedef {Record<string, any>} Tensors By name. */
+/** @typedef {Record<string, any>} Tensors Tensors by name. */
 
-/** More cannot be addressed with the weights and what they are packed into. */
+/** Larger files exceed the address space, together with the packed weights. */
 const LARGEST_FILE = 2 ** 31;
 
-/** The runtime that is loaded: there is one for a page or worker. @type {{ threads: number, module: any, wasm: any } | null} */
+/** The loaded runtime; a page or worker has only one. @type {{ threads: number, module: any, wasm: any } | null} */
 let runtime = null;
 
 /**
@@ -46,12 +46,12 @@ async function loadRuntime(threads, vendor) {
     const module = await import(new URL("litert/index.js", vendor).href);
     if (runtime) module.unloadLiteRt();
     runtime = null;
-    // Emscripten looks for its files beside the worker's script, unless it is told where they are.
+    // Without these paths, Emscripten searches for its files beside the script of the worker.
     Object.assign(globalThis, {
       Module: {
         locateFile: (/** @type {string} */ file) => new URL(file, wasm).href,
         mainScriptUrlOrBlob: new URL("litert_wasm_threaded_internal.js", wasm).href,
-        // Its log goes to the error output, of which little is one.
+        // The runtime writes its whole log to the error output, but few of the lines are errors.
         printErr: (/** @type {string} */ line) => (line.startsWith("ERROR") ? console.error : console.debug)(line),
       },
     });
@@ -66,7 +66,7 @@ async function loadRuntime(threads, vendor) {
   }
 }
 
-/** A loaded file. */
+/** A compiled model file. */
 class Engine {
   /** @param {any} module @param {any} model @param {Manifest} manifest */
   constructor(module, model, manifest) {
@@ -76,34 +76,34 @@ class Engine {
   }
 
   /**
-   * Runs a signature; the caller owns the tensors that it gives.
+   * Runs a signature; the caller owns the resulting tensors.
    * @param {string} name
-   * @param {Record<string, number[]>} arrays Integers, whose shapes the signature tells.
-   * @param {Tensors} [held] Which stay the caller's.
+   * @param {Record<string, number[]>} arrays Integers; the signature has their shapes.
+   * @param {Tensors} [tensors] Further inputs, which the caller continues to own.
    * @returns {Promise<Tensors>}
    */
-  async run(name, arrays, held = {}) {
+  async run(name, arrays, tensors = {}) {
     const { inputs } = this.signatures[name];
-    const given = Object.entries(arrays).map(([key, values]) => {
+    const created = Object.entries(arrays).map(([key, values]) => {
       return [key, new this.module.Tensor(Int32Array.from(values), inputs[key].shape)];
     });
     try {
-      return await this.model.run(name, { ...Object.fromEntries(given), ...held });
+      return await this.model.run(name, { ...Object.fromEntries(created), ...tensors });
     } finally {
-      for (const [, tensor] of given) tensor.delete();
+      for (const [, tensor] of created) tensor.delete();
     }
   }
 
   /**
-   * Runs a signature with arrays by the kinds of its inputs; see `run`.
-   * @param {string} name @param {Record<string, number[]>} arrays @param {Tensors} [held] @returns {Promise<Tensors>}
+   * Runs a signature; `arrays` has the kinds of inputs as keys. See `run`.
+   * @param {string} name @param {Record<string, number[]>} arrays @param {Tensors} [tensors] @returns {Promise<Tensors>}
    */
-  runKinds(name, arrays, held) {
+  runKinds(name, arrays, tensors) {
     const named = Object.entries(arrays).map(([kind, values]) => [inputsOf(this.signatures[name], kind)[0], values]);
-    return this.run(name, Object.fromEntries(named), held);
+    return this.run(name, Object.fromEntries(named), tensors);
   }
 
-  /** A tensor of zeros, as an input of a signature. @param {string} name @param {string} key */
+  /** A tensor of zeros for an input of a signature. @param {string} name @param {string} key */
   zeros(name, key) {
     const shape = /** @type {number[]} */ (this.signatures[name].inputs[key].shape);
     return new this.module.Tensor(new Float32Array(shape.reduce((size, axis) => size * axis, 1)), shape);
@@ -118,14 +118,14 @@ class Engine {
   }
 }
 
-/** What a tensor holds; deletes it. @param {any} tensor @returns {Float32Array} */
-function taken(tensor) {
+/** Returns the values of a tensor, and deletes it. @param {any} tensor @returns {Float32Array} */
+function takeValues(tensor) {
   const values = tensor.toTypedArray();
   tensor.delete();
   return values;
 }
 
-/** Values, filled up to a length. @param {number[]} values @param {number} size @param {number} fill */
+/** Values, padded to a length. @param {number[]} values @param {number} size @param {number} fill */
 const padded = (values, size, fill) => [...values, ...Array(size - values.length).fill(fill)];
 
 /** An encoder. */
@@ -139,9 +139,9 @@ export class LiteRtForward {
 
   /**
    * Reads one text.
-   * @param {Record<string, number[]>} inputs `input_ids` and what else the model takes, a number a token.
-   * @returns {Promise<Record<string, Float32Array>>} Outputs with an entry for each token have no entry for padding.
-   * @throws {CapacityError} the text is longer than the longest signature.
+   * @param {Record<string, number[]>} inputs `input_ids` and the other inputs of the model, one number for each token.
+   * @returns {Promise<Record<string, Float32Array>>} Outputs; those with an entry for each token have none for padding.
+   * @throws {CapacityError} The text is longer than the longest signature.
    */
   async run(inputs) {
     const count = inputs.input_ids.length;
@@ -153,7 +153,7 @@ export class LiteRtForward {
     const read = Object.entries(outputs).map(([key, tensor]) => {
       const shape = this.engine.signatures[name].outputs[key].shape;
       const perToken = shape.length > 2 || key === "start_logits" || key === "end_logits";
-      const values = taken(tensor);
+      const values = takeValues(tensor);
       return [key, perToken ? values.subarray(0, (values.length / size) * count) : values];
     });
     return Object.fromEntries(read);
@@ -169,22 +169,22 @@ export class LiteRtForward {
 }
 
 /**
- * What was read so far.
+ * The state of a text after the tokens so far.
  * @typedef {object} State
- * @property {Tensors} caches Keys and values of the self attention.
+ * @property {Tensors} caches Keys and values of the self-attention.
  * @property {Memory | null} encoded The encoded text, which states share.
- * @property {number} position Tokens in the caches.
+ * @property {number} position Number of tokens in the caches.
  */
 
 /** @typedef {{ tensors: Tensors, mask: number[], length: number, users: number }} Memory */
 
-/** A model that generates; see `Step`. */
+/** A generating model; see `Step`. */
 export class LiteRtStep {
   /** @param {Engine} engine @param {Manifest} manifest */
   constructor(engine, manifest) {
     this.engine = engine;
     this.steps = decodeSteps(manifest);
-    // The step that sees all slots serves whatever no other one fits.
+    // The step that attends to all slots, for texts that are too long for the others.
     this.plain = this.steps[this.steps.length - 1]?.name;
     const signature = manifest.signatures[this.plain];
     const logits = signature && outputOf(signature, "logits");
@@ -208,7 +208,7 @@ export class LiteRtStep {
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
   async start(ids) {
     if (!this.isEncoderDecoder && ids.length > this.capacity) {
-      throw new CapacityError(`A prompt has at most ${this.capacity} tokens here. Received: ${ids.length}. Shorten it`, {
+      throw new CapacityError(`A prompt must have at most ${this.capacity} tokens. Received: ${ids.length}. Shorten it`, {
         most: this.capacity,
         received: ids.length,
       });
@@ -223,14 +223,14 @@ export class LiteRtStep {
   /** See `Step.step`. @param {number} token @param {State} state */
   async step(token, state) {
     if (state.position >= this.capacity) {
-      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, prompt and generated ones together`, {
+      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, including the prompt`, {
         most: this.capacity,
         received: this.capacity + 1,
       });
     }
     const { [this.logits]: logits, ...caches } = await this.read(this.stepFor(state), [token], state);
     if (state.encoded) state.encoded.users++;
-    return { logits: taken(logits), state: { ...state, caches, position: state.position + 1 } };
+    return { logits: takeValues(logits), state: { ...state, caches, position: state.position + 1 } };
   }
 
   /** See `Step.release`. @param {State} state */
@@ -273,7 +273,7 @@ export class LiteRtStep {
     return state;
   }
 
-  /** The step that sees no more positions than it must. @param {State} state */
+  /** The step with the smallest sufficient cache length. @param {State} state */
   stepFor({ position, encoded }) {
     const reach = Math.max(position + 1, encoded?.length ?? 0);
     return this.steps.find(({ size }) => reach <= size)?.name ?? this.plain;

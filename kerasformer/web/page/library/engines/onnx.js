@@ -1,22 +1,21 @@
 /**
- * ONNX bundles on ONNX Runtime Web. Lengths are free; each step gives longer caches, which go into the next one. (Files
- * for fused attention could write into theirs, and tell by `cache_length` how much of them is filled; here they are
- * always full, for the runtime copies what goes in and out.)
+ * Runs ONNX bundles on ONNX Runtime Web. Lengths are dynamic; each step returns longer caches, which are the inputs of the next
+ * step. (Files with fused attention can update caches in place, with `cache_length` as the number of filled slots. Here the
+ * caches are always full, because the runtime copies all inputs and outputs.)
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
 import { inputsOf, ofRole } from "../manifest.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
-/** @typedef {Record<string, any>} Tensors By name. */
+/** @typedef {Record<string, any>} Tensors Tensors by name. */
 
-
-/** The runtime that is loaded: there is one for a page or worker. @type {Runtime | null} */
+/** The loaded runtime; a page or worker has only one. @type {Runtime | null} */
 let runtime = null;
 
 /** @typedef {{ ort: any, threads: number, memories: WebAssembly.Memory[] }} Runtime */
 
 /**
- * Files that a signature needs: the model, and weights that lie beside it, for one file of them may serve several models.
+ * The files that a signature needs: the model, and the data files with weights, which several models may share.
  * @param {Manifest} manifest
  * @param {string} name
  */
@@ -24,7 +23,7 @@ function filesOf(manifest, name) {
   return [manifest.signatures[name].file, ...Object.keys(manifest.files).filter((each) => each.endsWith(".onnx_data"))];
 }
 
-/** @param {Manifest} manifest */
+/** The files of all signatures. @param {Manifest} manifest */
 export function onnxFiles(manifest) {
   return Object.keys(manifest.signatures).flatMap((name) => filesOf(manifest, name));
 }
@@ -70,9 +69,9 @@ async function loadRuntime({ threads, vendor }) {
 }
 
 /**
- * Notes the memories that are made until it is undone: the runtime makes one with its first session, and tells nobody
- * how much it takes.
- * @param {WebAssembly.Memory[]} memories
+ * Records new WebAssembly memories: the runtime creates one with its first session, but does not report its size.
+ * @param {WebAssembly.Memory[]} memories The list that they are added to.
+ * @returns {() => void} Ends the recording.
  */
 function recordMemories(memories) {
   const Memory = WebAssembly.Memory;
@@ -90,7 +89,7 @@ function recordMemories(memories) {
 
 const memoryBytes = () => (runtime?.memories ?? []).reduce((sum, memory) => sum + memory.buffer.byteLength, 0);
 
-/** A loaded file. */
+/** A loaded model file. */
 class Session {
   /** @param {any} ort @param {any} session @param {import("../manifest.js").Signature} signature */
   constructor(ort, session, signature) {
@@ -117,7 +116,7 @@ class Session {
     return new this.ort.Tensor("int64", BigInt64Array.from(values, BigInt), shape);
   }
 
-  /** A cache of no position. @param {string} name */
+  /** An empty cache. @param {string} name */
   empty(name) {
     const [, heads, , size] = this.signature.inputs[name].shape;
     return new this.ort.Tensor("float32", new Float32Array(0), [1, heads, 0, size]);
@@ -143,9 +142,9 @@ export class OnnxForward {
 
   /**
    * Reads one text.
-   * @param {Record<string, number[]>} inputs `input_ids` and what else the model takes, a number a token.
+   * @param {Record<string, number[]>} inputs `input_ids` and the other inputs of the model, one number for each token.
    * @returns {Promise<Record<string, Float32Array>>}
-   * @throws {CapacityError} the text is longer than the model reads.
+   * @throws {CapacityError} The text is longer than the model reads.
    */
   async run(inputs) {
     checkLength(inputs.input_ids.length, this.maxLength);
@@ -163,13 +162,13 @@ export class OnnxForward {
   }
 }
 
-/** @typedef {{ past: Tensors, memory: Tensors, length: number }} State Caches, an encoded text, filled positions. */
+/** @typedef {{ past: Tensors, memory: Tensors, length: number }} State Caches, an encoded text, the number of tokens so far. */
 
-/** A model that generates; see `Step`. */
+/** A generating model; see `Step`. */
 export class OnnxStep {
   /** @param {Manifest} manifest @param {Session} decoder @param {Session | null} encoder */
   constructor(manifest, decoder, encoder) {
-    if (manifest.capacity == null) throw new BundleError("The manifest of a model that generates must have a capacity");
+    if (manifest.capacity == null) throw new BundleError("The manifest of a generating model must have a capacity");
     this.decoder = decoder;
     this.encoder = encoder;
     this.isEncoderDecoder = encoder !== null;
@@ -177,16 +176,16 @@ export class OnnxStep {
     this.encoderCapacity = manifest.encoder_capacity;
     const { outputs } = decoder.signature;
     this.vocabSize = Number(outputs.logits.shape[outputs.logits.shape.length - 1]);
-    this.own = inputsOf(decoder.signature, "key", "value");
+    this.caches = inputsOf(decoder.signature, "key", "value");
     this.cross = inputsOf(decoder.signature, "cross_key", "cross_value");
-    /** @type {Record<string, string>} The output that continues an input. */
+    /** @type {Record<string, string>} The output that continues each cache input. */
     this.next = {};
     for (const [name, { continues }] of Object.entries(outputs)) if (continues) this.next[continues] = name;
   }
 
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
   async start(ids) {
-    const past = Object.fromEntries(this.own.map((name) => [name, this.decoder.empty(name)]));
+    const past = Object.fromEntries(this.caches.map((name) => [name, this.decoder.empty(name)]));
     if (this.encoder) return { past, memory: await this.encode(this.encoder, ids), length: 0 };
     this.checkRoom(ids.length);
     /** @type {State} */
@@ -201,7 +200,7 @@ export class OnnxStep {
     return { logits: /** @type {Float32Array} */ (read.outputs.logits.data), state: read.state };
   }
 
-  /** Nothing to do: tensors are arrays, which the browser collects. */
+  /** Does nothing: tensors are arrays, which the garbage collector frees. */
   release() {}
 
   memory() {
@@ -213,30 +212,30 @@ export class OnnxStep {
     this.encoder?.close();
   }
 
-  /** Reads the text, and projects it once for all steps. @param {Session} encoder @param {number[]} ids */
+  /** Encodes the text, and computes its keys and values once for all steps. @param {Session} encoder @param {number[]} ids */
   async encode(encoder, ids) {
     checkLength(ids.length, this.encoderCapacity);
     const mask = this.decoder.integers(Array(ids.length).fill(1));
     const feeds = { input_ids: encoder.integers(ids), attention_mask: mask };
     const { last_hidden_state: hidden } = await encoder.run(feeds, ["last_hidden_state"]);
     const tensors = { encoder_hidden_states: hidden, encoder_attention_mask: mask };
-    const empty = [...this.own, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
+    const empty = [...this.caches, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
     const first = { ...tensors, ...Object.fromEntries(empty), input_ids: this.decoder.integers([0]) };
     const projected = await this.decoder.run(first, this.cross.map((name) => this.next[name]));
     return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[this.next[name]]])) };
   }
 
-  /** @param {number[]} ids @param {State} state @param {string[]} wanted Outputs beside the caches. */
-  async read(ids, { past, memory, length }, wanted) {
+  /** @param {number[]} ids @param {State} state @param {string[]} outputNames Outputs besides the caches. */
+  async read(ids, { past, memory, length }, outputNames) {
     const end = length + ids.length;
     /** @type {Tensors} */
     const feeds = { ...past, ...memory, input_ids: this.decoder.integers(ids) };
     if (!this.isEncoderDecoder) feeds.attention_mask = this.decoder.integers(Array(end).fill(1));
     if ("position_ids" in this.decoder.signature.inputs) {
-      feeds.position_ids = this.decoder.integers(ids.map((_, place) => length + place));
+      feeds.position_ids = this.decoder.integers(ids.map((_, index) => length + index));
     }
-    const outputs = await this.decoder.run(feeds, [...wanted, ...this.own.map((name) => this.next[name])]);
-    const next = Object.fromEntries(this.own.map((name) => [name, outputs[this.next[name]]]));
+    const outputs = await this.decoder.run(feeds, [...outputNames, ...this.caches.map((name) => this.next[name])]);
+    const next = Object.fromEntries(this.caches.map((name) => [name, outputs[this.next[name]]]));
     return { outputs, state: { past: next, memory, length: end } };
   }
 
@@ -244,8 +243,8 @@ export class OnnxStep {
   checkRoom(length) {
     if (length <= this.capacity) return;
     throw new CapacityError(
-      `The model holds ${this.capacity} tokens, prompt and answer together. Received: ${length}. ` +
-        "Shorten the prompt, ask for fewer tokens, or export with a larger capacity",
+      `The model holds ${this.capacity} tokens, including the prompt. Received: ${length}. ` +
+        "Shorten the prompt, request fewer tokens, or export with a larger capacity",
       { most: this.capacity, received: length },
     );
   }
@@ -254,7 +253,7 @@ export class OnnxStep {
 /** @param {number} length @param {number | null | undefined} most */
 function checkLength(length, most) {
   if (most == null || length <= most) return;
-  throw new CapacityError(`The model reads ${most} tokens at most. Received: ${length}. Shorten the text`, {
+  throw new CapacityError(`The model reads at most ${most} tokens. Received: ${length}. Shorten the text`, {
     most,
     received: length,
   });

@@ -1,42 +1,41 @@
 /**
- * The signatures of a TFLite bundle: one for each length, and which of them to run; as
- * `kerasformer.runtime.litert.signatures`.
+ * Selects the signatures of a TFLite bundle, which has one for each length, as `kerasformer.runtime.litert.signatures` does.
  */
 import { BundleError, CapacityError } from "../errors.js";
 import { ofRole } from "../manifest.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
-/** @typedef {{ size: number, name: string }} Sized A signature and its length in tokens. */
+/** @typedef {{ size: number, name: string }} Sized The name of a signature, and its length in tokens. */
 
 /**
- * Signatures of a role, ascending by the tokens that they read.
+ * The signatures of a role, in ascending order of the number of tokens that they read.
  * @param {Manifest} manifest @param {string} role @param {boolean} [needed]
  * @returns {Sized[]}
  */
 export function byLength(manifest, role, needed = true) {
-  const found = ofRole(manifest, role)
+  const signatures = ofRole(manifest, role)
     .map(([name, { tokens }]) => ({ size: tokens ?? 0, name }))
     .sort((a, b) => a.size - b.size);
-  if (needed && !found.length) {
+  if (needed && !signatures.length) {
     throw new BundleError(
       `The bundle needs signatures of the role ${role}. Received: ${Object.keys(manifest.signatures).join(", ")}`,
     );
   }
-  return found;
+  return signatures;
 }
 
-/** The first that holds so many tokens. @param {Sized[]} signatures @param {number} length @param {string} what */
+/** The shortest signature for a number of tokens. @param {Sized[]} signatures @param {number} length @param {string} what */
 export function smallest(signatures, length, what) {
-  const found = signatures.find(({ size }) => size >= length);
-  if (found) return found;
+  const signature = signatures.find(({ size }) => size >= length);
+  if (signature) return signature;
   const most = signatures[signatures.length - 1].size;
-  throw new CapacityError(`The ${what} has at most ${most} tokens here. Received: ${length}. Shorten it`, {
+  throw new CapacityError(`The ${what} must have at most ${most} tokens. Received: ${length}. Shorten it`, {
     most,
     received: length,
   });
 }
 
-/** Steps of one token of one text, ascending by how many slots they see. @param {Manifest} manifest @returns {Sized[]} */
+/** Steps of one token of one text, in ascending order of their cache lengths. @param {Manifest} manifest @returns {Sized[]} */
 export function decodeSteps(manifest) {
   return ofRole(manifest, "decode")
     .filter(([, { rows }]) => rows === 1)
@@ -45,11 +44,12 @@ export function decodeSteps(manifest) {
 }
 
 /**
- * Sizes of the runs that read so many tokens: prefill lengths, and 1 for a step.
+ * The sizes of the calls that read a prompt: prefill lengths, and 1 for a step.
  *
- * The last run may be wider than what is left, up to two and a half times: what it writes too much is overwritten before
- * it is read. It may not reach beyond the cache, though: the runtime would move the whole write back over older tokens.
- * @param {number} count @param {number} capacity @param {number[]} lengths Ascending.
+ * The last call may be up to two and a half times longer than the remaining tokens, because the additional slots are
+ * overwritten before they are read. It must not exceed the cache: the runtime would then move the whole write back and
+ * overwrite older tokens.
+ * @param {number} count Number of tokens. @param {number} capacity @param {number[]} lengths Prefill lengths, ascending.
  */
 export function prefillPlan(count, capacity, lengths) {
   const sizes = [];

@@ -1,6 +1,6 @@
-/** Vectors of tokens and of texts. */
+/** Feature extraction: vectors of tokens or texts. */
 import { InputError } from "../errors.js";
-import { checkText, encoded, forward, rows, settled } from "./shared.js";
+import { checkText, encoded, forward, rows, withDefaults } from "./shared.js";
 
 /** @type {(string | null)[]} */
 const POOLINGS = [null, "mean", "cls"];
@@ -8,7 +8,7 @@ const POOLINGS = [null, "mean", "cls"];
 /** Hidden states of the last layer, for each token or pooled into one vector. @type {import("./shared.js").Task} */
 export async function featureExtraction(bundle, inputs, options) {
   const settings = { pooling: null, normalize: false, truncation: false };
-  const { pooling, normalize, truncation } = settled(options, settings);
+  const { pooling, normalize, truncation } = withDefaults(options, settings);
   if (!POOLINGS.includes(pooling)) throw new InputError(`pooling must be null, "mean" or "cls". Received: ${pooling}`);
   const tokens = encoded(bundle, checkText(inputs), truncation);
   const { last_hidden_state: values } = await forward(bundle, tokens);
@@ -27,7 +27,7 @@ function pooledRows(states, pooling) {
   return [states[0].map((_, column) => states.reduce((sum, row) => sum + row[column], 0) / states.length)];
 }
 
-/** Of length 1. @param {number[]} row */
+/** Scales a vector to length 1. @param {number[]} row */
 function unit(row) {
   const length = Math.max(Math.sqrt(row.reduce((sum, value) => sum + value * value, 0)), 1e-12);
   return row.map((value) => value / length);

@@ -1,17 +1,17 @@
-/** Words for a gap. */
+/** Fill-mask: words for masked tokens. */
 import { InputError, TokenizerError } from "../errors.js";
-import { checkText, checkTopK, encoded, forward, ranked, rows, settled, softmax } from "./shared.js";
+import { checkText, checkTopK, encoded, forward, ranked, rows, withDefaults, softmax } from "./shared.js";
 
-/** `[{ score, token, token_str, sequence }]` for a gap, a list of such lists for several. @type {import("./shared.js").Task} */
+/** Returns `[{ score, token, token_str, sequence }]` for one gap, or a list of such lists for several. @type {import("./shared.js").Task} */
 export async function fillMask(bundle, inputs, options) {
-  const { top_k: topK, truncation } = settled(options, { top_k: 5, truncation: false });
+  const { top_k: topK, truncation } = withDefaults(options, { top_k: 5, truncation: false });
   const { tokenizer } = bundle;
   const mask = tokenizer.named("mask_token");
   if (mask === null) throw new TokenizerError("fill-mask needs a tokenizer with a mask token. Received one without");
   const tokens = encoded(bundle, checkText(inputs), truncation);
   const ids = tokens.map(({ id }) => id);
-  const gaps = [...ids.keys()].filter((place) => ids[place] === tokenizer.tokenToId(mask));
-  if (!gaps.length) throw new InputError(`The text has no ${mask} to fill. Received: ${JSON.stringify(inputs)}`);
+  const gaps = [...ids.keys()].filter((position) => ids[position] === tokenizer.tokenToId(mask));
+  if (!gaps.length) throw new InputError(`The text has no ${mask}. Received: ${JSON.stringify(inputs)}`);
   const { logits } = await forward(bundle, tokens);
   const answers = gaps.map((gap) => {
     const scores = softmax(rows(logits, ids.length)[gap]);

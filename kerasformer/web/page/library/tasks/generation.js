@@ -1,4 +1,4 @@
-/** Texts that are continued, and texts that are rewritten into others. */
+/** Text generation and text-to-text generation. */
 import { InputError, throwIfAborted } from "../errors.js";
 import { beamSearch } from "../decoding/beams.js";
 import { generate } from "../decoding/loop.js";
@@ -15,29 +15,29 @@ const KEYS = /** @type {Record<string, string>} */ ({
   translation: "translation_text",
 });
 
-/** Continues a text: `[{ generated_text }]`. @type {import("./shared.js").Task} */
+/** Continues a text; returns `[{ generated_text }]`. @type {import("./shared.js").Task} */
 export async function textGeneration(bundle, inputs, options, controls) {
   const { return_full_text: full = true, ...settings } = options;
   const prompt = checkText(inputs, "prompt");
   const ids = bundle.tokenizer.encode(prompt).map(({ id }) => id);
   if (!ids.length) {
-    throw new InputError(`A prompt needs a token to be continued. Received: ${JSON.stringify(prompt)}. Give a letter.`);
+    throw new InputError(`A prompt needs at least one token. Received: ${JSON.stringify(prompt)}.`);
   }
-  const { text, figures } = await write(bundle, ids, settings, controls);
+  const { text, figures } = await generateText(bundle, ids, settings, controls);
   return { result: [{ generated_text: (full ? prompt : "") + text }], figures };
 }
 
-/** Writes a text from another: `[{ generated_text }]`, or the key of the task. @type {import("./shared.js").Task} */
+/** Generates a text from another; returns `[{ generated_text }]`, or with the key of the task. @type {import("./shared.js").Task} */
 export async function text2textGeneration(bundle, inputs, options, controls) {
-  const { prefix = usualPrefix(bundle), truncation = false, ...settings } = options;
-  if (checkText(inputs) === "") throw new InputError("There is nothing to write from. Received: an empty text.");
+  const { prefix = defaultPrefix(bundle), truncation = false, ...settings } = options;
+  if (checkText(inputs) === "") throw new InputError("An input text was expected. Received: an empty text.");
   const ids = encoded(bundle, prefix + inputs, truncation).map(({ id }) => id);
-  const { text, figures } = await write(bundle, ids, settings, controls);
+  const { text, figures } = await generateText(bundle, ids, settings, controls);
   return { result: [{ [KEYS[bundle.manifest.info.task] ?? "generated_text"]: text }], figures };
 }
 
-/** What the checkpoint puts before a text for this task; translations name their languages. @param {Bundle} bundle */
-function usualPrefix({ manifest: { info } }) {
+/** The prefix of the checkpoint for this task; prefixes of translations name the languages. @param {Bundle} bundle */
+function defaultPrefix({ manifest: { info } }) {
   const fitting = Object.entries(info.task_prefixes).filter(([task]) => task.startsWith(info.task));
   if (fitting.length > 1) {
     const prefixes = fitting.map(([, prefix]) => JSON.stringify(prefix)).join(", ");
@@ -49,7 +49,7 @@ function usualPrefix({ manifest: { info } }) {
 /**
  * @param {Bundle} bundle @param {number[]} prompt @param {Record<string, any>} settings @param {Controls} controls
  */
-async function write(bundle, prompt, settings, { onToken = () => {}, signal }) {
+async function generateText(bundle, prompt, settings, { onToken = () => {}, signal }) {
   const { info } = bundle.manifest;
   const step = /** @type {import("../decoding/plan.js").Step} */ (bundle.engine);
   const stored = { ...info.generation };
@@ -61,9 +61,9 @@ async function write(bundle, prompt, settings, { onToken = () => {}, signal }) {
   const started = performance.now();
   let first = started;
   let tokens = 0;
-  const written = config.num_beams > 1 ? searched(run) : generate(run);
-  let next = await written.next();
-  for (; !next.done; next = await written.next()) {
+  const generator = config.num_beams > 1 ? searched(run) : generate(run);
+  let next = await generator.next();
+  for (; !next.done; next = await generator.next()) {
     if (tokens++ === 0) first = performance.now();
     pieces.put(next.value);
   }
@@ -82,14 +82,14 @@ async function write(bundle, prompt, settings, { onToken = () => {}, signal }) {
   };
 }
 
-/** Beam search knows its tokens only at the end. @param {import("../decoding/plan.js").Plan} run @returns {AsyncGenerator<number, string>} */
+/** Yields the tokens of a beam search, which are known only at its end. @param {import("../decoding/plan.js").Plan} run @returns {AsyncGenerator<number, string>} */
 async function* searched(run) {
   const { tokens, reason } = await beamSearch(run);
   yield* tokens;
   return reason;
 }
 
-/** The new text piece by piece, as it reads after the prompt: a token may begin with a space or within a word. */
+/** Decodes the new text piece by piece, in the context of the prompt: a token may start with a space or inside a word. */
 class Pieces {
   /** @param {Bundle} bundle @param {number[]} prompt @param {(text: string) => void} onToken */
   constructor({ tokenizer }, prompt, onToken) {
@@ -110,7 +110,7 @@ class Pieces {
     return this.text;
   }
 
-  /** Without what belongs to the prompt. @param {string} piece */
+  /** Passes a piece on, without text that belongs to the prompt. @param {string} piece */
   show(piece) {
     const hidden = Math.min(this.hidden, piece.length);
     this.hidden -= hidden;

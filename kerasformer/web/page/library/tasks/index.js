@@ -1,4 +1,4 @@
-/** The tasks, by Hugging Face's names. */
+/** The tasks, by their Hugging Face names. */
 import { featureExtraction } from "./feature_extraction.js";
 import { fillMask } from "./fill_mask.js";
 import { text2textGeneration, textGeneration } from "./generation.js";

@@ -1,63 +1,63 @@
-/** Answers that stand in a text, with their offsets; long texts are read in overlapping windows. */
+/** Extractive question answering: answers with their offsets; long texts are read in overlapping windows. */
 import { InputError, throwIfAborted } from "../errors.js";
-import { checkText, checkTopK, forward, ranked, settled, softmax } from "./shared.js";
+import { checkText, checkTopK, forward, ranked, withDefaults, softmax } from "./shared.js";
 
 /** @typedef {import("./shared.js").Token} Token */
 
 const WINDOW = 384; // tokens of question and context together
 const NEVER = -1e4;
-const SPANS = 20; // candidates of one window
+const SPANS = 20; // number of candidates in one window
 
-/** `{ score, start, end, answer }`, or a list of them. @type {import("./shared.js").Task} */
+/** Returns `{ score, start, end, answer }`, or a list of them. @type {import("./shared.js").Task} */
 export async function questionAnswering(bundle, inputs, options, { signal }) {
   const settings = { top_k: 1, doc_stride: 128, max_answer_len: 15, handle_impossible_answer: false };
-  const asked = settled(options, settings);
-  const topK = checkTopK(asked.top_k);
-  if (!(asked.doc_stride >= 0 && asked.max_answer_len >= 1)) {
+  const search = withDefaults(options, settings);
+  const topK = checkTopK(search.top_k);
+  if (!(search.doc_stride >= 0 && search.max_answer_len >= 1)) {
     throw new InputError(
       "doc_stride must be at least 0 and max_answer_len at least 1. " +
-        `Received: doc_stride=${asked.doc_stride}, max_answer_len=${asked.max_answer_len}`,
+        `Received: doc_stride=${search.doc_stride}, max_answer_len=${search.max_answer_len}`,
     );
   }
   const context = checkText(inputs?.context, "context");
-  if (!context) throw new InputError("The question needs a context that is not empty");
-  const windows = cut(bundle, checkText(inputs?.question, "question"), context, asked.doc_stride);
-  const letters = Array.from(context);
+  if (!context) throw new InputError("The context must not be empty");
+  const windows = cut(bundle, checkText(inputs?.question, "question"), context, search.doc_stride);
+  const characters = Array.from(context);
   /** @type {Map<string, { score: number, start: number, end: number, answer: string }>} */
-  const found = new Map();
+  const candidates = new Map();
   let noneScore = Infinity;
   for (const tokens of windows) {
     throwIfAborted(signal);
     const outputs = await forward(bundle, tokens);
-    // The first token stands for "no answer".
-    const allowed = tokens.map(({ sequence }, place) => sequence === 1 || place === 0);
+    // The score of the first token is that of "no answer".
+    const allowed = tokens.map(({ sequence }, index) => sequence === 1 || index === 0);
     const [starts, ends] = [outputs.start_logits, outputs.end_logits].map((logits) => {
-      return softmax(Array.from(logits, (logit, place) => (allowed[place] ? logit : NEVER)));
+      return softmax(Array.from(logits, (logit, index) => (allowed[index] ? logit : NEVER)));
     });
     noneScore = Math.min(noneScore, starts[0] * ends[0]);
-    for (const [first, last, score] of spans(starts, ends, allowed, asked.max_answer_len, Math.max(SPANS, topK))) {
-      const [start, end] = trimmed(letters, tokens[first].offsets[0], tokens[last].offsets[1]);
+    for (const [first, last, score] of spans(starts, ends, allowed, search.max_answer_len, Math.max(SPANS, topK))) {
+      const [start, end] = trimmed(characters, tokens[first].offsets[0], tokens[last].offsets[1]);
       // The same span from two windows counts once.
-      const before = found.get(`${start}:${end}`);
-      const answer = letters.slice(start, end).join("");
-      found.set(`${start}:${end}`, { score: Math.max(score, before?.score ?? 0), start, end, answer });
+      const before = candidates.get(`${start}:${end}`);
+      const answer = characters.slice(start, end).join("");
+      candidates.set(`${start}:${end}`, { score: Math.max(score, before?.score ?? 0), start, end, answer });
     }
   }
-  const answers = [...found.values()];
-  if (asked.handle_impossible_answer || !answers.length) answers.push({ score: noneScore, start: 0, end: 0, answer: "" });
+  const answers = [...candidates.values()];
+  if (search.handle_impossible_answer || !answers.length) answers.push({ score: noneScore, start: 0, end: 0, answer: "" });
   answers.sort((a, b) => b.score - a.score);
   const figures = { prompt_tokens: windows.reduce((sum, tokens) => sum + tokens.length, 0) };
   return { result: topK === 1 ? answers[0] : answers.slice(0, topK), figures };
 }
 
-/** Windows over question and context. @param {import("./shared.js").Bundle} bundle @param {string} question @param {string} context @param {number} stride */
+/** Splits question and context into windows. @param {import("./shared.js").Bundle} bundle @param {string} question @param {string} context @param {number} stride */
 function cut(bundle, question, context, stride) {
   const { tokenizer } = bundle;
   const limit = Math.min(WINDOW, bundle.manifest.info.max_length ?? WINDOW);
-  const asked = tokenizer.encode(question, null, false).length;
-  const room = limit - asked - tokenizer.encode("", "").length;
+  const length = tokenizer.encode(question, null, false).length;
+  const room = limit - length - tokenizer.encode("", "").length;
   if (room < 1) {
-    throw new InputError(`The question alone fills the model's ${limit} tokens. Received: ${asked} tokens`);
+    throw new InputError(`The question leaves no space for the context: together they have at most ${limit} tokens. Received: a question of ${length} tokens`);
   }
   const tokens = tokenizer.encode(question, context);
   return tokenizer.windows(tokens, limit, "only_second", Math.min(stride, Math.floor(room / 2)));
@@ -78,12 +78,12 @@ function spans(starts, ends, allowed, longest, count) {
     }
   }
   const scores = all.map(([, , score]) => score);
-  return ranked(scores, count).map((place) => all[place]);
+  return ranked(scores, count).map((index) => all[index]);
 }
 
-/** The span without white space at its ends. @param {string[]} letters @param {number} start @param {number} end @returns {[number, number]} */
-function trimmed(letters, start, end) {
-  const isSpace = (/** @type {number} */ place) => /\s/u.test(letters[place]);
+/** The span without whitespace at its ends. @param {string[]} characters @param {number} start @param {number} end @returns {[number, number]} */
+function trimmed(characters, start, end) {
+  const isSpace = (/** @type {number} */ index) => /\s/u.test(characters[index]);
   const stop = start;
   let [from, to] = [start, end];
   while (from < to && isSpace(from)) from++;

@@ -1,5 +1,5 @@
 /**
- * What all tasks share: checked inputs and options, tokens of a text, the arrays that a model takes.
+ * Shared by all tasks: checks of inputs and options, tokens of a text, arrays for the model.
  */
 import { CapacityError, InputError } from "../errors.js";
 
@@ -9,34 +9,34 @@ import { CapacityError, InputError } from "../errors.js";
 /** @typedef {Record<string, any>} Options */
 /** @typedef {(bundle: Bundle, inputs: any, options: Options, controls: Controls) => Promise<{ result: any, figures: any }>} Task */
 
-/** @param {any} value @param {string} what @returns {string} */
+/** Returns a text, or throws. @param {any} value @param {string} what @returns {string} */
 export function checkText(value, what = "text") {
   if (typeof value === "string") return value;
   throw new InputError(`A ${what} was expected. Received: ${JSON.stringify(value)?.slice(0, 80)}`);
 }
 
 /**
- * The options with their defaults.
+ * Returns the options, completed by their defaults.
  * @template {Options} T
- * @param {Options} given @param {T} defaults
+ * @param {Options} options @param {T} defaults
  * @returns {T}
  */
-export function settled(given, defaults) {
-  const unknown = Object.keys(given).filter((name) => !(name in defaults));
+export function withDefaults(options, defaults) {
+  const unknown = Object.keys(options).filter((name) => !(name in defaults));
   if (unknown.length) {
     throw new InputError(`Unknown options: ${unknown.join(", ")}. Expected: ${Object.keys(defaults).join(", ")}`);
   }
-  return { ...defaults, ...given };
+  return { ...defaults, ...options };
 }
 
-/** A number of results. @param {any} value */
+/** Returns a number of results, or throws. @param {any} value */
 export function checkTopK(value) {
   if (Number.isInteger(value) && value >= 1) return value;
   throw new InputError(`top_k must be at least 1. Received: ${value}`);
 }
 
 /**
- * Tokens of a text, cut to the model's length if that is wanted.
+ * The tokens of a text, truncated to the length of the model if `truncation` is set.
  * @param {Bundle} bundle @param {string} text @param {boolean} truncation @param {string | null} [pair]
  * @returns {Token[]}
  */
@@ -47,12 +47,12 @@ export function encoded(bundle, text, truncation, pair = null) {
   if (truncation) return bundle.tokenizer.windows(tokens, limit, "longest_first")[0];
   throw new CapacityError(
     `A text is longer than the model. Expected at most ${limit} tokens. Received: ${tokens.length}. ` +
-      "Shorten it, or set truncation to have it cut.",
+      "Shorten the text, or set truncation: true.",
     { most: limit, received: tokens.length },
   );
 }
 
-/** The model's answer to tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */
+/** Runs the model on tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */
 export function forward(bundle, tokens) {
   /** @type {Record<string, number[]>} */
   const arrays = {
@@ -65,7 +65,7 @@ export function forward(bundle, tokens) {
   return engine.run(Object.fromEntries(names.map((name) => [name, arrays[name]])));
 }
 
-/** An array with one row for each token. @param {Float32Array} values @param {number} count */
+/** Splits an array into one row for each token. @param {Float32Array} values @param {number} count */
 export function rows(values, count) {
   const width = values.length / count;
   return Array.from({ length: count }, (_, row) => values.subarray(row * width, (row + 1) * width));
@@ -80,14 +80,14 @@ export function softmax(logits) {
   return powers.map((power) => power / sum);
 }
 
-/** Probability of each class by itself. @param {Iterable<number>} logits */
+/** The probability of each class, independent of the others. @param {Iterable<number>} logits */
 export function sigmoid(logits) {
   return Array.from(logits, (logit) => 0.5 + 0.5 * Math.tanh(0.5 * logit)); // unlike exp, this cannot overflow
 }
 
-/** Places of the greatest values, best first, of equal ones the first. @param {ArrayLike<number>} values @param {number} [count] */
+/** Indices of the greatest values in descending order; equal values keep their order. @param {ArrayLike<number>} values @param {number} [count] */
 export function ranked(values, count) {
-  return Array.from({ length: values.length }, (_, place) => place)
+  return Array.from({ length: values.length }, (_, index) => index)
     .sort((a, b) => values[b] - values[a] || a - b)
     .slice(0, count);
 }

@@ -1,23 +1,23 @@
-/** Classes of words, such as names of persons and places, with their offsets in the text. */
+/** Token classification: entities such as names, with their offsets in the text. */
 import { InputError } from "../errors.js";
-import { checkText, encoded, forward, rows, settled, softmax } from "./shared.js";
+import { checkText, encoded, forward, rows, withDefaults, softmax } from "./shared.js";
 
 const STRATEGIES = ["none", "simple", "first", "average", "max"];
 
 /**
  * A token, or the tokens of a word.
  * @typedef {object} Piece
- * @property {number[]} scores Of the classes.
- * @property {number} start In characters.
- * @property {number} end
- * @property {number} index Of the token.
+ * @property {number[]} scores Scores of the classes.
+ * @property {number} start Offset of the start, in characters.
+ * @property {number} end Offset of the end.
+ * @property {number} index Index of the first token.
  * @property {number} word
  */
 
-/** Entities of a text: each token by itself, or words and spans grouped. @type {import("./shared.js").Task} */
+/** Returns the entities of a text: single tokens, or groups of tokens. @type {import("./shared.js").Task} */
 export async function tokenClassification(bundle, inputs, options) {
   const settings = { aggregation_strategy: "none", ignore_labels: ["O"], truncation: false };
-  const { aggregation_strategy: strategy, ignore_labels: ignored, truncation } = settled(options, settings);
+  const { aggregation_strategy: strategy, ignore_labels: ignored, truncation } = withDefaults(options, settings);
   if (!STRATEGIES.includes(strategy)) {
     throw new InputError(`aggregation_strategy must be one of ${STRATEGIES.join(", ")}. Received: ${strategy}`);
   }
@@ -28,8 +28,8 @@ export async function tokenClassification(bundle, inputs, options) {
   const pieces = tokens
     .map(({ offsets: [start, end], word, sequence }, index) => ({ scores: scores[index], start, end, index, word, sequence }))
     .filter(({ sequence }) => sequence >= 0);
-  const letters = Array.from(text);
-  const between = (/** @type {number} */ start, /** @type {number} */ end) => letters.slice(start, end).join("");
+  const characters = Array.from(text);
+  const between = (/** @type {number} */ start, /** @type {number} */ end) => characters.slice(start, end).join("");
   const result = strategy === "none" ? single(pieces) : grouped(pieces);
   return { result, figures: { prompt_tokens: tokens.length } };
 
@@ -45,7 +45,7 @@ export async function tokenClassification(bundle, inputs, options) {
 
   /** @param {Piece[]} pieces */
   function grouped(pieces) {
-    const decided = strategy === "simple" ? pieces : wordsOf(pieces).map((tokens) => whole(tokens, strategy));
+    const decided = strategy === "simple" ? pieces : wordsOf(pieces).map((tokens) => merged(tokens, strategy));
     return groups(decided, bundle.manifest.info.labels)
       .map((group) => {
         const { start } = group[0];
@@ -58,26 +58,26 @@ export async function tokenClassification(bundle, inputs, options) {
   }
 }
 
-/** Neighbours of one class; a `B-` begins a new entity. @param {Piece[]} pieces @param {string[]} labels */
+/** Groups neighbouring pieces of one class; the prefix `B-` starts a new entity. @param {Piece[]} pieces @param {string[]} labels */
 function groups(pieces, labels) {
   /** @type {Piece[][]} */
-  const found = [];
+  const entities = [];
   let last = null;
   for (const piece of pieces) {
     const [prefix, label] = withoutPrefix(labels[best(piece.scores)]);
-    if (!found.length || prefix === "B" || label !== last) found.push([]);
-    found[found.length - 1].push(piece);
+    if (!entities.length || prefix === "B" || label !== last) entities.push([]);
+    entities[entities.length - 1].push(piece);
     last = label;
   }
-  return found;
+  return entities;
 }
 
-/** `["B", "PER"]` of `"B-PER"`; other labels stand for their own inside. @param {string} label */
+/** Splits `"B-PER"` into `["B", "PER"]`; labels without a prefix get `"I"`. @param {string} label */
 function withoutPrefix(label) {
   return /^[BI]-/.test(label) ? [label[0], label.slice(2)] : ["I", label];
 }
 
-/** @param {Piece[]} pieces @returns {Piece[][]} */
+/** Groups tokens by words. @param {Piece[]} pieces @returns {Piece[][]} */
 function wordsOf(pieces) {
   /** @type {Piece[][]} */
   const words = [];
@@ -89,11 +89,11 @@ function wordsOf(pieces) {
   return words;
 }
 
-/** One piece of a word's tokens. @param {Piece[]} tokens @param {string} strategy @returns {Piece} */
-function whole(tokens, strategy) {
-  const surest = (/** @type {Piece} */ a, /** @type {Piece} */ b) => (Math.max(...b.scores) > Math.max(...a.scores) ? b : a);
+/** Merges the tokens of a word into one piece. @param {Piece[]} tokens @param {string} strategy @returns {Piece} */
+function merged(tokens, strategy) {
+  const moreCertain = (/** @type {Piece} */ a, /** @type {Piece} */ b) => (Math.max(...b.scores) > Math.max(...a.scores) ? b : a);
   let { scores } = tokens[0];
-  if (strategy === "max") scores = tokens.reduce(surest).scores;
+  if (strategy === "max") scores = tokens.reduce(moreCertain).scores;
   if (strategy === "average") scores = scores.map((_, label) => mean(tokens.map((token) => token.scores[label])));
   return { ...tokens[0], scores, end: tokens[tokens.length - 1].end };
 }

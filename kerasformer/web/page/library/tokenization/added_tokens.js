@@ -1,5 +1,5 @@
 /**
- * Tokens that are found in a text before anything else is done to it, such as `[MASK]`.
+ * Added tokens such as `[MASK]`, which are found in a text before any other step of the tokenizer.
  */
 import { Aligned } from "./aligned.js";
 
@@ -7,21 +7,21 @@ import { Aligned } from "./aligned.js";
 /** @typedef {{ text: Aligned, token: AddedToken | null }} Section */
 
 export class AddedTokens {
-  /** @param {[content: string, token: AddedToken][]} tokens By what they look like in the text. */
+  /** @param {[content: string, token: AddedToken][]} tokens The tokens, with their text. */
   constructor(tokens) {
     this.tokens = new Map(tokens.filter(([content]) => content));
-    // The longest first, as of several that begin at a place the longest counts.
+    // The longest first, because the longest of several matches at one position counts.
     const contents = [...this.tokens.keys()].sort((a, b) => b.length - a.length);
     const alternatives = contents.map((content) => content.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
     this.pattern = contents.length ? new RegExp(alternatives.join("|"), "gu") : null;
   }
 
-  /** The text in sections, some of which are such tokens. @param {Aligned} text @returns {Section[]} */
+  /** Splits a text into sections, some of which are added tokens. @param {Aligned} text @returns {Section[]} */
   split(text) {
     /** @type {Section[]} */
     const sections = [];
     let end = 0;
-    for (const [first, last, token] of this.pattern === null ? [] : this.places(text)) {
+    for (const [first, last, token] of this.pattern === null ? [] : this.matches(text)) {
       const start = Math.max(first, end);
       if (start > end) sections.push({ text: text.slice(end, start), token: null });
       sections.push({ text: text.slice(start, last), token });
@@ -31,23 +31,23 @@ export class AddedTokens {
     return sections;
   }
 
-  /** @param {Aligned} text @returns {Generator<[start: number, end: number, token: AddedToken]>} */
-  *places({ text, letters }) {
-    const place = placesOf(text);
-    for (const { 0: found, index } of text.matchAll(/** @type {RegExp} */ (this.pattern))) {
-      const token = /** @type {AddedToken} */ (this.tokens.get(found));
-      let [start, end] = [place(index), place(index + found.length)];
-      const inWord = /\w/.test(letters[start - 1] ?? "") || /\w/.test(letters[end] ?? "");
+  /** Yields the added tokens in a text. @param {Aligned} text @returns {Generator<[start: number, end: number, token: AddedToken]>} */
+  *matches({ text, characters }) {
+    const toCharacter = characterIndices(text);
+    for (const { 0: content, index } of text.matchAll(/** @type {RegExp} */ (this.pattern))) {
+      const token = /** @type {AddedToken} */ (this.tokens.get(content));
+      let [start, end] = [toCharacter(index), toCharacter(index + content.length)];
+      const inWord = /\w/.test(characters[start - 1] ?? "") || /\w/.test(characters[end] ?? "");
       if (token.single_word && inWord) continue;
-      while (token.lstrip && start > 0 && /\s/u.test(letters[start - 1])) start--;
-      while (token.rstrip && end < letters.length && /\s/u.test(letters[end])) end++;
+      while (token.lstrip && start > 0 && /\s/u.test(characters[start - 1])) start--;
+      while (token.rstrip && end < characters.length && /\s/u.test(characters[end])) end++;
       yield [start, end, token];
     }
   }
 }
 
-/** From places of code units to those of code points. @param {string} text */
-function placesOf(text) {
+/** Returns a function that converts indices of code units to indices of code points. @param {string} text */
+function characterIndices(text) {
   if (!/[\ud800-\udfff]/.test(text)) return (/** @type {number} */ unit) => unit;
   return (/** @type {number} */ unit) => Array.from(text.slice(0, unit)).length;
 }

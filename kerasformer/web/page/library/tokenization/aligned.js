@@ -1,61 +1,61 @@
 /**
- * Text that remembers where in the original each of its characters comes from, through all that a tokenizer does to it.
- * A character is a code point, as in Python; offsets count those.
+ * Text with the offsets of each character in the original text, which every step of a tokenizer preserves. As in Python, a
+ * character is a code point.
  */
 
 export class Aligned {
   /**
-   * @param {string[]} letters Code points.
-   * @param {[start: number, end: number][]} origins Of each, in the original text.
+   * @param {string[]} characters Code points.
+   * @param {[start: number, end: number][]} origins The offsets of each in the original text.
    */
-  constructor(letters, origins) {
-    this.letters = letters;
+  constructor(characters, origins) {
+    this.characters = characters;
     this.origins = origins;
   }
 
-  /** @param {string} text */
+  /** Creates an aligned text from an original text. @param {string} text */
   static of(text) {
-    const letters = Array.from(text);
+    const characters = Array.from(text);
     return new Aligned(
-      letters,
-      letters.map((_, place) => [place, place + 1]),
+      characters,
+      characters.map((_, index) => [index, index + 1]),
     );
   }
 
   get text() {
-    return this.letters.join("");
+    return this.characters.join("");
   }
 
   get length() {
-    return this.letters.length;
+    return this.characters.length;
   }
 
   /** @param {number} start @param {number} [end] */
   slice(start, end) {
-    return new Aligned(this.letters.slice(start, end), this.origins.slice(start, end));
+    return new Aligned(this.characters.slice(start, end), this.origins.slice(start, end));
   }
 
   /**
-   * The text with other letters. The letters of a replacement stand for those of its part, one for one; if they are
-   * fewer, the first one was made of several; if they are more, those beyond stand for the last.
-   * @param {Iterable<[part: string, replacement: string]>} parts Which together are this text.
+   * Replaces parts of the text. The characters of a replacement get the offsets of the characters of its part, one by one. If there
+   * are fewer, the first one replaces several; if there are more, the additional ones get the offsets of the last.
+   * @param {Iterable<[part: string, replacement: string]>} parts The parts, which together are this text.
    */
   replaced(parts) {
     /** @type {string[]} */
-    const letters = [];
+    const characters = [];
     /** @type {[number, number][]} */
     const origins = [];
-    let place = 0;
+    let position = 0;
     for (const [part, replacement] of parts) {
       const count = Array.from(part).length;
-      const now = Array.from(replacement);
-      now.forEach((letter, index) => {
-        const source = index && index + Math.max(count - now.length, 0);
-        letters.push(letter);
-        origins.push(this.origins[place + Math.min(source, count - 1)]);
+      const inserted = Array.from(replacement);
+      inserted.forEach((character, index) => {
+        const source = index && index + Math.max(count - inserted.length, 0);
+        characters.push(character);
+        origins.push(this.origins[position + Math.min(source, count - 1)]);
       });
-      place += count;
+      position += count;
     }
-    return new Aligned(letters, origins);
+    return new Aligned(characters, origins);
   }
 }

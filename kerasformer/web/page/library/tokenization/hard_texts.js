@@ -1,27 +1,28 @@
 /**
- * Texts that a bundle carries with the ids that its model was given: a tokenizer that reads one of them otherwise would
- * have the model answer to another text.
+ * Checks the texts of a bundle that tokenizers may read differently. With other ids, the model would answer a different
+ * text.
  */
 import { TokenizerError } from "../errors.js";
 
 /**
+ * Compares the ids of texts with the expected ones.
  * @param {import("./tokenizer.js").Tokenizer} tokenizer
  * @param {{ text: string, ids: number[] }[]} texts
- * @throws {TokenizerError} one of them has other ids here; names it.
+ * @throws {TokenizerError} A text has other ids; the message contains the text.
  */
 export function checkTexts(tokenizer, texts) {
   for (const { text, ids } of texts) {
     const received = read(tokenizer, text);
     if (received === ids.join(", ")) continue;
     throw new TokenizerError(
-      `the page's tokenizer reads a text otherwise than the model's own, which would then answer to another text. ` +
+      `the page's tokenizer reads a text differently from the model's own, so the model would answer a different text. ` +
         `Text: ${JSON.stringify(text)}. Expected ids: ${ids.join(", ")}. Received: ${received}. ` +
-        "Run this bundle with kerasformer in Python, or train the model with a tokenizer of BERT's, GPT-2's or T5's kind",
+        "Run this bundle with kerasformer in Python, or train the model with a tokenizer like that of BERT, GPT-2 or T5",
     );
   }
 }
 
-/** Ids, or the error in their place. @param {import("./tokenizer.js").Tokenizer} tokenizer @param {string} text */
+/** The ids of a text as a string, or the error. @param {import("./tokenizer.js").Tokenizer} tokenizer @param {string} text */
 function read(tokenizer, text) {
   try {
     return tokenizer.encode(text).map(({ id }) => id).join(", ");

@@ -1,6 +1,6 @@
 /**
- * The normalizers of a `tokenizer.json`, applied to text that keeps its offsets, letter by letter as the Rust library
- * does it. What they do to a letter is the JavaScript library's work.
+ * The normalizers of a `tokenizer.json`, applied character by character to text with offsets, as the Rust library does. The
+ * JavaScript library normalizes each character.
  */
 import { TokenizerError } from "../errors.js";
 import { Aligned } from "./aligned.js";
@@ -8,8 +8,8 @@ import { Charsmap } from "./charsmap.js";
 
 /** @typedef {(text: Aligned) => Aligned} Normalize */
 
-/** Classes of the library that change each letter, with its marks, by itself. @type {Record<string, string>} */
-const BY_LETTER = {
+/** Classes of the library that change each character, with its marks, independently. @type {Record<string, string>} */
+const BY_CHARACTER = {
   BertNormalizer: "BertNormalizer",
   NFC: "NFCNormalizer",
   NFD: "NFDNormalizer",
@@ -19,10 +19,11 @@ const BY_LETTER = {
   StripAccents: "StripAccentsNormalizer",
 };
 
-/** A letter with its marks, or a Korean syllable in parts. */
+/** A character with its marks, or a decomposed Korean syllable. */
 const CLUSTER = /[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]+|\P{M}?\p{M}+|\P{M}/gu;
 
 /**
+ * Creates a normalizer.
  * @param {any} config A normalizer of `tokenizer.json`, or `null`.
  * @param {any} library The module `@huggingface/tokenizers`.
  * @returns {Normalize}
@@ -47,57 +48,57 @@ export function normalizerOf(config, library) {
     case "Prepend":
       return (text) => (text.length ? prepended(text, config.prepend) : text);
   }
-  if (!(config.type in BY_LETTER)) {
-    throw new TokenizerError(`the tokenizer has a normalizer that is not known here. Received: ${config.type}`);
+  if (!(config.type in BY_CHARACTER)) {
+    throw new TokenizerError(`the tokenizer has an unsupported normalizer. Received: ${config.type}`);
   }
-  const normalize = new library[BY_LETTER[config.type]](config);
-  return (text) => text.replaced(byLetter(text.text, normalize));
+  const normalize = new library[BY_CHARACTER[config.type]](config);
+  return (text) => text.replaced(byCharacter(text.text, normalize));
 }
 
-/** Each letter by itself, or with its marks where that is not the same. @param {string} text @param {(text: string) => string} normalize */
-function* byLetter(text, normalize) {
+/** Normalizes each character separately, or together with its marks if the result differs. @param {string} text @param {(text: string) => string} normalize */
+function* byCharacter(text, normalize) {
   for (const [cluster] of text.matchAll(CLUSTER)) {
-    const letters = Array.from(cluster);
+    const characters = Array.from(cluster);
     /** @type {[string, string][]} */
-    const single = letters.map((letter) => [letter, normalize(letter)]);
+    const single = characters.map((character) => [character, normalize(character)]);
     const whole = normalize(cluster);
     if (single.map(([, replacement]) => replacement).join("") === whole) yield* single;
     else yield /** @type {[string, string]} */ ([cluster, whole]);
   }
 }
 
-/** @param {string} text @param {RegExp} pattern @param {string} content */
+/** Replaces the matches of a pattern. @param {string} text @param {RegExp} pattern @param {string} content */
 function* matches(text, pattern, content) {
-  let place = 0;
-  for (const { 0: found, index } of text.matchAll(pattern)) {
-    for (const letter of text.slice(place, index)) yield /** @type {[string, string]} */ ([letter, letter]);
-    // What takes the place of several letters stands for the last of them.
-    const letters = Array.from(found);
-    for (const letter of letters.slice(0, -1)) yield /** @type {[string, string]} */ ([letter, ""]);
-    yield /** @type {[string, string]} */ ([letters[letters.length - 1], content]);
-    place = index + found.length;
+  let end = 0;
+  for (const { 0: match, index } of text.matchAll(pattern)) {
+    for (const character of text.slice(end, index)) yield /** @type {[string, string]} */ ([character, character]);
+    // The replacement of several characters gets the offsets of the last one.
+    const characters = Array.from(match);
+    for (const character of characters.slice(0, -1)) yield /** @type {[string, string]} */ ([character, ""]);
+    yield /** @type {[string, string]} */ ([characters[characters.length - 1], content]);
+    end = index + match.length;
   }
-  for (const letter of text.slice(place)) yield /** @type {[string, string]} */ ([letter, letter]);
+  for (const character of text.slice(end)) yield /** @type {[string, string]} */ ([character, character]);
 }
 
-/** @param {Aligned} text @param {boolean} left @param {boolean} right */
+/** Removes whitespace at the ends. @param {Aligned} text @param {boolean} left @param {boolean} right */
 function stripped(text, left, right) {
   let [start, end] = [0, text.length];
-  while (left && start < end && /\s/u.test(text.letters[start])) start++;
-  while (right && start < end && /\s/u.test(text.letters[end - 1])) end--;
+  while (left && start < end && /\s/u.test(text.characters[start])) start++;
+  while (right && start < end && /\s/u.test(text.characters[end - 1])) end--;
   return text.slice(start, end);
 }
 
-/** @param {Aligned} text @param {string} before */
+/** Adds a prefix. @param {Aligned} text @param {string} before */
 function prepended(text, before) {
-  const letters = Array.from(before);
+  const characters = Array.from(before);
   return new Aligned(
-    [...letters, ...text.letters],
-    [...letters.map(() => /** @type {[number, number]} */ ([...text.origins[0]])), ...text.origins],
+    [...characters, ...text.characters],
+    [...characters.map(() => /** @type {[number, number]} */ ([...text.origins[0]])), ...text.origins],
   );
 }
 
-/** A pattern that matches a text itself. @param {string} text */
+/** A pattern that matches a text literally. @param {string} text */
 export function escaped(text) {
   return text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&").replace(/\\-/g, "-");
 }

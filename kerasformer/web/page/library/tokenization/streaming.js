@@ -1,16 +1,16 @@
 /**
- * Text of tokens that arrive one after another, without ever showing half a character; as
- * `kerasformer.tokenization.streaming`.
+ * Decodes tokens that arrive one after another, without returning incomplete characters, as
+ * `kerasformer.tokenization.streaming` does.
  */
 
-// Enough context for a decoder that treats the first token of a text in its own way.
+// Enough context for decoders that treat the first token of a text differently.
 const CONTEXT = 4;
 const WINDOW = 32;
 const BYTE_TOKEN = /^<0x[0-9A-Fa-f]{2}>$/;
-// The longest pattern that the clean-up of spaces replaces has four characters; one more for what it leaves.
+// The longest pattern that the clean-up of spaces replaces has four characters, plus one for its replacement.
 const CLEAN_UP_REACH = 5;
 
-/** Decodes ids as they come; the pieces together equal the decoded whole. */
+/** Decodes ids incrementally; the pieces together equal the text of all ids. */
 export class TextStream {
   /** @param {import("./tokenizer.js").Tokenizer} tokenizer */
   constructor(tokenizer) {
@@ -20,7 +20,7 @@ export class TextStream {
     this.sent = 0;
   }
 
-  /** Takes the next tokens and returns the text that is now certain. @param {number[]} ids */
+  /** Adds tokens and returns the text that has become certain. @param {number[]} ids */
   put(ids) {
     this.ids.push(...ids.filter((id) => !this.tokenizer.isSpecial(id) && this.tokenizer.token(id) !== undefined));
     const text = this.decode(this.ids);
@@ -28,14 +28,14 @@ export class TextStream {
     const piece = text.slice(this.sent, certain);
     this.sent = Math.max(this.sent, certain);
     if (certain === text.length && this.ids.length > WINDOW) {
-      // Everything was given out: what comes next depends on the last tokens alone.
+      // All text has been returned, and further text depends only on the last tokens.
       this.ids = this.ids.slice(-CONTEXT);
       this.sent = this.decode(this.ids).length;
     }
     return piece;
   }
 
-  /** Returns what was held back. */
+  /** Returns the remaining text. */
   end() {
     return this.decode(this.ids).slice(this.sent);
   }
@@ -45,15 +45,15 @@ export class TextStream {
     return this.tokenizer.decode(ids);
   }
 
-  /** How much of the text no later token changes. @param {string} text */
+  /** The length of the text that later tokens cannot change. @param {string} text */
   certain(text) {
     if (this.tokenizer.hasByteFallback) {
       let run = this.ids.length;
       while (run > 0 && BYTE_TOKEN.test(this.tokenizer.token(this.ids[run - 1]) ?? "")) run--;
-      // A run of bytes becomes text only as a whole.
+      // A run of byte tokens can only be decoded as a whole.
       if (run < this.ids.length) return this.decode(this.ids.slice(0, run)).length;
     }
-    // U+FFFD at the end stands for the first bytes of a character whose last ones may still come.
+    // U+FFFD at the end means that the last character is incomplete so far.
     const certain = text.endsWith("\ufffd") ? text.length - 1 : text.length;
     if (!this.tokenizer.cleansSpaces) return certain;
     const space = text.indexOf(" ", Math.max(certain - CLEAN_UP_REACH, 0));

@@ -1,19 +1,18 @@
 /**
- * Cutting token sequences to a length: which tokens stay, which windows cover the rest; as
- * `kerasformer.tokenization.truncation`.
+ * Truncates token sequences, or splits them into windows, as `kerasformer.tokenization.truncation` does.
  */
 import { InputError } from "../errors.js";
 
 /**
  * @typedef {object} Cut
- * @property {number} limit Tokens that may stay, special tokens included.
- * @property {"only_first" | "only_second" | "longest_first"} strategy Which of the two texts gives way.
- * @property {number} stride Tokens that neighbouring windows share.
- * @property {"left" | "right"} side The end that is cut off.
+ * @property {number} limit The largest number of tokens, including special tokens.
+ * @property {"only_first" | "only_second" | "longest_first"} strategy Which of the two texts is truncated.
+ * @property {number} stride Number of tokens that neighbouring windows share.
+ * @property {"left" | "right"} side The side that is truncated.
  */
 
 /**
- * Positions that stay in each of the windows that together cover a sequence; the first alone is the truncated one.
+ * The positions in each of the windows that together cover a sequence; the first window is the truncated sequence.
  * @param {number[]} sequenceIds 0 and 1 for tokens of the first and second text, -1 for special tokens.
  * @param {Cut} cut
  * @returns {number[][]}
@@ -26,40 +25,40 @@ export function windows(sequenceIds, cut) {
   if (first.length > 1 && second.length > 1) [first, second] = [first.slice(0, 1), second.slice(0, 1)];
   const longest = Math.max(first.length, second.length);
   return Array.from({ length: longest }, (_, index) => {
-    const kept = [first[first.length === 1 ? 0 : index], second[second.length === 1 ? 0 : index]];
+    const ranges = [first[first.length === 1 ? 0 : index], second[second.length === 1 ? 0 : index]];
     const seen = [0, 0];
-    return [...sequenceIds.keys()].filter((place) => {
-      const text = sequenceIds[place];
+    return [...sequenceIds.keys()].filter((position) => {
+      const text = sequenceIds[position];
       if (text < 0) return true;
       const nth = seen[text]++;
-      return kept[text][0] <= nth && nth < kept[text][1];
+      return ranges[text][0] <= nth && nth < ranges[text][1];
     });
   });
 }
 
-/** Tokens of each text that may stay. @param {number[]} counts @param {number} special @param {Cut} cut */
+/** The number of tokens that remain of each text. @param {number[]} counts @param {number} special @param {Cut} cut */
 function roomOf([first, second], special, cut) {
   const budget = cut.limit - special;
   if (first + second <= budget) return [first, second];
   const counts = `${first} and ${second}`;
-  let kept = budget;
-  if (cut.strategy === "only_first") first = kept = budget - second;
-  else if (cut.strategy === "only_second") second = kept = budget - first;
+  let remaining = budget;
+  if (cut.strategy === "only_first") first = remaining = budget - second;
+  else if (cut.strategy === "only_second") second = remaining = budget - first;
   else {
     // The shorter text keeps up to half; on equal lengths the second gets the odd token.
     const shorter = Math.min(first, second, Math.floor(budget / 2));
     [first, second] = first <= second ? [shorter, budget - shorter] : [budget - shorter, shorter];
   }
-  if (kept < 1) {
+  if (remaining < 1) {
     throw new InputError(
-      `max_length leaves no room: ${special} special tokens and texts of ${counts} tokens cannot be cut to it by ` +
-        `'${cut.strategy}'. Received: max_length=${cut.limit}. Give a larger one`,
+      `max_length is too small: ${special} special tokens and texts of ${counts} tokens cannot be truncated to it with ` +
+        `'${cut.strategy}'. Received: max_length=${cut.limit}. Set a larger one`,
     );
   }
   return [first, second];
 }
 
-/** `[start, end)` among the tokens of one text, for each window. @param {number} count @param {number} keep @param {Cut} cut */
+/** The range `[start, end)` of each window among the tokens of one text. @param {number} count @param {number} keep @param {Cut} cut */
 function spans(count, keep, cut) {
   if (keep >= count) return [[0, count]];
   if (keep === 0) return [[0, 0]];
@@ -70,10 +69,10 @@ function spans(count, keep, cut) {
         `stride=${cut.stride}, max_length=${cut.limit}`,
     );
   }
-  const found = [];
+  const ranges = [];
   for (let start = 0; ; start += step) {
-    found.push([start, Math.min(start + keep, count)]);
+    ranges.push([start, Math.min(start + keep, count)]);
     if (start + keep >= count) break;
   }
-  return cut.side === "right" ? found : found.map(([start, end]) => [count - end, count - start]);
+  return cut.side === "right" ? ranges : ranges.map(([start, end]) => [count - end, count - start]);
 }
