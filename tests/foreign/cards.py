@@ -1,4 +1,4 @@
-"""Runs the Python programs of a card as a user does who copies them: without this package and without Keras."""
+"""Runs the Python programs of a model card without this package and without Keras, as a user who copies them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RUNNER = """
 import contextlib, io, json, sys
 request = json.load(sys.stdin)
 for name in ("kerasformer", "keras", "tensorflow", "torch", "transformers"):
-    sys.modules[name] = None  # an import of it fails
+    sys.modules[name] = None  # makes imports of it fail
 results = []
 for source in request:
     scope, printed = {}, io.StringIO()
@@ -31,7 +31,7 @@ print(json.dumps(results))
 
 @dataclass(frozen=True)
 class Result:
-    """What a program printed, and the arrays or tokens that it held at its end."""
+    """The output of a program, and its final arrays and tokens."""
 
     printed: str
     arrays: dict[str, np.ndarray]
@@ -39,14 +39,14 @@ class Result:
 
 
 def block(folder: Path, heading: str) -> str:
-    """The program under a heading of the card, which is a beginning such as `"Python (LiteRT"`."""
+    """Returns the program under the heading of the card that starts with `heading`, such as `"Python (LiteRT"`."""
     card = (folder / "README.md").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"^## {re.escape(heading)}[^\n]*\n.*?```\w+\n(.*?)```", card, re.MULTILINE | re.DOTALL)
-    return found
+    (program,) = re.findall(rf"^## {re.escape(heading)}[^\n]*\n.*?```\w+\n(.*?)```", card, re.MULTILINE | re.DOTALL)
+    return program
 
 
 def run_python(folder: Path, heading: str, texts: Sequence[Mapping[str, str]]) -> list[Result]:
-    """Runs the program once for each mapping from a text on the card to the one that replaces it."""
+    """Runs the program once for each mapping from texts on the card to their replacements."""
     source = block(folder, heading).replace("path/to/this/folder", folder.as_posix())
     programs = [_replaced(source, each) for each in texts]
     done = subprocess.run(
@@ -67,7 +67,7 @@ def _replaced(source: str, texts: Mapping[str, str]) -> str:
 
 
 def keras_arrays(model: Any, *texts: str) -> dict[str, np.ndarray]:
-    """The outputs of the Keras model for a text, or for a question and its context."""
+    """Returns the outputs of the Keras model for a text, or for a question and its context."""
     encoded = model.tokenizer(*([text] for text in texts))
-    given = {name: getattr(encoded, name) for name in model.input_names}
-    return {name: np.asarray(value) for name, value in model.named(model(given)).items()}
+    inputs = {name: getattr(encoded, name) for name in model.input_names}
+    return {name: np.asarray(value) for name, value in model.named(model(inputs)).items()}

@@ -1,4 +1,4 @@
-"""What is run in a foreign runtime: tiny random models, and on demand the shipped presets.
+"""Models for tests in third-party runtimes: tiny random models and, on demand, the presets.
 
 An acceptance test is marked `@pytest.mark.foreign("runtime")` and takes a `case`; docs/runtimes.md has a tick for each.
 """
@@ -19,7 +19,7 @@ from tests.grids import grid
 from tests.shared import once
 
 PRESETS = "KERASFORMER_FOREIGN_PRESETS"
-"""Set, the tests run on the shipped presets too."""
+"""If this environment variable is set, the tests also run on the presets."""
 
 _PRESETS = {
     "sentiment-bert": ("bert", "text-classification"),
@@ -33,9 +33,9 @@ class Case:
     """A model and a recipe.
 
     Attributes:
-        source: Of the model: a row of tiny models, or the name of a preset.
-        quantize: Name of the recipe.
-        as_task: For which it is exported; the model's own task by default.
+        source: A row of the tiny models, or the name of a preset.
+        quantize: The name of the recipe.
+        as_task: The task for the export; the task of the model by default.
     """
 
     source: Row | str
@@ -53,16 +53,16 @@ class Case:
 
     @property
     def task(self) -> str:
-        """Of the bundle."""
-        own = _PRESETS[self.source][1] if isinstance(self.source, str) else self.source.task
-        return self.as_task or own
+        """The task of the bundle."""
+        model_task = _PRESETS[self.source][1] if isinstance(self.source, str) else self.source.task
+        return self.as_task or model_task
 
     def model(self) -> Any:
-        """The Keras model, with its tokenizer."""
+        """Returns the Keras model, with its tokenizer."""
         return kf.zoo.load(self.source) if isinstance(self.source, str) else self.source.model()
 
     def shared(self, format: str) -> Path:
-        """The bundle of a tiny model, exported once a session; tests must not change it."""
+        """Returns the bundle of a tiny model, exported once in a session; tests must not change it."""
         if not isinstance(self.source, str) and self.as_task is None:
             return shared_bundle(str(self.source), format, self.quantize)
         model = self.model()
@@ -70,26 +70,26 @@ class Case:
         return once(f"{self}-{self.task}-{format}", lambda folder: self.export(folder, model, format=format, **sizes))
 
     def export(self, folder: Path, model: Any = None, **settings: Any) -> Path:
-        """The bundle, written into a new folder; `settings` are those of `kf.export.export`, such as `target=`."""
+        """Exports the bundle into a new folder; `settings` are arguments of `kf.export.export`, such as `target=`."""
         recipe = self.quantize if isinstance(self.source, str) else self.source.recipe(self.quantize)
         model = self.model() if model is None else model
         return kf.export.export(model, folder, quantize=recipe, task=self.as_task, **settings)
 
 
 def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None = None) -> Case:
-    """A tiny model of `tests.export.text_models`."""
+    """Returns the case of a tiny model of `tests.export.text_models`."""
     name = f"{model_type}-{task}"
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
 
 
-def cases(*given: Case, always: Collection[str] | None = None) -> Any:
-    """Parametrizes a test by `case`; cases of presets take part on demand alone.
+def cases(*rows: Case, always: Collection[str] | None = None) -> Any:
+    """Parametrizes a test by `case`; presets are included only on demand.
 
     Args:
-        given: The cases.
-        always: Names of those that run without `-m grid`, all by default.
+        rows: The cases.
+        always: Names of the cases that run without `-m grid`; all of them by default.
     """
-    wanted = [case for case in given if os.environ.get(PRESETS) or not isinstance(case.source, str)]
+    selected = [case for case in rows if os.environ.get(PRESETS) or not isinstance(case.source, str)]
     return pytest.mark.parametrize(
-        "case", grid(wanted, always=lambda case: always is None or str(case) in always), ids=str
+        "case", grid(selected, always=lambda case: always is None or str(case) in always), ids=str
     )

@@ -1,6 +1,6 @@
-"""The environments of the foreign runtimes, and how a program runs in one: JSON in, JSON out.
+"""Runs programs in the environments of third-party runtimes, with JSON as input and output.
 
-A program is a file of `programs/`. It imports nothing of this package: it is what a user of that runtime would write.
+A program is a file in `programs/`. It does not import this package, but is written as by a user of that runtime.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ REQUIRED = "KERASFORMER_FOREIGN_REQUIRED"
 
 
 def need(name: str) -> Path:
-    """The interpreter of an environment; without it the test is skipped, or fails where CI asks for all.
+    """Returns the interpreter of an environment; skips the test if it is missing, or fails if CI requires all.
 
     Args:
-        name: As `setup.sh` knows it.
+        name: A name that `setup.sh` accepts.
     """
     path = {
         "node": HOME / "node" / "node_modules",
         "web": HOME / "web" / "node_modules",
         "chromium": Path(shutil.which("chromium") or "/nowhere/chromium"),
-        # TensorFlow is here already; the program sees to it that nothing else is imported.
+        # Uses this environment; the program checks that nothing but TensorFlow is imported.
         "saved-model": Path(sys.executable),
     }.get(name, HOME / name / "bin" / "python")
     if not path.exists():
@@ -46,13 +46,13 @@ def need(name: str) -> Path:
 
 
 def run(name: str, program: str, request: Any, timeout: float = 600) -> Any:
-    """What a program of `programs/` answers to a request.
+    """Runs a program of `programs/` with a request, and returns its answer.
 
     Args:
-        name: Of the environment; `"node"` runs JavaScript.
-        program: Its file name.
-        request: JSON, on the program's standard input; the last line of its output is JSON, too.
-        timeout: In seconds.
+        name: The name of the environment; `"node"` runs JavaScript.
+        program: The file name of the program.
+        request: JSON for the program's standard input; the last line of its output is the answer, also JSON.
+        timeout: The limit in seconds.
     """
     with _command(name, program) as command:
         done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=timeout)
@@ -62,12 +62,12 @@ def run(name: str, program: str, request: Any, timeout: float = 600) -> Any:
 
 @contextmanager
 def started(name: str, program: str, timeout: float = 600) -> Iterator[Callable[[Any], Any]]:
-    """A program that answers one request after another, for environments that take seconds to load.
+    """Starts a program that answers several requests, for environments that take seconds to load.
 
     Args:
-        name: Of the environment; see `run`.
-        program: Its file name; it reads a request a line and answers each with a line of JSON.
-        timeout: For each answer, in seconds.
+        name: The name of the environment; see `run`.
+        program: The file name of the program; it reads requests line by line and answers each with a line of JSON.
+        timeout: The limit for each answer in seconds.
 
     Yields:
         A function from request to answer.
@@ -101,12 +101,12 @@ def started(name: str, program: str, timeout: float = 600) -> Iterator[Callable[
 
 @contextmanager
 def _command(name: str, program: str) -> Iterator[list[str]]:
-    """What starts a program, as long as it runs."""
+    """Yields the command that starts a program."""
     path, source = need(name), HERE / "programs" / program
     if name != "node":
         yield [str(path), "-I", str(source)]
         return
-    # Node looks for packages beside the program, so it gets a copy there.
+    # Node searches for packages beside the program, so the program is copied there.
     copy = path.parent / f"{os.getpid()}-{program}"
     shutil.copyfile(source, copy)
     try:

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Installs the runtimes that bundles are tested in, each in an environment of its own, for some contradict each other
-# (optimum-onnx needs transformers < 4.58). Installs what is missing or pinned otherwise by now; again, it does nothing.
+# Installs the third-party runtimes for the tests, each in its own environment, because their requirements conflict
+# (optimum-onnx needs transformers < 4.58). Installs only environments that are missing or whose pinned versions changed.
 #
-#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | kotlin | node | web | chromium …]      all, without a name
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | kotlin | node | web | chromium …]      installs all without a name
 #
-# KERASFORMER_FOREIGN names the folder, .foreign in the project by default; PYTHON the interpreter (3.11 or later).
+# KERASFORMER_FOREIGN sets the folder (.foreign in the project by default), PYTHON the interpreter (3.11 or later).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=${KERASFORMER_FOREIGN:-$here/../../.foreign}
 mkdir -p "$home"
 
-pins() { # pins NAME: what pip installs for a runtime
+pins() { # pins NAME: prints the requirements of a runtime for pip
     case $1 in
     mediapipe) echo "mediapipe==1.2.2" ;;
     litert-lm) echo "litert-lm-api==0.18.1 litert-lm-builder==0.18.1" ;;
     optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1" ;;
     genai) echo "onnxruntime-genai==0.18.0 onnxruntime==1.31.1" ;;
-    kotlin) echo "--no-deps kotlin-jupyter-kernel==0.19.0.944" ;; # for its compiler, to be run with Java 11 or later
+    kotlin) echo "--no-deps kotlin-jupyter-kernel==0.19.0.944" ;; # for its compiler, which needs Java 11 or later
     *) return 1 ;;
     esac
 }
@@ -27,16 +27,16 @@ python_environment() { # python_environment NAME
     [ "$(cat "$home/$1/pinned" 2>/dev/null)" = "$pinned" ] && return
     rm -rf "${home:?}/$1"
     "${PYTHON:-python3}" -m venv "$home/$1"
-    # shellcheck disable=SC2086 # one requirement a word
+    # shellcheck disable=SC2086 # one requirement for each word
     "$home/$1/bin/python" -m pip install --quiet --disable-pip-version-check $pinned
     echo "$pinned" >"$home/$1/pinned"
 }
 
-node_packages() { # node_packages NAME FOLDER: those that the lock of a folder pins
+node_packages() { # node_packages NAME FOLDER: installs the packages in the lock file of a folder
     cmp --silent "$2/package-lock.json" "$home/$1/pinned" && return
     mkdir -p "$home/$1"
     cp "$2/package.json" "$2/package-lock.json" "$home/$1/"
-    # No install scripts: that of onnxruntime-node fetches GPU libraries that nobody needs.
+    # Without install scripts: that of onnxruntime-node downloads GPU libraries that are not needed.
     (cd "$home/$1" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
     cp "$2/package-lock.json" "$home/$1/pinned"
 }

@@ -1,6 +1,6 @@
-"""The tables of docs/runtimes.md and `kerasformer/tested.json`, written from the acceptance tests.
+"""Generates the tables of docs/runtimes.md and `kerasformer/tested.json` from the acceptance tests.
 
-python -m tests.foreign.table [--write]        without --write, says whether they are what the tests claim
+python -m tests.foreign.table [--write]        without --write, only reports whether they are up to date
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _BEGIN, _END = "<!-- from the tests: python -m tests.foreign.table --write -->",
 
 
 def ticks(runtimes: Sequence[Tested]) -> str:
-    """A row for each task and model, a column for each runtime."""
+    """Returns a table with a row for each task and model, and a column for each runtime."""
     rows = dict.fromkeys((task, model) for each in runtimes for task in each.bundles for model in each.bundles[task])
     lines = [["task", "model", *(each.name for each in runtimes)], ["---"] * 2 + [":-:"] * len(runtimes)]
     for task, model in sorted(rows):
         recipes = [each.bundles.get(task, {}).get(model, []) for each in runtimes]
-        lines.append([task, model, *(_cell(found) for found in recipes)])
+        lines.append([task, model, *(_cell(names) for names in recipes)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(recipes: list[str]) -> str:
-    """A tick, with the recipes that were tested besides `none`."""
+    """Returns a tick, with the recipes that were tested in addition to `none`."""
     return " ".join(["✓", *(name for name in recipes if name != "none")]) if recipes else ""
 
 
 def versions(runtimes: Sequence[Tested]) -> str:
-    """A row for each runtime: how its bundles are exported and what was tested."""
+    """Returns a table of the runtimes: how their bundles are exported and which version was tested."""
     lines = [["runtime", "export", "tested", "what it is"], ["---"] * 4]
     lines += [[each.name, f"`{each.option}`", each.version, each.summary] for each in runtimes]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def page(text: str, runtimes: Sequence[Tested]) -> str:
-    """The page with its generated part made anew."""
+    """Returns the page with its generated part updated."""
     before, _, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not end:
@@ -52,19 +52,19 @@ def page(text: str, runtimes: Sequence[Tested]) -> str:
 
 
 def content(runtimes: Sequence[Tested]) -> str:
-    """The content of `tested.json`."""
+    """Returns the content of `tested.json`."""
     return json.dumps([asdict(each) for each in runtimes], indent=1, ensure_ascii=False) + "\n"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes both files, or compares them; the exit status."""
-    found = collect()
-    made = {JSON: content(found), PAGE: page(PAGE.read_text(encoding="utf-8"), found)}
-    differing = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    """Writes or compares both files; returns the exit status."""
+    runtimes = collect()
+    texts = {JSON: content(runtimes), PAGE: page(PAGE.read_text(encoding="utf-8"), runtimes)}
+    differing = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in differing:
         if "--write" in arguments:
-            path.write_text(made[path], encoding="utf-8")
-        print(f"{'written' if '--write' in arguments else 'not what the tests claim'}: {path.relative_to(ROOT)}")
+            path.write_text(texts[path], encoding="utf-8")
+        print(f"{'written' if '--write' in arguments else 'out of date'}: {path.relative_to(ROOT)}")
     return 0 if "--write" in arguments else len(differing)
 
 

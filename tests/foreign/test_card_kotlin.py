@@ -1,4 +1,4 @@
-"""The Kotlin of model cards compiles, against what LiteRT's sources declare."""
+"""The Kotlin of model cards compiles against the declarations of LiteRT's sources."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.code_blocks import blocks
 from tests.export.card.test_card import MODELS, written
 from tests.foreign.environments import HERE, HOME, need
 
-# litert/kotlin/src/main/kotlin of google-ai-edge/LiteRT, 2.1 and later.
-DECLARED = """
+# As in litert/kotlin/src/main/kotlin of google-ai-edge/LiteRT, 2.1 and later.
+DECLARATIONS = """
 package com.google.ai.edge.litert
 
 import android.content.AssetManager
@@ -44,7 +44,7 @@ def test_the_kotlin_of_cards_compiles(tmp_path):
     if shutil.which("java") is None:
         pytest.skip("Kotlin's compiler needs Java")
     (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
-    (tmp_path / "declared.kt").write_text(DECLARED)
+    (tmp_path / "declarations.kt").write_text(DECLARATIONS)
     for name, model in MODELS.items():
         folder = tmp_path / name
         folder.mkdir()

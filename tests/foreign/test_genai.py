@@ -1,4 +1,4 @@
-"""onnxruntime-genai answers as Keras does, from the bundle as it is; what it cannot do is refused at export."""
+"""onnxruntime-genai runs bundles with the answers of Keras; unsupported settings are refused at export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.foreign.test_litert_lm import llama_like
 from tests.margins import check_tokens
 
 TEXTS = list(PROMPTS[:10])
-MANY_TONGUES = [
+MULTILINGUAL_TEXTS = [
     "Hello, World!  it's  ok, don't they're I'VE",
     "日本語。 한국어 สวัสดี",
     "Привет, мир! Ёлка",
@@ -34,9 +34,9 @@ MANY_TONGUES = [
     "tabs\tand\nnew\r\nlines\n\n  x 1234567 3.14 1,000  ",
 ]
 NEW = 16
-# Of random weights four bits keep little: what counts is that both runtimes read the same file.
+# 4-bit random weights lose much accuracy; this tests only that both runtimes read the same file.
 INT4 = Case(replace(ROWS["gpt2-text-generation"], min_agreement=0.4), "int4")
-# Told in both, for a preset has settings of its own.
+# Overrides the settings of the presets.
 GREEDY = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 BEAMS = {**GREEDY, "num_beams": 3}
 SEARCHES = {
@@ -48,19 +48,19 @@ SEARCHES = {
 
 
 def ask(folder: Path, *runs: dict[str, Any]) -> Any:
-    """What the runtime says to these runs."""
+    """Returns the reply of the runtime to some runs."""
     return run("genai", "genai_generate.py", {"folder": str(folder), "runs": runs})
 
 
 def answers(folder: Path, *runs: dict[str, Any]) -> list[Any]:
-    """What it answers."""
-    said = ask(folder, *runs)
-    assert "error" not in said, said["error"]
-    return said["answers"]
+    """Returns the answers of the runtime."""
+    reply = ask(folder, *runs)
+    assert "error" not in reply, reply["error"]
+    return reply["answers"]
 
 
 def generated(folder: Path, texts: list[str], *searches: dict[str, Any], together: bool = False) -> list[Any]:
-    """For each search the new tokens of each text, each given alone or all of them in one batch."""
+    """Returns the new tokens of each text for each search; the texts run separately or in one batch."""
     parts = [texts] if together else [[text] for text in texts]
     runs = [{"texts": part, "new_tokens": NEW, **each} for each in searches for part in parts]
     rows = [row for answer in answers(folder, *runs) for row in answer["new"]]
@@ -68,7 +68,7 @@ def generated(folder: Path, texts: list[str], *searches: dict[str, Any], togethe
 
 
 def expected(source: Any, texts: list[str], *searches: dict[str, Any]) -> list[Any]:
-    """The same from a Keras model, or from a bundle in this package's own engine."""
+    """Returns the same from a Keras model, or from a bundle on the engine of this package."""
     pipe = kf.pipeline("text-generation", source)
     settings = {"max_new_tokens": NEW, "batch_size": 1, "return_dict_in_generate": True}
     outputs = [pipe(texts, **settings, **each) for each in searches]
@@ -76,7 +76,7 @@ def expected(source: Any, texts: list[str], *searches: dict[str, Any]) -> list[A
 
 
 def before(ends: Collection[int], searches: list[Any]) -> list[Any]:
-    """Tokens up to the first end, which the runtime leaves out or repeats to the end of a batch."""
+    """Returns the tokens before the first end token, which the runtime omits, or repeats as padding of a batch."""
 
     def cut(row: list[int]) -> list[int]:
         return row[: next((index for index, token in enumerate(row) if token in ends), len(row))]
@@ -85,20 +85,20 @@ def before(ends: Collection[int], searches: list[Any]) -> list[Any]:
 
 
 def compare(case: Case, folder: Path, profile: str) -> None:
-    """Tokens of every search whose rules are the same; alone, and in a batch."""
+    """Compares the tokens of all searches, separately and in a batch."""
     model = case.model()
     case.export(folder, model, target="genai", profile=profile)
     ends = model.info().eos_token_id
-    found = dict(zip(SEARCHES, before(ends, generated(folder, TEXTS, *SEARCHES.values())), strict=True))
+    received = dict(zip(SEARCHES, before(ends, generated(folder, TEXTS, *SEARCHES.values())), strict=True))
     if case.quantize == "none":
         wanted = before(ends, expected(model, TEXTS, *SEARCHES.values()))
-        assert list(found.values()) == wanted
+        assert list(received.values()) == wanted
         assert before(ends, generated(folder, TEXTS, GREEDY, together=True)) == wanted[:1]
         return
-    # What rounds has other sums of beams; those are compared with the same file in another runtime.
-    assert found.pop("beams") == before(ends, expected(folder, TEXTS, BEAMS))[0]
+    # Rounding changes the sums of beams, so beams are compared with the same file in another runtime.
+    assert received.pop("beams") == before(ends, expected(folder, TEXTS, BEAMS))[0]
     prompts = [model.tokenizer.encode(text) for text in TEXTS]
-    for name, rows in found.items():
+    for name, rows in received.items():
         check_tokens(model, folder, prompts, rows, NEW, SEARCHES[name])
 
 
@@ -109,7 +109,7 @@ def compare(case: Case, folder: Path, profile: str) -> None:
     *(Case("story-gpt2", quantize) for quantize in ("none", "fp16", "int8", "int4")),
 )
 def test_tokens_are_those_of_keras(case: Case, tmp_path: Path) -> None:
-    """With a cache that is written in place."""
+    """With a cache that is updated in place."""
     compare(case, tmp_path / "bundle", "ort")
 
 
@@ -122,21 +122,21 @@ def test_the_portable_profile_too(quantize: str, tmp_path: Path) -> None:
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
 def test_the_python_of_the_card(case: Case, tmp_path: Path) -> None:
-    """As it stands there, but for the folder and a prompt after which this model writes whole letters."""
+    """Unchanged, except for the folder and a prompt after which this model generates complete characters."""
     folder = case.export(tmp_path / "bundle", target="genai")
     program = block(folder, "onnxruntime-genai").replace("path/to/this/folder", str(folder))
     command = [str(need("genai")), "-I", "-c", program.replace("Once upon a time", "a")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     pipe = kf.pipeline("text-generation", folder)
-    (written,) = pipe("a", max_new_tokens=40, return_full_text=False, **GREEDY)
-    assert done.stdout == written["generated_text"]
+    (result,) = pipe("a", max_new_tokens=40, return_full_text=False, **GREEDY)
+    assert done.stdout == result["generated_text"]
 
 
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
 def test_ends_are_those_of_keras(case: Case, tmp_path: Path) -> None:
-    """At any of several end tokens; finished beams win as in Keras where their length does not count."""
+    """At any of several end tokens; the best finished beam is that of Keras if the length penalty is 0."""
     model = case.model()
     first = expected(model, TEXTS, GREEDY)[0]
     ends = {first[0][1], first[1][3], first[2][-1]}
@@ -146,7 +146,7 @@ def test_ends_are_those_of_keras(case: Case, tmp_path: Path) -> None:
     wanted = before(ends, expected(model, TEXTS, *searches))
     assert min(map(len, wanted[0])) < NEW
     assert before(ends, generated(folder, TEXTS, *searches)) == wanted
-    # In a batch, min_length counts padding too.
+    # In a batch, min_length also counts padding.
     searches = [{**each, "min_length": 0} for each in searches]
     wanted = before(ends, expected(model, TEXTS, *searches))
     assert before(ends, generated(folder, TEXTS, *searches, together=True)) == wanted
@@ -154,41 +154,41 @@ def test_ends_are_those_of_keras(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
-def test_draws(case: Case, tmp_path: Path) -> None:
-    """By the seed; a generation_config.json is its default."""
+def test_sampling(case: Case, tmp_path: Path) -> None:
+    """Depends on the seed; the default is that of generation_config.json."""
     model = case.model()
     model.generation_config = model.generation_config.replace(do_sample=True, temperature=1.5, top_k=50, seed=3)
     folder = case.export(tmp_path / "bundle", model, target="genai")
     text = {"texts": TEXTS[:1], "new_tokens": NEW}
     runs = [text, text, {**text, "random_seed": 4}, {**text, "top_k": 1}, {**text, **GREEDY}]
-    drawn, again, other, best, greedy = [answer["new"] for answer in answers(folder, *runs)]
-    assert drawn == again != other
-    assert best == greedy != drawn
+    first, again, other, best, greedy = [answer["new"] for answer in answers(folder, *runs)]
+    assert first == again != other
+    assert best == greedy != first
 
 
 @pytest.mark.foreign("genai")
 @pytest.mark.parametrize("tokenizer", [tiny_text.byte_pairs, llama_like])
 @cases(tiny("gpt2", "text-generation"))
-def test_ids_of_many_tongues(case: Case, tokenizer: Callable[[], Tokenizer], tmp_path: Path) -> None:
-    """It reads and writes texts as this package does, with a token before every text where there is one."""
+def test_ids_of_multilingual_texts(case: Case, tokenizer: Callable[[], Tokenizer], tmp_path: Path) -> None:
+    """Its ids and decoded texts are those of this package, including a begin token."""
     row = replace(case.source, tokenizer=tokenizer)
     model = row.model()
     folder = case.export(tmp_path / "bundle", model, target="genai", capacity=96)
-    read = answers(folder, *({"texts": [text], "new_tokens": 1} for text in MANY_TONGUES))
-    assert [each["prompts"][0] for each in read] == [
-        model.tokenizer(text).input_ids[0].tolist() for text in MANY_TONGUES
+    results = answers(folder, *({"texts": [text], "new_tokens": 1} for text in MULTILINGUAL_TEXTS))
+    assert [each["prompts"][0] for each in results] == [
+        model.tokenizer(text).input_ids[0].tolist() for text in MULTILINGUAL_TEXTS
     ]
-    assert [each["read_back"][0] for each in read] == MANY_TONGUES
+    assert [each["decoded"][0] for each in results] == MULTILINGUAL_TEXTS
     rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
-    said = run("genai", "genai_generate.py", {"folder": str(folder), "read": [row["text"] for row in rows]})
-    different = [row["text"] for row, ids in zip(rows, said["answers"], strict=True) if ids != row["ids"]]
+    reply = run("genai", "genai_generate.py", {"folder": str(folder), "tokenize": [row["text"] for row in rows]})
+    different = [row["text"] for row, ids in zip(rows, reply["answers"], strict=True) if ids != row["ids"]]
     assert different == []
 
 
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
-def test_what_does_not_fit_is_told(case: Case, tmp_path: Path) -> None:
-    """By the runtime: a prompt beyond what was asked for, and more than the cache holds."""
+def test_too_many_tokens_are_errors_of_the_runtime(case: Case, tmp_path: Path) -> None:
+    """A prompt of more tokens than the maximum length, and a maximum length beyond the cache."""
     folder = case.export(tmp_path / "bundle", target="genai", capacity=32)
     long = {"texts": [" ".join(TEXTS)]}
     assert "exceeds max length (32)" in ask(folder, {**long, "max_length": 32})["error"]
@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_told(case: Case, tmp_path: Path) -> None:
 
 
 def test_one_file_is_added(tmp_path: Path) -> None:
-    """All else is the plain bundle; the file says what the manifest says, and is checked like all others."""
+    """All other files are those of the plain bundle. The file agrees with the manifest and has a checksum."""
     case = tiny("gpt2", "text-generation")
     model = case.model()
     plain = bundle.read(case.export(tmp_path / "plain", model, format="onnx"))
@@ -235,19 +235,19 @@ REFUSED = {
     "encoder": (tiny("bert", "text-classification"), {}, "is for decoders: onnxruntime-genai generates text"),
     "classifier of a decoder": (tiny("gpt2", "text-classification"), {}, "is for decoders"),
     "encoder-decoder": (tiny("t5", "text2text-generation"), {}, "knows Whisper's and the recurrent one of Marian"),
-    "words": (
+    "settings": (
         tiny("gpt2", "text-generation"),
         {"bad_words_ids": [[5]], "frequency_penalty": 0.5},
         r"does not know these settings\. Received: frequency_penalty=0\.5, bad_words_ids",
     ),
     "beams": (tiny("gpt2", "text-generation"), {"num_beams": 2}, r"not of the answer, unless length_penalty is 0"),
-    "beams that draw": (tiny("gpt2", "text-generation"), {"num_beams": 2, "do_sample": True}, "draws no tokens in"),
+    "beams with sampling": (tiny("gpt2", "text-generation"), {"num_beams": 2, "do_sample": True}, "draws no tokens in"),
     "beams with rules": (
         tiny("gpt2", "text-generation"),
         {"num_beams": 2, "length_penalty": 0.0, "repetition_penalty": 1.1},
         "other scores of beams than Keras",
     ),
-    "beams to the very end": (
+    "beams that never stop early": (
         tiny("gpt2", "text-generation"),
         {"num_beams": 2, "length_penalty": 0.0, "early_stopping": "never"},
         "True or False. Received: early_stopping='never'",
@@ -255,10 +255,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_it_cannot_do_is_refused(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsupported_models_and_settings_are_refused(name: str, tmp_path: Path) -> None:
     """Before anything is written, with the reason."""
-    case, settings, message = REFUSED[what]
+    case, settings, message = REFUSED[name]
     model = case.model()
     model.generation_config = model.generation_config.replace(**settings)
     with pytest.raises(ExportError, match=message):
@@ -267,7 +267,6 @@ def test_what_it_cannot_do_is_refused(what: str, tmp_path: Path) -> None:
 
 
 def test_other_tokenizers_and_formats_are_refused(tmp_path: Path) -> None:
-    """Likewise."""
     case = tiny("gpt2", "text-generation")
     model = case.model()
     with pytest.raises(ExportError, match="needs format='onnx'"):

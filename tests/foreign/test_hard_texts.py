@@ -1,4 +1,4 @@
-"""Tokens of hard texts in the libraries that read `tokenizer.json` in an app, by the lines of a model card."""
+"""Token ids of unusual texts in libraries that read `tokenizer.json`, checked with the code of a model card."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SAME = (
     albert_pieces,
     llama_like,
 )
-# Of what SentencePiece does to characters it has NFKC alone, and it takes unknown characters of several words for one.
-OTHERWISE = {
+# The JavaScript libraries use NFKC instead of SentencePiece's table, and merge unknown characters of several words.
+DIFFERENT = {
     "t5": ("The café", "emoji"),
     "albert": ("ΟΔΟΣ", "今日は", "emoji", "no\u00a0break", "one▁two"),
 }
@@ -46,7 +46,7 @@ def in_node() -> Iterator[Ask]:
 
 
 def saved(tokenizer: Tokenizer, folder: Path) -> Path:
-    """The part of a bundle that has to do with tokens."""
+    """Writes the tokenizer files of a bundle, and a card with the section on tokens."""
     tokenizer.save(folder)
     hard_texts.write(tokenizer, folder)
     card = tokens.section(Manifest("tflite", ModelInfo("fill-mask"), {}), Target(), folder)
@@ -55,7 +55,7 @@ def saved(tokenizer: Tokenizer, folder: Path) -> Path:
 
 
 def code(folder: Path, language: str) -> str:
-    """Of the card."""
+    """Returns the code of the card in a language."""
     return (folder / "README.md").read_text(encoding="utf-8").partition(f"```{language}\n")[2].partition("```")[0]
 
 
@@ -64,22 +64,22 @@ def test_tokens_are_those_of_python(make: Callable[[], Tokenizer], in_node: Ask,
     assert in_node(saved(make(), tmp_path)) == {"tokenizers": [], "transformers": []}
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_what_javascript_reads_otherwise_of_a_sentencepiece_checkpoint(
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_texts_of_sentencepiece_checkpoints_that_differ_in_javascript(
     name: str,
     in_node: Ask,
     tmp_path: Path,
     checkpoint: Checkpoint,  # noqa: F811
 ) -> None:
-    """docs/runtimes.md says so; the page of `kerasformer web` does it itself, and its tests find no difference."""
+    """As in docs/runtimes.md. The page of `kerasformer web` has its own implementation, without these differences."""
     for texts in in_node(saved(load_tokenizer(checkpoint(name)), tmp_path)).values():
-        assert tuple(text for text in texts if not text.startswith(OTHERWISE[name])) == ()
-        assert len(texts) == len(OTHERWISE[name])
+        assert tuple(text for text in texts if not text.startswith(DIFFERENT[name])) == ()
+        assert len(texts) == len(DIFFERENT[name])
 
 
 @pytest.mark.parametrize("behavior", ["removed", "merged_with_previous", "merged_with_next", "contiguous"])
-def test_a_rule_that_javascript_reads_otherwise_is_refused(behavior: str, in_node: Ask, tmp_path: Path) -> None:
-    """By `transformers.js`, and rightly so: the texts show it."""
+def test_rules_that_differ_in_javascript_are_refused(behavior: str, in_node: Ask, tmp_path: Path) -> None:
+    """The target `transformers.js` refuses them; the texts show that their ids would differ."""
     tokenizer = split_at("|", behavior)
     answer = in_node(saved(tokenizer, tmp_path / "tokens"))
     assert any("|" in text for text in answer["transformers"]) and any("|" in text for text in answer["tokenizers"])
@@ -99,6 +99,6 @@ def test_the_python_of_the_card(tmp_path: Path) -> None:
     assert (right.printed, wrong.printed) == ("[]", str([rows[2]["text"]]))
 
 
-def test_a_card_of_a_runtime_that_tokenizes_has_no_such_lines(tmp_path: Path) -> None:
+def test_the_card_of_a_runtime_with_its_own_tokenizer_has_no_such_section(tmp_path: Path) -> None:
     folder = saved(tiny_text.wordpiece(), tmp_path)
     assert tokens.section(Manifest("tflite", ModelInfo("fill-mask"), {}), TARGETS["mediapipe"], folder) == ""

@@ -1,4 +1,4 @@
-"""LiteRT-LM writes what Keras writes, from the `.litertlm` file alone; what it cannot do is refused at export."""
+"""LiteRT-LM generates the texts of Keras from the `.litertlm` file; unsupported settings are refused at export."""
 
 from __future__ import annotations
 
@@ -43,76 +43,77 @@ PROMPTS = (
 TOKENS = 24
 
 
-def wide(case: Case, **changes: Any) -> Case:
-    """The case of a tiny model with weights so wide that its texts hardly repeat themselves."""
+def varied(case: Case, **changes: Any) -> Case:
+    """Returns a case with a larger spread of random weights, so that its texts rarely repeat themselves."""
     return replace(case, source=replace(case.source, **{"spread": 2.0, "min_agreement": 0.9, **changes}))
 
 
-GPT2 = wide(tiny("gpt2", "text-generation"))
-# Fewer bits lose more of wide weights than the recipes promise: what counts here is that two runtimes read one file.
-STORED = [
-    wide(tiny("gpt2", "text-generation", "fp16")),
-    wide(tiny("gpt2", "text-generation", "int8")),
-    wide(tiny("gpt2", "text-generation", "int4"), spread=1.5, min_agreement=0.5),
+GPT2 = varied(tiny("gpt2", "text-generation"))
+# Such weights lose more accuracy than the recipes allow; this tests only that two runtimes read the same file.
+QUANTIZED = [
+    varied(tiny("gpt2", "text-generation", "fp16")),
+    varied(tiny("gpt2", "text-generation", "int8")),
+    varied(tiny("gpt2", "text-generation", "int4"), spread=1.5, min_agreement=0.5),
 ]
 
 
-def writer(case: Case) -> Any:
-    """The model; a tiny one writes letters alone, since bytes that are none look alike in a text."""
+def text_model(case: Case) -> Any:
+    """Returns the model; a tiny one generates only printable characters, because others look alike in a text."""
     model = case.model()
     if isinstance(case.source, Row):
         tokenizer = model.tokenizer
         size = tokenizer.vocab_size
-        silent = [i for i in range(size) if not tokenizer.decode([i]).replace("\ufffd", "\n").isprintable()]
-        silent += tokenizer.all_special_ids  # which LiteRT-LM writes out
+        suppressed = [i for i in range(size) if not tokenizer.decode([i]).replace("\ufffd", "\n").isprintable()]
+        suppressed += tokenizer.all_special_ids  # LiteRT-LM prints these
         for variable in model.variables:
             if tuple(variable.shape)[:1] == (size,):
                 value = keras.ops.convert_to_numpy(variable.value).copy()
-                value[silent] *= 0.05
+                value[suppressed] *= 0.05
                 variable.assign(value)
     return model
 
 
-def said(folder: Path, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKENS, way: str = "session") -> list[str]:
-    """What LiteRT-LM writes after each prompt."""
-    request = {"model": str(folder / litertlm_file.NAME), "prompts": prompts, "tokens": tokens, "way": way}
+def generated(
+    folder: Path, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKENS, mode: str = "session"
+) -> list[str]:
+    """Returns the text that LiteRT-LM generates after each prompt."""
+    request = {"model": str(folder / litertlm_file.NAME), "prompts": prompts, "tokens": tokens, "mode": mode}
     return run(TARGET, "litert_lm_generate.py", request)
 
 
 def expected(source: Any, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKENS) -> list[str]:
-    """What a model, or our own engine on a bundle, writes."""
+    """Returns the texts of a model, or of a bundle on the engine of this package."""
     pipe = kf.pipeline("text-generation", source)
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "max_new_tokens": tokens}
     return [pipe(prompt, **greedy)[0]["generated_text"][len(prompt) :] for prompt in prompts]
 
 
 @pytest.mark.foreign(TARGET)
-@cases(GPT2, *STORED, Case("story-gpt2"), Case("story-gpt2", "int8"))
+@cases(GPT2, *QUANTIZED, Case("story-gpt2"), Case("story-gpt2", "int8"))
 def test_greedy_texts(case, tmp_path):
     need(TARGET)
-    model = writer(case)
+    model = text_model(case)
     folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
-    texts, answers = expected(model), said(folder)
-    assert len(set(texts)) == len(PROMPTS), "texts that are alike show nothing"
+    texts, answers = expected(model), generated(folder)
+    assert len(set(texts)) == len(PROMPTS), "the texts must differ"
     if case.quantize == "none":
         assert answers == texts
         return
-    # It tells texts and no tokens: those of our own engine on the same file, which are judged by the margins of Keras.
+    # LiteRT-LM returns texts without tokens; the tokens of this package's engine for the same file are checked instead.
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
     pipe = kf.pipeline("text-generation", folder)
     outputs = [pipe(text, max_new_tokens=TOKENS, return_dict_in_generate=True, **greedy) for text in PROMPTS]
-    written = [output.sequences[0].tolist() for output in outputs]
-    assert answers == [model.tokenizer.decode(row, skip_special_tokens=True) for row in written]
-    check_tokens(model, folder, [model.tokenizer.encode(text) for text in PROMPTS], written, TOKENS, greedy)
+    sequences = [output.sequences[0].tolist() for output in outputs]
+    assert answers == [model.tokenizer.decode(row, skip_special_tokens=True) for row in sequences]
+    check_tokens(model, folder, [model.tokenizer.encode(text) for text in PROMPTS], sequences, TOKENS, greedy)
 
 
 @pytest.mark.foreign(TARGET)
-def test_ids_of_hard_texts(exported):
-    """Those of Python."""
+def test_ids_of_unusual_texts(exported):
     need(TARGET)
     folder, _ = exported
     rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
-    request = {"model": str(folder / litertlm_file.NAME), "read": [row["text"] for row in rows]}
+    request = {"model": str(folder / litertlm_file.NAME), "tokenize": [row["text"] for row in rows]}
     received = run(TARGET, "litert_lm_generate.py", request)
     assert [row["text"] for row, ids in zip(rows, received, strict=True) if ids != row["ids"]] == []
 
@@ -120,34 +121,34 @@ def test_ids_of_hard_texts(exported):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> tuple[Path, Any]:
     """A bundle and its model."""
-    model = writer(GPT2)
+    model = text_model(GPT2)
     return GPT2.export(tmp_path_factory.mktemp("litert-lm") / "out", model, target=TARGET, capacity=96), model
 
 
 @pytest.mark.foreign(TARGET)
-@pytest.mark.parametrize("way", ["streamed", "conversation", "own"])
-def test_other_ways_to_ask(way, exported):
+@pytest.mark.parametrize("mode", ["streamed", "conversation", "file settings"])
+def test_other_modes(mode, exported):
     need(TARGET)
     folder, model = exported
-    assert said(folder, way=way) == expected(model)
+    assert generated(folder, mode=mode) == expected(model)
 
 
 @pytest.mark.foreign(TARGET)
 @pytest.mark.parametrize(("counts", "tokens"), [((7, 8, 9, 64, 65, 73), 20), ((95,), 1)], ids=["some", "most"])
 def test_prompts_of_every_length(counts, tokens, exported):
-    """Read in prefills of 64 and 8 tokens, of which the last is wider than what is left."""
+    """Prompts are read in prefills of 64 and 8 tokens; the last one may be longer than the remaining tokens."""
     need(TARGET)
     folder, model = exported
     prompts = tuple("!" * (count - 1) + "A" for count in counts)
     assert tuple(len(model.tokenizer.encode(prompt)) for prompt in prompts) == counts
-    assert said(folder, prompts, tokens) == expected(model, prompts, tokens)
+    assert generated(folder, prompts, tokens) == expected(model, prompts, tokens)
 
 
 @pytest.mark.foreign(TARGET)
-def test_a_prompt_that_fills_the_cache_is_refused_there(exported):
+def test_a_prompt_that_fills_the_cache_is_refused_by_litert_lm(exported):
     need(TARGET)
     with pytest.raises(AssertionError, match="Input token ids are too long. Exceeding the maximum .* 96 >= 96"):
-        said(exported[0], ("!" * 96,))
+        generated(exported[0], ("!" * 96,))
 
 
 @pytest.mark.foreign(TARGET)
@@ -156,25 +157,25 @@ def test_each_end_token_ends_a_text(exported, tmp_path):
     prompt = PROMPTS[1:2]
     (whole,) = expected(exported[1], prompt)
     ids = exported[1].tokenizer.encode(whole)
-    case = wide(GPT2, settings={**GPT2.source.settings, "eos_token_id": [0, ids[5]]})
-    model = writer(case)
-    (text,) = said(case.export(tmp_path / "out", model, target=TARGET), prompt)
+    case = varied(GPT2, settings={**GPT2.source.settings, "eos_token_id": [0, ids[5]]})
+    model = text_model(case)
+    (text,) = generated(case.export(tmp_path / "out", model, target=TARGET), prompt)
     assert whole.startswith(text) and 0 < len(text) < len(whole)
     assert text == model.tokenizer.decode(ids[: ids.index(ids[5])])
 
 
 @pytest.mark.foreign(TARGET)
-def test_tokens_that_are_never_written(exported, tmp_path):
+def test_suppressed_tokens(exported, tmp_path):
     need(TARGET)
-    model = writer(GPT2)
+    model = text_model(GPT2)
     unwanted = model.tokenizer.encode(expected(exported[1], PROMPTS[1:2])[0])[:3]
     model.generation_config = model.generation_config.replace(suppress_tokens=unwanted)
     folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
-    assert said(folder) == expected(model) != expected(exported[1])
+    assert generated(folder) == expected(model) != expected(exported[1])
 
 
 def llama_like() -> Tokenizer:
-    """As LLaMA has it: pieces that begin with their space, bytes for what has no piece, a token before every text."""
+    """Returns a tokenizer like that of LLaMA: pieces start with their space, byte fallback, a begin token."""
     pieces = {piece: i for i, piece in enumerate(["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "▁"])}
     for letter in sorted({letter for text in tiny_text.CORPUS for letter in text if letter.isalpha()}):
         pieces.setdefault(letter, len(pieces))
@@ -190,17 +191,17 @@ def llama_like() -> Tokenizer:
 
 
 @pytest.mark.foreign(TARGET)
-def test_a_token_before_every_text_and_pieces_with_spaces(tmp_path):
+def test_a_begin_token_and_pieces_with_spaces(tmp_path):
     need(TARGET)
     settings = {**GPT2.source.settings, "eos_token_id": 2, "bos_token_id": 1}
-    case = wide(GPT2, tokenizer=llama_like, settings=settings)
-    model = writer(case)
+    case = varied(GPT2, tokenizer=llama_like, settings=settings)
+    model = text_model(case)
     folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
     prompts = tuple(prompt for prompt in PROMPTS if len(model.tokenizer.encode(prompt)) < 64)
-    assert said(folder, prompts) == expected(model, prompts)
+    assert generated(folder, prompts) == expected(model, prompts)
 
 
-def test_the_bundle_is_one_of_ours_too(exported):
+def test_the_bundle_also_runs_with_kerasformer(exported):
     folder, model = exported
     manifest = bundle.read(folder)
     assert list(manifest.signatures) == ["prefill_8", "prefill_64", "decode"]
@@ -218,12 +219,12 @@ def test_the_same_sections_give_the_same_file(exported, tmp_path):
         copies.append((tmp_path / name).read_bytes())
     one, two, other = copies
     assert one == two != other
-    assert one[: 16 * 1024] != other[: 16 * 1024], "a device's caches go by the name in the header"
+    assert one[: 16 * 1024] != other[: 16 * 1024], "the caches of a device depend on the name in the header"
 
 
 @pytest.mark.foreign(TARGET)
 def test_the_python_of_the_card(exported):
-    """As it stands there, in a folder with the file."""
+    """Unchanged, in the folder with the file."""
     folder, model = exported
     (code,) = [code for code in blocks(folder / "README.md", "python") if "litert_lm" in code]
     command = [str(need(TARGET)), "-I", "-c", code]
@@ -235,7 +236,7 @@ def test_the_python_of_the_card(exported):
 @pytest.mark.foreign(TARGET)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="a C++ compiler is needed")
 def test_the_cpp_of_the_card(exported, tmp_path):
-    """Compiled against declarations of ours, for the package comes without a header, and linked with its library."""
+    """Compiled against the declarations in `programs/` (the package has no header) and linked with its library."""
     need(TARGET)
     folder, model = exported
     (library,) = (HOME / TARGET).glob("lib/python*/site-packages/litert_lm/liblitert-lm.so")
@@ -253,14 +254,14 @@ REFUSED = [
     (tiny("t5", "text2text-generation"), {}, "has no encoder"),
     (GPT2, {"capacity": 92}, "multiple of 8"),
     (GPT2, {"capacity": 4}, "multiple of 8"),
-    (wide(GPT2, settings={**GPT2.source.settings, "eos_token_id": None}), {}, "without eos_token_id"),
-    (wide(GPT2, tokenizer=tiny_text.pieces), {}, "none after it"),
+    (varied(GPT2, settings={**GPT2.source.settings, "eos_token_id": None}), {}, "without eos_token_id"),
+    (varied(GPT2, tokenizer=tiny_text.pieces), {}, "none after it"),
     (GPT2, {"format": "onnx"}, "needs format='tflite'"),
 ]
 
 
 @pytest.mark.parametrize(("case", "settings", "reason"), REFUSED, ids=[reason for *_, reason in REFUSED])
-def test_what_it_cannot_do_is_refused(case, settings, reason, tmp_path):
+def test_unsupported_models_and_settings_are_refused(case, settings, reason, tmp_path):
     with pytest.raises(ExportError, match=reason):
         case.export(tmp_path / "out", target=TARGET, **settings)
     assert not (tmp_path / "out").exists()
@@ -273,7 +274,7 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path):
         GPT2.export(tmp_path / "out", model, target=TARGET)
 
 
-def test_settings_that_a_call_has_to_give_are_on_the_card(tmp_path):
+def test_settings_that_a_call_must_pass_are_on_the_card(tmp_path):
     model = GPT2.model()
     model.generation_config = model.generation_config.replace(repetition_penalty=1.1, do_sample=True)
     card = (GPT2.export(tmp_path / "out", model, target=TARGET) / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Bundles for LiteRT.js, run in Chromium by the code on their cards."""
+"""Bundles for LiteRT.js run in Chromium with the code on their cards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def page() -> Iterator[Page]:
 
 
 def card_page(folder: Path) -> Path:
-    """The page that the model card describes, in the bundle's folder."""
+    """Writes the page of the model card into the bundle's folder."""
     card = (folder / "README.md").read_text(encoding="utf-8").partition("## LiteRT.js")[2]
     html, code = (re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)[0] for language in ("html", "javascript"))
     (folder / "index.html").write_text(f"<!doctype html><title>card</title>{html}", encoding="utf-8")
@@ -46,24 +46,24 @@ def card_page(folder: Path) -> Path:
 
 
 def opened(case: Case, folder: Path) -> tuple[Any, Path]:
-    """The Keras model and its bundle."""
+    """Returns the Keras model and its bundle."""
     model = case.model()
     return model, case.export(folder, model, target="litert-web")
 
 
 def answers(page: Page, text: str) -> dict[str, list[float]]:
-    """What the card's `run` gives."""
+    """Returns the result of the card's function `run`."""
     code = "async (text) => Object.entries(await (await import('./model.js')).run(text)).map(([k, v]) => [k, [...v]])"
     return dict(page.call(code, text))
 
 
 def tokens(page: Page, text: str) -> list[int]:
-    """What the card's `generate` gives."""
+    """Returns the result of the card's function `generate`."""
     return page.call("async (text, count) => (await import('./model.js')).generate(text, count)", text, NEW_TOKENS)
 
 
 def close(received: Any, expected: np.ndarray) -> None:
-    """Float32 in other kernels: within 1e-5 of the greatest value."""
+    """Checks float32 values from other kernels: within 1e-5 of the greatest value."""
     np.testing.assert_allclose(np.reshape(received, expected.shape), expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -94,7 +94,7 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
             assert set(received) == set(expected)
             for name, values in expected.items():
                 wanted = keras.ops.convert_to_numpy(values)
-                # Of an output with an entry for each token, those of padding come last.
+                # In outputs with an entry for each token, the entries of padding come last.
                 close(received[name][: wanted.size], wanted)
 
 
@@ -112,14 +112,14 @@ def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
 @pytest.mark.foreign("litert-web")
 @cases(tiny("bert", "text-classification", "int8"), Case("sentiment-bert", "int8"))
 def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
-    """By the margins of the Keras model."""
+    """Checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
     pipe = kf.pipeline(case.task, model)
     with served(card_page(folder)) as url:
         page.open(url)
         received = softmax(np.array([answers(page, text)["logits"] for text in TEXTS]))
-    found = [{each["label"]: each["score"] for each in classes} for classes in pipe(TEXTS, top_k=None)]
-    check_classes(folder, [[scores[label] for label in pipe.info.labels] for scores in found], received)
+    expected = [{each["label"]: each["score"] for each in classes} for classes in pipe(TEXTS, top_k=None)]
+    check_classes(folder, [[scores[label] for label in pipe.info.labels] for scores in expected], received)
 
 
 @pytest.mark.foreign("litert-web")
@@ -127,19 +127,19 @@ def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
     tiny("gpt2", "text-generation", "int8"), Case("story-gpt2", "int8"), Case("summarizer-t5", "int8", "summarization")
 )
 def test_int8_tokens(case: Case, page: Page, tmp_path: Path) -> None:
-    """Greedy tokens, likewise."""
+    """Greedy tokens, checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
     prefix = kf.pipeline(case.task, folder).info.task_prefixes.get(case.task, "")
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
     with served(card_page(folder)) as url:
         page.open(url)
-        written = [tokens(page, text) for text in TEXTS]
+        generated = [tokens(page, text) for text in TEXTS]
     prompts = [model.tokenizer.encode(prefix + text) for text in TEXTS]
-    check_tokens(model, folder, prompts, written, NEW_TOKENS, greedy)
+    check_tokens(model, folder, prompts, generated, NEW_TOKENS, greedy)
 
 
 def test_signatures_that_a_page_does_not_call(tmp_path: Path) -> None:
-    """They are left out, and the bundle still answers here."""
+    """They are omitted, and the bundle still works in Python."""
     model, folder = opened(tiny("gpt2", "text-generation"), tmp_path / "bundle")
     names = bundle.read(folder).signatures
     assert "decode" in names
@@ -153,9 +153,9 @@ def test_signatures_that_a_page_does_not_call(tmp_path: Path) -> None:
     [TensorInfo((1, 4), "int64"), TensorInfo((1, 4), "bool"), TensorInfo(("batch_size", 4), "int32")],
     ids=["int64", "bool", "dynamic"],
 )
-@pytest.mark.parametrize("place", ["inputs", "outputs"])
-def test_tensors_that_it_lacks(info: TensorInfo, place: str) -> None:
-    tensors = {"inputs": {}, "outputs": {}, place: {"tokens": info}}
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_unsupported_tensors(info: TensorInfo, side: str) -> None:
+    tensors = {"inputs": {}, "outputs": {}, side: {"tokens": info}}
     function = Function("decode", call=dict, **tensors)
     with pytest.raises(
         ExportError, match="LiteRT.js takes float32 and int32 of static shapes. Received: tokens of decode"

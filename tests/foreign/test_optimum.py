@@ -1,4 +1,4 @@
-"""optimum answers as Keras does, from the plain ONNX folder; what it would do wrong is refused at export."""
+"""optimum runs the plain ONNX folder with the answers of Keras; unsupported settings are refused at export."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEARCHES = [
     {"max_new_tokens": NEW, "do_sample": False, "num_beams": 1},
     {"max_new_tokens": NEW, "do_sample": False, "num_beams": 3},
 ]
-# A T5 whose heads add up to its hidden size, with a table so large that encoder and decoder share it in a third file.
+# A T5 whose heads add up to its hidden size, with a table that is large enough to be stored in a third file.
 T5 = Row(
     "t5",
     "text2text-generation",
@@ -55,7 +55,7 @@ TASKS = ("text-classification", "token-classification", "question-answering", "f
 
 
 def int4(row: Row) -> Case:
-    """Of random weights four bits keep little: what counts is that both runtimes read the same file."""
+    """Returns an int4 case. 4-bit random weights lose much accuracy; it tests that both runtimes read the same file."""
     return Case(dataclasses.replace(row, min_agreement=0.4), "int4")
 
 
@@ -64,28 +64,28 @@ Ask = Callable[[Any], Any]
 
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
-    """The program: loading it takes longer than all that it does."""
+    """Starts the program once, because loading takes longer than its runs."""
     with started("optimum", "optimum_answers.py") as answer:
         yield answer
 
 
 def request(folder: Path) -> dict[str, Any]:
-    """How the card of a bundle opens it."""
+    """Returns the request that opens a bundle as its card does."""
     card = (folder / "README.md").read_text().partition("## optimum")[2]
-    found = re.search(r"(ORTModelFor\w+)\.from_pretrained\(folder(?:, (\w+)=\"(.+)\")?\)", card)
-    assert found is not None, card
-    options = {found[2]: found[3]} if found[2] else {}
-    return {"folder": str(folder), "class": found[1], "options": options}
+    match = re.search(r"(ORTModelFor\w+)\.from_pretrained\(folder(?:, (\w+)=\"(.+)\")?\)", card)
+    assert match is not None, card
+    options = {match[2]: match[3]} if match[2] else {}
+    return {"folder": str(folder), "class": match[1], "options": options}
 
 
-def said(answer: Any) -> Any:
-    """An answer that is no error."""
+def successful(answer: Any) -> Any:
+    """Returns an answer; fails if it is an error."""
     assert "error" not in answer, answer["error"]
     return answer
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    """Names and texts are equal, numbers nearly."""
+    """Checks that names and texts are equal, and numbers nearly equal."""
     if isinstance(expected, dict):
         assert actual.keys() >= expected.keys()
         for name, value in expected.items():
@@ -101,25 +101,25 @@ def assert_same(actual: Any, expected: Any) -> None:
 
 
 def calls(task: str, mask: str) -> list[dict[str, Any]]:
-    """What the pipelines of both are asked."""
+    """Returns the calls of the pipelines."""
     if task == "question-answering":
-        return [{"given": [], "named": {"question": "Who came home?", "context": text}} for text in TEXTS[:2]]
+        return [{"args": [], "kwargs": {"question": "Who came home?", "context": text}} for text in TEXTS[:2]]
     texts = [f"{text} {mask}" for text in TEXTS[:2]] if task == "fill-mask" else TEXTS[:2]
-    return [{"given": [text], "named": {}} for text in texts]
+    return [{"args": [text], "kwargs": {}} for text in texts]
 
 
-def as_theirs(task: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The call by which the pipeline of transformers does what ours does."""
+def for_transformers(task: str, call: dict[str, Any]) -> dict[str, Any]:
+    """Returns the equivalent call of the transformers pipeline."""
     options = {"align_to_words": False} if task == "question-answering" else {}
-    return {**asked, "named": {**asked["named"], **options}}
+    return {**call, "kwargs": {**call["kwargs"], **options}}
 
 
-def as_ours(task: str, answer: Any, asked: dict[str, Any]) -> Any:
-    """What it gives, but for two things: a dimension more, and words as they stand in the vocabulary, not the text."""
+def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
+    """Removes two differences of the transformers pipeline: an extra dimension, and words in the vocabulary's form."""
     if task == "feature-extraction":
         return answer[0]
     if task == "token-classification":
-        (text,) = asked["given"]
+        (text,) = call["args"]
         return [{**token, "word": text[token["start"] : token["end"]]} for token in answer]
     return answer
 
@@ -139,13 +139,13 @@ def as_ours(task: str, answer: Any, asked: dict[str, Any]) -> Any:
     Case("sentiment-bert", "int8"),
 )
 def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """Of the model to a padded batch, and of the pipeline; what a recipe rounds, by the margins of the model."""
+    """Outputs of the model for a padded batch, and of the pipeline; with a recipe, within the margins of the model."""
     model = case.model()
     folder = case.export(tmp_path / "bundle", model, target="optimum")
     mask = model.tokenizer.id_to_token(model.tokenizer.mask_token_id) if case.task == "fill-mask" else ""
-    asked = calls(case.task, mask)
-    theirs = {"task": case.task, "calls": [as_theirs(case.task, each) for each in asked]}
-    answer = said(ask({**request(folder), **theirs, "texts": TEXTS}))
+    pipeline_calls = calls(case.task, mask)
+    pipeline = {"task": case.task, "calls": [for_transformers(case.task, each) for each in pipeline_calls]}
+    answer = successful(ask({**request(folder), **pipeline, "texts": TEXTS}))
     arrays = {name: np.array(rows, "int32") for name, rows in answer["inputs"].items() if name in model.input_names}
     outputs = {name: np.asarray(value) for name, value in model.named(model(arrays)).items()}
     if case.quantize == "none":
@@ -153,15 +153,15 @@ def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> Non
             difference = np.abs(np.array(answer["outputs"][name]) - value).max()
             assert difference < 1e-5 * np.abs(value).max(), name
     else:
-        judge(case, model, folder, outputs, {name: np.array(answer["outputs"][name]) for name in outputs})
-    # The pipeline itself makes of the numbers what ours makes of them.
+        check_quantized(case, model, folder, outputs, {name: np.array(answer["outputs"][name]) for name in outputs})
+    # Both pipelines compute the same results from the same outputs.
     pipe = kf.pipeline(case.task, model if case.quantize == "none" else folder)
-    for each, given in zip(answer["pipeline"], asked, strict=True):
-        assert_same(as_ours(case.task, each, given), pipe(*given["given"], **given["named"]))
+    for result, each in zip(answer["pipeline"], pipeline_calls, strict=True):
+        assert_same(normalized(case.task, result, each), pipe(*each["args"], **each["kwargs"]))
 
 
-def judge(case: Case, model: Any, folder: Path, expected: dict[str, Any], received: dict[str, Any]) -> None:
-    """Numbers within what the recipe declares; classes, tokens and places by their margins."""
+def check_quantized(case: Case, model: Any, folder: Path, expected: dict[str, Any], received: dict[str, Any]) -> None:
+    """Checks numbers by the tolerance of the recipe, and classes, tokens and positions by their margins."""
     real = np.array(model.tokenizer(TEXTS).attention_mask) > 0
     check_arrays(folder, expected, received)
     for name in (name for name in expected if name != "last_hidden_state"):
@@ -171,36 +171,36 @@ def judge(case: Case, model: Any, folder: Path, expected: dict[str, Any], receiv
 
 
 def generated(ask: Ask, folder: Path, model: Any, texts: list[str]) -> list[list[list[int]]]:
-    """For each search the new tokens of each text, all in one batch."""
-    answer = said(ask({**request(folder), "texts": texts, "searches": SEARCHES}))
+    """Returns the new tokens of each text for each search; the texts are one batch."""
+    answer = successful(ask({**request(folder), "texts": texts, "searches": SEARCHES}))
     start = 1 if model.is_encoder_decoder else len(answer["inputs"]["input_ids"][0])
     return [[before(model, row[start:]) for row in rows] for rows in answer["tokens"]]
 
 
 def expected(source: Any, model: Any, texts: list[str]) -> list[list[list[int]]]:
-    """The same of a Keras model, or of a bundle in this package's own engine."""
+    """Returns the same from a Keras model, or from a bundle on the engine of this package."""
     pipe = kf.pipeline(model.task, source)
     outputs = [pipe(texts, return_dict_in_generate=True, **each) for each in SEARCHES]
     return [[before(model, output.sequences[0].tolist()) for output in each] for each in outputs]
 
 
-def in_words(case: Case, ask: Ask, folder: Path) -> tuple[Any, Any]:
-    """What the pipelines of transformers and of this package write."""
-    each = [{"given": [text], "named": SEARCHES[0]} for text in TEXTS]
-    answer = said(ask({**request(folder), "texts": TEXTS, "searches": [], "task": case.task, "calls": each}))
+def pipeline_texts(case: Case, ask: Ask, folder: Path) -> tuple[Any, Any]:
+    """Returns the texts that the pipelines of transformers and of this package generate."""
+    each = [{"args": [text], "kwargs": SEARCHES[0]} for text in TEXTS]
+    answer = successful(ask({**request(folder), "texts": TEXTS, "searches": [], "task": case.task, "calls": each}))
     pipe = kf.pipeline(case.task, folder)
     return answer["pipeline"], [pipe(text, **SEARCHES[0]) for text in TEXTS]
 
 
 def before(model: Any, row: list[int]) -> list[int]:
-    """Tokens up to the first end, behind which a batch is padded."""
+    """Returns the tokens before the first end token; the rest is padding."""
     ends = model.info().eos_token_id
     return row[: next((index for index, token in enumerate(row) if token in ends), len(row))]
 
 
-def one_by_one(make: Callable[..., list[list[list[int]]]], *given: Any) -> list[list[list[int]]]:
-    """Texts that do not share a batch, for in int8 its rows share what they are rounded by."""
-    rows = [make(*given, [text]) for text in TEXTS]
+def one_by_one(generate: Callable[..., list[list[list[int]]]], *arguments: Any) -> list[list[list[int]]]:
+    """Generates each text in its own batch, because int8 rounds the rows of a batch together."""
+    rows = [generate(*arguments, [text]) for text in TEXTS]
     return [[each[search][0] for each in rows] for search in range(len(SEARCHES))]
 
 
@@ -219,7 +219,7 @@ def one_by_one(make: Callable[..., list[list[list[int]]]], *given: Any) -> list[
     Case("summarizer-t5", "int8"),
 )
 def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """Greedy and by beams, with paddings; the pipeline has them in words."""
+    """Greedy search and beam search, with padding; and the texts of the pipeline."""
     model = case.model()
     folder = case.export(tmp_path / "bundle", model, target="optimum")
     if case.quantize == "none":
@@ -228,14 +228,14 @@ def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None
         greedy, beams = one_by_one(generated, ask, folder, model)
         prompts = [model.tokenizer.encode(text) for text in TEXTS]
         check_tokens(model, folder, prompts, greedy, NEW, SEARCHES[0])
-        # Beams have no margins of single tokens: there the same file in another runtime is what to compare with.
+        # Beams have no margins of single tokens, so they are compared with the same file in another runtime.
         assert beams == one_by_one(expected, folder, model)[1]
-    assert_same(*in_words(case, ask, folder))
+    assert_same(*pipeline_texts(case, ask, folder))
 
 
 @pytest.mark.parametrize("case", [tiny("gpt2", "text-generation"), Case(T5)], ids=str)
 def test_the_portable_profile_too(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """Caches grow there as ONNX Runtime's own operators make them grow."""
+    """With caches that grow."""
     model = case.model()
     folder = case.export(tmp_path / "bundle", model, target="optimum", profile="portable")
     assert generated(ask, folder, model, TEXTS) == expected(model, model, TEXTS)
@@ -243,10 +243,10 @@ def test_the_portable_profile_too(case: Case, ask: Ask, tmp_path: Path) -> None:
 
 @pytest.mark.foreign("optimum")
 @cases(Case(T5, as_task="summarization"), Case(T5, as_task="translation"))
-def test_what_is_put_before_a_text(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """Pipelines of transformers read it in the configuration."""
+def test_task_prefixes(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Pipelines of transformers read the prefix from the configuration."""
     folder = case.export(tmp_path / "bundle", target="optimum")
-    assert_same(*in_words(case, ask, folder))
+    assert_same(*pipeline_texts(case, ask, folder))
 
 
 @pytest.mark.parametrize(
@@ -260,30 +260,30 @@ def test_what_is_put_before_a_text(case: Case, ask: Ask, tmp_path: Path) -> None
     ids=str,
 )
 def test_the_python_of_the_card(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """As it stands there, but for the folder."""
+    """Unchanged, except for the folder."""
     folder = case.export(tmp_path / "bundle", target="optimum")
     program = block(folder, "optimum").replace("path/to/this/folder", str(folder))
-    printed = said(ask({"program": program}))["printed"]
+    printed = successful(ask({"program": program}))["printed"]
     call = re.search(r"print\((pipe.*)\)$", program, re.MULTILINE)
     assert call is not None
     pipe = kf.pipeline(case.task, folder)
-    # The names that stand in the call; the question's span is cut at words there.
-    ours = eval(call[1], {"pipe": pipe, "tokenizer": SimpleNamespace(mask_token="[MASK]")})
+    # The names that occur in the call; transformers aligns the answer to words.
+    expected_result = eval(call[1], {"pipe": pipe, "tokenizer": SimpleNamespace(mask_token="[MASK]")})
     if case.task == "question-answering":
         assert ast.literal_eval(printed)["answer"] == "text"
     else:
-        assert_same(ast.literal_eval(printed), ours)
+        assert_same(ast.literal_eval(printed), expected_result)
 
 
 def test_a_long_text_is_an_error(ask: Ask, tmp_path: Path) -> None:
-    """Positions that the model lacks are not made up."""
+    """The model has no positions for it."""
     folder = tiny("bert", "text-classification").export(tmp_path / "bundle", target="optimum")
     answer = ask({**request(folder), "texts": [" ".join(TEXTS)]})
     assert "out of data bounds" in answer["error"] or "out of bounds" in answer["error"]
 
 
 def test_it_is_the_plain_bundle(tmp_path: Path) -> None:
-    """But for a section of the card; a table that two files share is in a third."""
+    """Except for a section of the card. A table that two files share is in a third file."""
     case = Case(T5)
     model = case.model()
     plain = bundle.read(case.export(tmp_path / "plain", model, format="onnx")).files
@@ -293,20 +293,20 @@ def test_it_is_the_plain_bundle(tmp_path: Path) -> None:
     assert "onnx/decoder_model_merged.onnx_data" in files
 
 
-def test_a_folder_for_genai_serves_as_well(ask: Ask, tmp_path: Path) -> None:
-    """One folder for ONNX Runtime, optimum and onnxruntime-genai."""
+def test_a_folder_for_genai_also_works(ask: Ask, tmp_path: Path) -> None:
+    """One folder works with ONNX Runtime, optimum and onnxruntime-genai."""
     case = tiny("gpt2", "text-generation")
     model = case.model()
     folder = case.export(tmp_path / "bundle", model, target="genai")
     opened = {"folder": str(folder), "class": "ORTModelForCausalLM", "texts": TEXTS, "searches": SEARCHES[:1]}
-    answer = said(ask(opened))
+    answer = successful(ask(opened))
     length = len(answer["inputs"]["input_ids"][0])
     wanted = expected(folder, model, TEXTS)[0]
     assert [before(model, row[length:]) for row in answer["tokens"][0]] == wanted
 
 
 def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:
-    """optimum cannot know; this package can."""
+    """optimum cannot detect the change; this package can."""
     folder = tiny("gpt2", "text-generation").export(tmp_path / "bundle", target="optimum")
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"n_head": 3', '"n_head": 6'))
@@ -316,7 +316,7 @@ def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:
         kf.pipeline("text-generation", folder)
 
 
-def test_what_it_would_do_wrong_is_refused(tmp_path: Path) -> None:
+def test_unsupported_models_and_settings_are_refused(tmp_path: Path) -> None:
     """Before anything is written."""
     with pytest.raises(ExportError, match=r"heads of hidden_dim // num_heads = 21: .* with heads of 24"):
         tiny("t5", "text2text-generation").export(tmp_path / "bundle", target="optimum")

@@ -1,4 +1,4 @@
-"""LiteRT and ONNX Runtime as a user has them who copies the programs of the card: no package of ours, no Keras."""
+"""The programs of the model card for LiteRT and ONNX Runtime work without this package and without Keras."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_onnxruntime(case):
     "case", [tiny("distilbert", "text-classification"), tiny("bert", "feature-extraction")], ids=str
 )
 @pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning")
-def test_the_program_of_a_bundle_that_is_for_another_runtime(case, tmp_path):
-    """Whose outputs are probabilities, or one vector of a text."""
+def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
+    """The outputs are probabilities, or one vector for each text."""
     model = case.model()
     bundle = case.export(tmp_path / "bundle", model, target="mediapipe")
     (result,) = run_python(bundle, "Python (LiteRT alone)", [{"A text.": SENTENCES[0]}])
@@ -62,7 +62,7 @@ def test_the_program_of_a_bundle_that_is_for_another_runtime(case, tmp_path):
 
 
 def check(case, format, heading):
-    """The program of the card answers as the Keras model does; in int8, within the margins of its answers."""
+    """Checks that the program of the card gives the answers of the Keras model; in int8, within their margins."""
     model, bundle = case.model(), case.shared(format)
     (check_texts if model.generates else check_arrays)(case, model, bundle, heading)
 
@@ -76,8 +76,8 @@ def check_texts(case, model, bundle, heading):
             assert result.printed == answer[next(key for key in answer if key.endswith("_text"))].strip(), text
     else:
         prompts = [model.tokenizer.encode(text) for text in SENTENCES]
-        written = [result.tokens[len(prompt) :] for result, prompt in zip(results, prompts, strict=True)]
-        check_tokens(model, bundle, prompts, written, 40, {"do_sample": False})
+        generated = [result.tokens[len(prompt) :] for result, prompt in zip(results, prompts, strict=True)]
+        check_tokens(model, bundle, prompts, generated, 40, {"do_sample": False})
     assert len({tuple(result.tokens) for result in results}) == len(SENTENCES)
 
 
@@ -85,7 +85,7 @@ def check_arrays(case, model, bundle, heading):
     texts = QUESTIONS if case.task == "question-answering" else [(text,) for text in SENTENCES]
     if case.task == "fill-mask":
         texts = [(f"A {model.tokenizer.mask_token} {text}",) for (text,) in texts]
-    results = run_python(bundle, heading, [renamed(case.task, *text) for text in texts])
+    results = run_python(bundle, heading, [replacements(case.task, *text) for text in texts])
     tolerance, _ = read(bundle).promise
     pipe = kf.pipeline(case.task, model)
     for text, result in zip(texts, results, strict=True):
@@ -94,28 +94,28 @@ def check_arrays(case, model, bundle, heading):
             assert np.abs(received - expected).max() <= max(tolerance, 1e-5) * np.abs(expected).max(), (text, name)
             if case.quantize != "none":
                 check_classes(bundle, softmax(expected), softmax(received))
-        if case.task in SAYS and case.quantize == "none":
-            assert result.printed == SAYS[case.task](pipe, model, *text), text
+        if case.task in PRINTED and case.quantize == "none":
+            assert result.printed == PRINTED[case.task](pipe, model, *text), text
 
 
-def renamed(task, text, *context):
-    """The texts on the card, and those in their place."""
+def replacements(task, text, *context):
+    """Returns a mapping from the texts on the card to their replacements."""
     if context:
         return {"Who?": text, "A text.": context[0]}
     return {"A {mask} text.": text} if task == "fill-mask" else {"A text.": text}
 
 
 def classes(pipe, model, text):
-    found = pipe(text, top_k=None)
+    rows = pipe(text, top_k=None)
     if model.config.problem_type == "multi_label_classification":
-        ranks = {label: place for place, label in enumerate(model.info().labels)}
-        return str(sorted((row["label"] for row in found if row["score"] > 0.5), key=ranks.get))
-    return found[0]["label"]
+        ranks = {label: index for index, label in enumerate(model.info().labels)}
+        return str(sorted((row["label"] for row in rows if row["score"] > 0.5), key=ranks.get))
+    return rows[0]["label"]
 
 
-SAYS = {
+PRINTED = {
     "text-classification": classes,
     "question-answering": lambda pipe, model, *texts: pipe(question=texts[0], context=texts[1])["answer"],
     "fill-mask": lambda pipe, model, text: pipe(text)[0]["token_str"],
 }
-"""What a pipeline of ours says where the program prints an answer."""
+"""The expected output of a program, from a pipeline."""

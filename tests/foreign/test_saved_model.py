@@ -1,4 +1,4 @@
-"""SavedModels answer as Keras does in a process with TensorFlow alone: TensorFlow Serving runs the same signatures."""
+"""SavedModels give the answers of Keras with TensorFlow alone; TensorFlow Serving runs the same signatures."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.foreign.environments import started
 
 TARGET = "saved-model"
 TOLERANCE = 1e-4
-"""Of the largest number: float32 sums in another order."""
+"""Relative to the largest number: float32 sums are computed in another order."""
 TOKENS = 16
-# Told to a preset, which has settings of its own.
+# Overrides the settings of the presets.
 GREEDY = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 
-READERS = [
+ENCODERS = [
     Case(row)
     for row in (*ROWS.values(), *OTHERS.values())
     if "generation" not in row.task and row.task != "pretraining"
 ]
-WRITERS = [
+GENERATORS = [
     tiny("gpt2", "text-generation"),
     tiny("t5", "text2text-generation"),
     tiny("t5", "text2text-generation", as_task="summarization"),
@@ -42,7 +42,7 @@ Ask = Callable[[dict[str, Any]], Any]
 
 @contextmanager
 def tensorflow(text: bool = False) -> Iterator[Ask]:
-    """A process with TensorFlow, and with TF Text if it is asked for."""
+    """Starts a process with TensorFlow, and optionally with TF Text."""
     with started(TARGET, "saved_model.py") as ask:
         assert ask({"tensorflow_text": text}) == "ready"
         yield ask
@@ -56,21 +56,21 @@ def ask() -> Iterator[Ask]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: Any) -> Callable[[Case], tuple[Any, Path]]:
-    """A function from the case of a model that generates to the model and its bundle, made once."""
-    made: dict[str, tuple[Any, Path]] = {}
+def exported(tmp_path_factory: Any) -> Callable[[Case], tuple[Any, Path]]:
+    """Returns a function from the case of a generating model to the model and its bundle, exported once."""
+    cache: dict[str, tuple[Any, Path]] = {}
 
     def make(case: Case) -> tuple[Any, Path]:
-        if str(case) not in made:
+        if str(case) not in cache:
             model = case.model()
-            made[str(case)] = model, case.export(tmp_path_factory.mktemp("bundle") / "out", model, target=TARGET)
-        return made[str(case)]
+            cache[str(case)] = model, case.export(tmp_path_factory.mktemp("bundle") / "out", model, target=TARGET)
+        return cache[str(case)]
 
     return make
 
 
 def call(ask: Ask, folder: Path, signature: str, **inputs: Any) -> Any:
-    """What a signature gives."""
+    """Calls a signature and returns its outputs."""
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
     answer = ask({"folder": str(folder), "signature": signature, "inputs": plain})
     assert "refused" not in answer, answer["refused"]
@@ -85,7 +85,7 @@ def assert_near(received: Any, expected: Any) -> None:
 
 @pytest.mark.foreign("saved-model")
 @cases(
-    *READERS,
+    *ENCODERS,
     Case("sentiment-bert"),
     always=("bert-text-classification-none", "gpt2-text-classification-none", "t5-feature-extraction-none"),
 )
@@ -104,17 +104,17 @@ def test_answers_are_those_of_keras(case, ask, tmp_path):
 
 
 def code_of(folder: Path) -> str:
-    """What the card says to do in TensorFlow, with its answer under a name."""
+    """Returns the TensorFlow program of the card, with its result assigned to `answer`."""
     (code,) = [code for code in blocks(folder / "README.md", "python") if "tf.saved_model.load" in code]
     code = code.replace("path/to/this/folder", str(folder))
-    begin, end = code.rsplit("print(", 1)
-    return f"{begin}answer = ({end}"
+    before, after = code.rsplit("print(", 1)
+    return f"{before}answer = ({after}"
 
 
 @pytest.mark.foreign("saved-model")
-@cases(*WRITERS)
-def test_texts_are_those_of_keras(case, ask, written):
-    model, folder = written(case)
+@cases(*GENERATORS)
+def test_texts_are_those_of_keras(case, ask, exported):
+    model, folder = exported(case)
     side = "right" if model.is_encoder_decoder else "left"
     encoded = model.tokenizer(list(PROMPTS[:10]), padding_side=side)
     ids, mask = encoded.input_ids, encoded.attention_mask
@@ -123,24 +123,24 @@ def test_texts_are_those_of_keras(case, ask, written):
     prompts = {"input_ids": ids, "attention_mask": mask, "max_new_tokens": TOKENS}
     assert rows(call(ask, folder, "generate", **prompts)) == [row.tolist() for row in expected]
     assert len({tuple(row) for row in expected}) > 1
-    draws = {"temperature": 1.0, "seed": 1}
-    assert rows(call(ask, folder, "sample", **prompts, **draws, top_k=1)) == [row.tolist() for row in expected]
-    drawn = rows(call(ask, folder, "sample", **prompts, **draws, top_k=0))
-    assert drawn == rows(call(ask, folder, "sample", **prompts, **draws, top_k=0))
-    assert drawn != rows(call(ask, folder, "sample", **prompts, **{**draws, "seed": 2}, top_k=0))
+    sampling = {"temperature": 1.0, "seed": 1}
+    assert rows(call(ask, folder, "sample", **prompts, **sampling, top_k=1)) == [row.tolist() for row in expected]
+    sampled = rows(call(ask, folder, "sample", **prompts, **sampling, top_k=0))
+    assert sampled == rows(call(ask, folder, "sample", **prompts, **sampling, top_k=0))
+    assert sampled != rows(call(ask, folder, "sample", **prompts, **{**sampling, "seed": 2}, top_k=0))
     assert np.ndim(ask({"code": code_of(folder)})) == 2
 
 
 def rows(answer: dict[str, Any]) -> list[list[int]]:
-    """The new tokens of each text."""
+    """Returns the new tokens of each text."""
     return [row[:length] for row, length in zip(answer["output_ids"], answer["lengths"], strict=True)]
 
 
 @pytest.mark.foreign("saved-model")
 @cases(tiny("gpt2", "text-generation"))
-def test_what_would_be_wrong_numbers_is_refused(case, ask, written):
-    model, folder = written(case)
-    size, room = model.config.vocab_size, bundle.read(folder).capacity
+def test_invalid_inputs_are_errors(case, ask, exported):
+    model, folder = exported(case)
+    size, capacity = model.config.vocab_size, bundle.read(folder).capacity
     prompt = {"input_ids": [[5, 6]], "attention_mask": [[1, 1]], "max_new_tokens": 4}
     assert len(rows(call(ask, folder, "generate", **prompt))[0]) == 4
     for changes, message in (
@@ -148,7 +148,7 @@ def test_what_would_be_wrong_numbers_is_refused(case, ask, written):
         ({"input_ids": [[-1, 5]]}, "ids must lie between 0"),
         ({"attention_mask": [[1, 0]]}, "padded on their left"),
         ({"attention_mask": [[1]]}, "a mask has a column for every token"),
-        ({"max_new_tokens": room - 1}, f"room for {room} tokens"),
+        ({"max_new_tokens": capacity - 1}, f"room for {capacity} tokens"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
     ):
         answer = ask({"folder": str(folder), "signature": "generate", "inputs": {**prompt, **changes}})
@@ -161,7 +161,7 @@ def test_what_would_be_wrong_numbers_is_refused(case, ask, written):
 
 @pytest.mark.foreign("saved-model")
 @cases(tiny("bert", "text-classification"))
-def test_texts_go_in(case, tmp_path):
+def test_texts_as_inputs(case, tmp_path):
     pytest.importorskip("tensorflow_text")
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, tokenizer="in-graph")

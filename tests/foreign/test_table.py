@@ -1,4 +1,4 @@
-"""What is said of runtimes is what tests claim: no tick without a test that runs."""
+"""The tables of tested runtimes match the acceptance tests: there is no tick without a test."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from tests.foreign import table, ticks
 from tests.foreign.cases import Case, cases, tiny
 
 
-def test_the_page_and_the_list_are_what_the_tests_claim(capsys):
+def test_the_page_and_the_list_are_up_to_date(capsys):
     assert table.main([]) == 0, "run: python -m tests.foreign.table --write"
 
 
-def test_a_tick_that_no_test_claims_is_noticed(monkeypatch):
-    claimed = ticks.collect()
-    extra = replace(claimed[0], bundles={**claimed[0].bundles, "translation": {"bert": ["none"]}})
-    monkeypatch.setattr(table, "collect", lambda: [extra, *claimed[1:]])
+def test_a_tick_without_a_test_is_detected(monkeypatch):
+    collected = ticks.collect()
+    extra = replace(collected[0], bundles={**collected[0].bundles, "translation": {"bert": ["none"]}})
+    monkeypatch.setattr(table, "collect", lambda: [extra, *collected[1:]])
     assert table.main([]) == 2
 
 
 def module(**tests):
-    """A module with these marks on its tests."""
-    made = types.ModuleType("acceptance")
+    """Creates a module whose tests have these marks."""
+    created = types.ModuleType("acceptance")
     for name, marks in tests.items():
 
         def test(case): ...
 
         for mark in marks:
             test = mark(test)
-        setattr(made, f"test_{name}", test)
-    return made
+        setattr(created, f"test_{name}", test)
+    return created
 
 
 FOREIGN, BERT = pytest.mark.foreign("genai"), cases(tiny("bert", "fill-mask"), Case("sentiment-bert"))
@@ -55,12 +55,12 @@ FOREIGN, BERT = pytest.mark.foreign("genai"), cases(tiny("bert", "fill-mask"), C
         ((BERT,), []),
     ],
 )
-def test_claims_are_of_tests_that_run_on_tiny_models(marks, expected, monkeypatch):
-    found = ticks.claims(module(one=marks))
-    assert [(runtime, case.model_type, case.task) for runtime, case in found] == expected
+def test_only_tests_of_tiny_models_that_run_count(marks, expected, monkeypatch):
+    claims = ticks.claims(module(one=marks))
+    assert [(runtime, case.model_type, case.task) for runtime, case in claims] == expected
 
 
-def test_every_runtime_is_listed_with_the_version_that_was_tested():
+def test_every_runtime_is_listed_with_its_tested_version():
     listed = tested.runtimes()
     assert list(listed) == [*ticks.OWN, *TARGETS]
     for runtime in listed.values():
@@ -68,7 +68,7 @@ def test_every_runtime_is_listed_with_the_version_that_was_tested():
     assert not listed["mediapipe"].covers("translation", "t5")
 
 
-def test_the_command_names_every_target_and_lists_what_was_tested():
+def test_the_command_lists_every_target_and_runtime():
     assert [name for name in TARGETS if name not in cli_export.TARGETS] == []
     shown = CliRunner().invoke(app, ["export", "--list-targets", "--json"])
     assert shown.exit_code == 0
@@ -78,6 +78,6 @@ def test_the_command_names_every_target_and_lists_what_was_tested():
     assert plain.exit_code == 0 and [name for name in TARGETS if name not in plain.stdout] == []
 
 
-def test_without_the_list_a_source_is_asked_for():
-    asked = CliRunner().invoke(app, ["export"])
-    assert asked.exit_code == 2 and "SOURCE" in asked.output.upper()
+def test_without_the_list_a_source_is_required():
+    result = CliRunner().invoke(app, ["export"])
+    assert result.exit_code == 2 and "SOURCE" in result.output.upper()

@@ -1,4 +1,4 @@
-"""What a runtime cannot run is said at once, with the reason and what to do: each target by each small model."""
+"""Each target accepts a small model, or refuses it with the reason and advice before the export."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNS = {
     "mediapipe": {name for name in BERTS if name.endswith(("text-classification", "feature-extraction"))},
     "litert-lm": DECODERS,
     "litert-web": set(ALL),
-    # Heads for which it has no class, or one of other files.
+    # Without heads for which it has no class, or a class for other files.
     "transformers.js": PIPED
     - {"albert-token-classification", "t5-feature-extraction"}
     - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")},
@@ -34,9 +34,9 @@ RUNS = {
     "genai": DECODERS,
     "saved-model": set(ALL),
 }
-"""The small models that a target takes; all others it refuses."""
+"""The small models that each target supports; it refuses all others."""
 
-SAYS_WHAT_TO_DO = ("Take ", "Set ", "Leave ", "Export ", "Expected")
+ADVICE = ("Take ", "Set ", "Leave ", "Export ", "Expected")
 
 
 @cache
@@ -45,7 +45,7 @@ def model(name):
 
 
 def try_to_export(target, name):
-    """All that happens before a file is written."""
+    """Runs all checks of an export before the first file is written."""
     runtime = TARGETS[target]
     options = runtime.with_needs(ExportOptions())
     kind = find_format(options.format or FORMATS[0])
@@ -57,25 +57,25 @@ def try_to_export(target, name):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ALL)
-def test_a_model_runs_there_or_is_refused_with_the_reason(target, name):
+def test_a_model_is_accepted_or_refused_with_the_reason(target, name):
     if name in RUNS[target]:
         try_to_export(target, name)
         return
     with pytest.raises(ExportError) as refused:
         try_to_export(target, name)
     message = str(refused.value)
-    spoken = target.replace("-", "").lower()
-    assert spoken in message.replace("-", "").lower(), "which runtime"
-    assert any(words in message for words in ("Received: ", "this one")), "what was received"
-    assert any(words in message for words in SAYS_WHAT_TO_DO), "what to do"
+    name = target.replace("-", "").lower()
+    assert name in message.replace("-", "").lower(), "the runtime is missing"
+    assert any(words in message for words in ("Received: ", "this one")), "the received value is missing"
+    assert any(words in message for words in ADVICE), "the advice is missing"
 
 
-def test_what_is_ticked_is_not_refused():
+def test_tested_models_are_not_refused():
     for target, runtime in tested.runtimes().items():
         for task, models in runtime.bundles.items() if target in TARGETS else ():
             for model_type in models:
-                same = {name for name in RUNS[target] if ALL[name].model_type == model_type}
-                assert same, f"{target} refuses every {model_type}, and a test claims {task}"
+                accepted = {name for name in RUNS[target] if ALL[name].model_type == model_type}
+                assert accepted, f"{target} refuses every {model_type}, but a test covers {task}"
 
 
 def test_an_unknown_target(tmp_path):
@@ -88,13 +88,13 @@ def test_an_unknown_target(tmp_path):
     ("target", "format"),
     [(name, format) for name, target in TARGETS.items() for format in FORMATS if format != target.needs["format"]],
 )
-def test_a_target_and_another_format_contradict_each_other(target, format, tmp_path):
+def test_a_target_with_another_format_is_refused(target, format, tmp_path):
     expected = f"target='{target}' needs format='{TARGETS[target].needs['format']}'. Received: format='{format}'"
     with pytest.raises(ExportError, match=expected):
         kf.export.export("sentiment-bert", tmp_path / "out", format, target=target)
 
 
-def test_on_the_command_line_it_is_one_line_too(tmp_path, capsys):
+def test_errors_on_the_command_line(tmp_path, capsys):
     out = str(tmp_path / "out")
     assert main("export", "summarizer-t5", out, "--target", "litert-lm") == 1
     refused = capsys.readouterr().err

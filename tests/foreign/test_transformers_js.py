@@ -1,4 +1,4 @@
-"""transformers.js opens bundles in Node and in Chromium, and its pipelines answer as Keras does."""
+"""Pipelines of transformers.js give the answers of Keras from bundles, in Node and in Chromium."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from tests.foreign.environments import HERE, need, started
 from tests.margins import check_classes, check_tokens
 from tests.web.pages import chromium, served
 
-# Presets have settings that it does not know; the tests give others.
+# Presets have settings that it does not support; the tests pass others.
 pytestmark = pytest.mark.filterwarnings("ignore:transformers.js passes over these settings")
 
 PROGRAM = "transformers_js.js"
 TEXTS = list(READING[:3])
 NEW = 16
-# Told in both, for a preset has settings of its own.
+# Overrides the settings of the presets.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 SEARCHES = [GREEDY, {**GREEDY, "repetition_penalty": 1.5}, {**GREEDY, "no_repeat_ngram_size": 2}]
 
 Ask = Callable[[Path, str, list[Any], bool], list[Any]]
-"""From a bundle, a task, calls of its pipeline, and whether tokens are asked for, to the answers."""
+"""A function from a bundle, a task, calls of its pipeline, and whether to return tokens, to the answers."""
 
 PAGE = """async (request) => {
     const { answers } = await import("/transformers_js.js");
@@ -53,7 +53,7 @@ PAGE = """async (request) => {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the bundles lie, beside what a page needs."""
+    """The folder of the bundles, with the files that a page needs."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "npm").symlink_to(need("node"))
     (folder / "index.html").write_text("<!doctype html>", encoding="utf-8")
@@ -66,9 +66,9 @@ def in_node() -> Iterator[Ask]:
     with started("node", PROGRAM) as ask:
 
         def answers(folder: Path, task: str, calls: list[Any], stream: bool = False) -> list[Any]:
-            said = ask(_request(folder, str(folder.parent), task, calls, stream))
-            assert "error" not in said, said["error"]
-            return said["value"]
+            reply = ask(_request(folder, str(folder.parent), task, calls, stream))
+            assert "error" not in reply, reply["error"]
+            return reply["value"]
 
         yield answers
 
@@ -96,7 +96,7 @@ def _request(folder: Path, home: str, task: str, calls: list[Any], stream: bool)
 
 @dataclass
 class Exported:
-    """A bundle, and the model that it is of."""
+    """A bundle and its model."""
 
     model: Any
     folder: Path
@@ -122,7 +122,7 @@ def exported(home: Path) -> Export:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a task is asked, here and there, and what of the answers is compared: decisions, and numbers."""
+    """The calls of both pipelines for a task, and functions that extract decisions and numbers from the answers."""
 
     calls: Callable[[Any], list[Any]]
     ours: Callable[[Any], list[Any]]
@@ -146,7 +146,7 @@ READINGS: Mapping[str, Reading] = {
         lambda texts: [_classes(found) for found in texts],
     ),
     "token-classification": Reading(
-        # It drops tokens of ignored labels before it groups the rest, which joins what they separate.
+        # It drops tokens with ignored labels before it groups the rest, which joins entities that they separate.
         lambda pipe: [[TEXTS, {**every, "ignore_labels": []}] for every in ({}, SIMPLE)],
         lambda pipe: [pipe(TEXTS, **every, ignore_labels=()) for every in ({}, SIMPLE)],
         lambda texts: [
@@ -157,7 +157,7 @@ READINGS: Mapping[str, Reading] = {
     "question-answering": Reading(
         lambda pipe: [[QUESTION, text] for text in TEXTS],
         lambda pipe: [pipe(question=QUESTION, context=text, max_answer_len=1000) for text in TEXTS],
-        # In the vocabulary's spelling there, in the text's here.
+        # transformers.js returns the vocabulary's form of the answer, this package that of the text.
         lambda found: re.sub(r"[\W_]", "", found["answer"]).lower(),
         lambda found: found["score"],
     ),
@@ -177,7 +177,7 @@ READINGS: Mapping[str, Reading] = {
 
 
 def compare_reading(runtimes: list[Ask], case: Case, folder: Path, source: Any, tolerance: float) -> None:
-    """The same decisions, and numbers within a share of the largest."""
+    """Checks that decisions are equal, and that numbers differ by at most a share of the largest."""
     reading, pipe = READINGS[case.task], kf.pipeline(case.task, source)
     expected = reading.ours(pipe)
     for answers in runtimes:
@@ -190,7 +190,7 @@ def compare_reading(runtimes: list[Ask], case: Case, folder: Path, source: Any, 
 
 
 def compare_writing(runtimes: list[Ask], case: Case, folder: Path, source: Any) -> None:
-    """The same tokens."""
+    """Checks that the tokens are equal."""
     pipe = kf.pipeline(case.task, source)
     calls = writing_calls()
     outputs = [pipe(text, return_dict_in_generate=True, num_beams=1, **settings) for text, settings in calls]
@@ -200,12 +200,12 @@ def compare_writing(runtimes: list[Ask], case: Case, folder: Path, source: Any) 
 
 
 def writing_calls() -> list[Any]:
-    """What a writer is asked: each prompt with each search."""
+    """Returns the calls of a generating pipeline: each prompt with each search."""
     return [[prompt, {"max_new_tokens": NEW, **search}] for search in SEARCHES for prompt in PROMPTS[:3]]
 
 
-def judge_writing(runtimes: list[Ask], bundle: Exported, case: Case) -> None:
-    """Tokens of a quantized bundle, by the margins of its Keras model."""
+def check_quantized_writing(runtimes: list[Ask], bundle: Exported, case: Case) -> None:
+    """Checks the tokens of a quantized bundle by the margins of its Keras model."""
     calls, ends = writing_calls(), bundle.model.info().eos_token_id
     prefix = next(iter(bundle.model.task_prefixes.values()), "")
     prompts = [bundle.model.tokenizer.encode(prefix + text) for text in PROMPTS[:3]]
@@ -216,29 +216,29 @@ def judge_writing(runtimes: list[Ask], bundle: Exported, case: Case) -> None:
 
 
 def before(ends: Collection[int], row: list[int]) -> list[int]:
-    """Tokens up to the first end."""
-    return row[: next((place for place, token in enumerate(row) if token in ends), len(row))]
+    """Returns the tokens before the first end token."""
+    return row[: next((index for index, token in enumerate(row) if token in ends), len(row))]
 
 
-def judge_reading(runtimes: list[Ask], bundle: Exported, case: Case) -> None:
-    """Probabilities of classes or tokens of a quantized bundle, likewise."""
+def check_quantized_reading(runtimes: list[Ask], bundle: Exported, case: Case) -> None:
+    """Checks the probabilities of a quantized bundle by the margins of its Keras model."""
     reading, pipe, most = READINGS[case.task], kf.pipeline(case.task, bundle.model), 1000
-    texts, place = (MASKED, "token") if case.task == "fill-mask" else (TEXTS, "label")
-    names = list(range(bundle.model.config.vocab_size)) if place == "token" else list(pipe.info.labels)
-    expected = [_row(found, place, names) for found in pipe(texts, top_k=most if place == "token" else None)]
+    texts, key = (MASKED, "token") if case.task == "fill-mask" else (TEXTS, "label")
+    names = list(range(bundle.model.config.vocab_size)) if key == "token" else list(pipe.info.labels)
+    expected = [_row(answer, key, names) for answer in pipe(texts, top_k=most if key == "token" else None)]
     for answers in runtimes:
         (received,) = answers(bundle.folder, case.task, reading.calls(pipe), False)
-        check_classes(bundle.folder, expected, [_row(found, place, names) for found in received])
+        check_classes(bundle.folder, expected, [_row(answer, key, names) for answer in received])
 
 
-def _row(found: list[dict[str, Any]], place: str, names: list[Any]) -> list[float]:
-    """The probabilities of all classes, NaN for one that was not told."""
-    scores = {each[place]: each["score"] for each in found}
+def _row(answer: list[dict[str, Any]], key: str, names: list[Any]) -> list[float]:
+    """Returns the probabilities of all classes, NaN for missing ones."""
+    scores = {each[key]: each["score"] for each in answer}
     return [scores.get(name, float("nan")) for name in names]
 
 
-def roughly(model_type: str, task: str, quantize: str) -> Case:
-    """A recipe that swaps the nearly equal answers of random weights."""
+def low_agreement(model_type: str, task: str, quantize: str) -> Case:
+    """Returns a case with a recipe that changes many of the nearly equal answers of random weights."""
     return Case(replace(tiny(model_type, task).source, min_agreement=0.4), quantize)
 
 
@@ -280,34 +280,34 @@ def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     if case.quantize == "none":
         compare_writing(both, case, bundle.folder, bundle.model)
     else:
-        judge_writing(both, bundle, case)
+        check_quantized_writing(both, bundle, case)
 
 
 @pytest.mark.foreign("transformers.js")
 @cases(
     tiny("bert", "text-classification", "int8"),
     tiny("bert", "text-classification", "fp16"),
-    roughly("bert", "text-classification", "int4"),
+    low_agreement("bert", "text-classification", "int4"),
     tiny("albert", "fill-mask", "int8"),
     Case("sentiment-bert", "int8"),
 )
 def test_recipes_of_readers(case: Case, exported: Export, both: list[Ask]) -> None:
-    """Kernels for integers round otherwise in Node and in a browser."""
-    judge_reading(both, exported(case), case)
+    """Integer kernels in Node and in a browser round differently."""
+    check_quantized_reading(both, exported(case), case)
 
 
 @pytest.mark.foreign("transformers.js")
 @cases(
     tiny("gpt2", "text-generation", "int8"),
-    roughly("gpt2", "text-generation", "int4"),
+    low_agreement("gpt2", "text-generation", "int4"),
     tiny("t5", "text2text-generation", "int8"),
-    roughly("t5", "text2text-generation", "int4"),
+    low_agreement("t5", "text2text-generation", "int4"),
     Case("story-gpt2", "int8"),
     Case("summarizer-t5", "int8"),
 )
 def test_recipes_of_writers(case: Case, exported: Export, both: list[Ask]) -> None:
-    """A browser's own kernel for blocks of integers does not round what it multiplies."""
-    judge_writing(both, exported(case), case)
+    """The kernel for blocks of integers in a browser does not round activations."""
+    check_quantized_writing(both, exported(case), case)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_recipes_of_writers(case: Case, exported: Export, both: list[Ask]) -> No
     [READERS[0], *WRITERS, tiny("gpt2", "text-generation", "int8"), tiny("t5", "text2text-generation", "int8")],
     ids=str,
 )
-def test_operators_of_the_standard_alone(case: Case, exported: Export, both: list[Ask]) -> None:
+def test_the_portable_profile(case: Case, exported: Export, both: list[Ask]) -> None:
     folder = exported(case, profile="portable").folder
     compare = compare_writing if case.task not in READINGS else partial(compare_reading, tolerance=1e-4)
     compare(both, case, folder, folder)
@@ -336,7 +336,7 @@ def test_several_texts_at_once(case: Case, exported: Export, both: list[Ask]) ->
     tiny("t5", "text2text-generation", as_task="translation"),
 )
 def test_tasks_with_a_prefix(case: Case, home: Path, both: list[Ask]) -> None:
-    """It is put before the text there too, whatever languages the checkpoint names with the task."""
+    """transformers.js also adds the prefix to the text, for any languages in the name of the task."""
     model = case.model()
     params = {"summarization": {"prefix": "the long river: "}, "translation_en_to_de": {"prefix": "to the house: "}}
     model.config = replace(model.config, task_specific_params=params)
@@ -346,7 +346,7 @@ def test_tasks_with_a_prefix(case: Case, home: Path, both: list[Ask]) -> None:
 
 
 def test_a_decoder_fails_beyond_its_last_position(exported: Export, in_node: Ask) -> None:
-    """Loudly; the card says where that is."""
+    """With an error; the card contains the position."""
     case = tiny("gpt2", "text-generation")
     bundle = exported(case)
     assert f"together have {bundle.model.max_length} tokens" in (bundle.folder / "README.md").read_text("utf-8")
@@ -358,15 +358,15 @@ def test_a_decoder_fails_beyond_its_last_position(exported: Export, in_node: Ask
 def test_the_plain_bundle_is_the_same(case: Case, exported: Export, tmp_path: Path) -> None:
     bundle = exported(case)
     plain = case.export(tmp_path / "plain", bundle.model, format="onnx")
-    told = {path.name for path in (plain / "README.md", plain / "kerasformer.json")}
-    for path in (path for path in plain.rglob("*") if path.is_file() and path.name not in told):
+    different = {"README.md", "kerasformer.json"}
+    for path in (path for path in plain.rglob("*") if path.is_file() and path.name not in different):
         assert path.read_bytes() == (bundle.folder / path.relative_to(plain)).read_bytes(), path
 
 
 def test_a_shared_table_is_in_both_files(
     home: Path, in_node: Ask, both: list[Ask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plain bundle stores it once, which Node reads and a browser does not."""
+    """The plain bundle stores it once, which works in Node but not in a browser."""
     monkeypatch.setattr(onnx_files, "SHARED_LIMIT", 0)
     case = WRITERS[1]
     model = case.model()
@@ -382,7 +382,7 @@ def test_a_shared_table_is_in_both_files(
 def test_weights_of_more_than_two_gigabytes(
     case: Case, home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie in files of their own, as those of small models do here."""
+    """They are stored in separate files; this test lowers the limit."""
     monkeypatch.setattr(onnx_files, "INLINE_LIMIT", 0)
     model = case.model()
     folder = case.export(home / f"large-{case}", model, target="transformers.js")
@@ -393,8 +393,8 @@ def test_weights_of_more_than_two_gigabytes(
 
 
 @pytest.mark.parametrize("model_type, task", UNOPENED)
-def test_models_that_no_pipeline_opens(model_type: str, task: str, home: Path, in_node: Ask) -> None:
-    """They are refused, and rightly so."""
+def test_models_without_a_pipeline_are_refused(model_type: str, task: str, home: Path, in_node: Ask) -> None:
+    """transformers.js indeed cannot open them."""
     case = tiny(model_type, task)
     model, folder = case.model(), home / f"{case}-plain"
     with pytest.raises(ExportError, match=f"needs a model that one of its pipelines opens. Received: .* for {task}"):
@@ -406,7 +406,7 @@ def test_models_that_no_pipeline_opens(model_type: str, task: str, home: Path, i
         in_node(folder, task, [["A text."]], False)
 
 
-def test_settings_that_it_passes_over(tmp_path: Path) -> None:
+def test_ignored_settings(tmp_path: Path) -> None:
     model = WRITERS[0].model()
     model.generation_config = model.generation_config.replace(num_beams=4, top_p=0.9, length_penalty=0.5)
     with pytest.warns(UserWarning, match=r"passes over these settings of .*: num_beams=4, top_p=0.9\. It will write"):
@@ -415,8 +415,8 @@ def test_settings_that_it_passes_over(tmp_path: Path) -> None:
     assert "It passes over `num_beams`, `top_p` of `generation_config.json`" in card
 
 
-def test_a_folder_whose_name_it_does_not_find(home: Path) -> None:
-    """Said at export; the program of the card opens it in Node by its whole path."""
+def test_a_folder_whose_name_it_cannot_resolve(home: Path) -> None:
+    """The export warns; the program of the card opens it in Node by its complete path."""
     case = READERS[0]
     with pytest.warns(UserWarning, match=r"looks below env.localModelPath for names .* Received: 'of two words'"):
         folder = case.export(home / "of two words", target="transformers.js")
@@ -446,12 +446,12 @@ def test_a_folder_whose_name_it_does_not_find(home: Path) -> None:
     ],
     ids=["recipe", "format"],
 )
-def test_recipes_and_formats_that_it_does_not_know(settings: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_unsupported_recipes_and_formats(settings: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=reason):
         kf.export.export(READERS[0].model(), tmp_path / "out", target="transformers.js", **settings)
 
 
-def test_tokenizers_that_it_would_use_wrongly(tmp_path: Path) -> None:
+def test_unsupported_tokenizers(tmp_path: Path) -> None:
     model = tiny("bert", "question-answering").model()
     model.tokenizer = tiny_text.byte_pairs()
     with pytest.raises(ExportError, match="needs a tokenizer of BERT's or ALBERT's kind .* Received: BPE"):

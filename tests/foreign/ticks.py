@@ -1,4 +1,4 @@
-"""What the acceptance tests claim: runtime × task × model × recipe, read from their marks."""
+"""Collects which runtime, task, model and recipe the acceptance tests cover, from their marks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OWN = {
     "litert": ("--format tflite", "LiteRT (`ai-edge-litert`): Python, and the C library that all other languages use"),
     "onnxruntime": ("--format onnx", "ONNX Runtime: Python, and C++ with the same library"),
 }
-"""Runtimes that need no target: how their bundles are exported, and what they are."""
+"""Runtimes that need no target: the option for their export, and their description."""
 
-# The packages whose versions are those of the runtime.
+# Packages whose versions are the version of a runtime.
 _PACKAGES = {
     "litert": ["ai-edge-litert"],
     "onnxruntime": ["onnxruntime"],
@@ -37,7 +37,7 @@ _NOT_RUN = ("skip", "skipif", "xfail")
 
 
 def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
-    """A runtime and a case for each acceptance test of a module that runs whatever the machine."""
+    """Yields a runtime and a case for each acceptance test of a module that is not skipped."""
     shared = _marks(module)
     for test in [each for name, each in vars(module).items() if name.startswith("test_")]:
         marks = [*_marks(test), *shared]
@@ -51,23 +51,23 @@ def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
 
 
 def _marks(owner: Any) -> list[Any]:
-    """Of a function or module."""
+    """Returns the marks of a function or module."""
     marks = getattr(owner, "pytestmark", [])
     return marks if isinstance(marks, list) else [marks]
 
 
 def collect() -> list[Tested]:
-    """All runtimes with what is claimed of them; presets, which run on demand alone, do not count."""
-    found: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    """Returns all runtimes with their tested bundles; presets, which are tested only on demand, do not count."""
+    covered: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for path in sorted(HERE.glob("test_*.py")):
         for runtime, case in claims(importlib.import_module(f"tests.foreign.{path.stem}")):
-            recipes = found[runtime][case.task][case.model_type]
+            recipes = covered[runtime][case.task][case.model_type]
             if case.quantize not in recipes:
                 recipes.append(case.quantize)
     known = {**OWN, **{name: (f"--target {name}", target.summary) for name, target in TARGETS.items()}}
-    if unknown := found.keys() - known.keys():
-        raise ValueError(f"tests are marked foreign(…) with the name of a target. Received: {sorted(unknown)}")
-    return [Tested(name, *what, version(name), _sorted(found[name])) for name, what in known.items()]
+    if unknown := covered.keys() - known.keys():
+        raise ValueError(f"the argument of a mark foreign(…) must be the name of a target. Received: {sorted(unknown)}")
+    return [Tested(name, *about, version(name), _sorted(covered[name])) for name, about in known.items()]
 
 
 def _sorted(bundles: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
@@ -78,13 +78,13 @@ def _sorted(bundles: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, lis
 
 
 def version(runtime: str) -> str:
-    """The pinned packages of a runtime, or the least one that this package takes."""
+    """Returns the pinned packages of a runtime, or the minimum version that this package requires."""
     return ", ".join(f"{name} {_versions()[name]}" for name in _PACKAGES[runtime])
 
 
 def _versions() -> dict[str, str]:
     project = (HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    found = {name: f">= {least}" for name, least in re.findall(r'"([a-z0-9-]+)>=([0-9.]+)"', project)}
-    found |= re.findall(r"([a-z0-9-]+)(?:\[[a-z]+\])?==([0-9.]+)", (HERE / "setup.sh").read_text(encoding="utf-8"))
+    versions = {name: f">= {minimum}" for name, minimum in re.findall(r'"([a-z0-9-]+)>=([0-9.]+)"', project)}
+    versions |= re.findall(r"([a-z0-9-]+)(?:\[[a-z]+\])?==([0-9.]+)", (HERE / "setup.sh").read_text(encoding="utf-8"))
     node = json.loads((HERE / "node" / "package.json").read_text(encoding="utf-8"))
-    return found | node["dependencies"]
+    return versions | node["dependencies"]

@@ -450,7 +450,7 @@ def test_threads(page: Page, made: Any) -> None:
 
 BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "word " * 100, {}, "CapacityError", "leaves no space for a new token. Expected at most 63 tokens"),
-    ("story", "", {}, "InputError", "A prompt needs a token"),
+    ("story", "", {}, "InputError", "A prompt needs at least one token"),
     ("story", 3, {}, "InputError", "A prompt was expected. Received: 3"),
     ("story", "x", {"temperature": -1}, "GenerationError", "temperature must be 0, for the most probable token, or"),
     ("story", "x", {"top_q": 1}, "GenerationError", "top_q is not a generation setting"),

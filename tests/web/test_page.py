@@ -342,6 +342,7 @@ FOCUSED = """
 def test_keyboard_use(chromium, url):
     chromium.open(url, 1280, 800)
     chromium.ready()
+    chromium.answered()
     order: list[str] = []
     while "about" not in order:
         chromium("press", key="Tab")

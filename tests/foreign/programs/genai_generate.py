@@ -1,6 +1,6 @@
-"""Text generation with onnxruntime-genai: folder, texts and search options in; ids, and texts read back, out.
+"""Generates texts with onnxruntime-genai.
 
-Or `read`, texts of which the ids are asked alone.
+A request has `folder` and either `runs` (texts and search options) or `tokenize` (texts whose ids are the answer).
 """
 
 import json
@@ -13,13 +13,13 @@ def answers(request):
     model = og.Model(request["folder"])
     tokenizer = og.Tokenizer(model)
     tokenizer.update_options(add_special_tokens="true")
-    if "read" in request:
-        return [tokenizer.encode(text).tolist() for text in request["read"]]
+    if "tokenize" in request:
+        return [tokenizer.encode(text).tolist() for text in request["tokenize"]]
     return [generate(model, tokenizer, **each) for each in request["runs"]]
 
 
 def generate(model, tokenizer, texts, new_tokens=0, **options):
-    """One batch; shorter prompts are padded on the right."""
+    """Generates one batch; shorter prompts are padded on the right."""
     prompts = [tokenizer.encode(text) for text in texts]
     batch = tokenizer.encode_batch(texts)
     length = batch.shape()[1]
@@ -31,12 +31,12 @@ def generate(model, tokenizer, texts, new_tokens=0, **options):
         generator.generate_next_token()
     return {
         "prompts": [prompt.tolist() for prompt in prompts],
-        "read_back": [tokenizer.decode(prompt) for prompt in prompts],
+        "decoded": [tokenizer.decode(prompt) for prompt in prompts],
         "new": [generator.get_sequence(row).tolist()[length:] for row in range(len(texts))],
     }
 
 
 try:
     print(json.dumps({"answers": answers(json.loads(sys.stdin.readline()))}))
-except RuntimeError as error:  # so the runtime refuses
+except RuntimeError as error:  # the error of the runtime is the answer
     print(json.dumps({"error": str(error)}))

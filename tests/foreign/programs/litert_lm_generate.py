@@ -1,8 +1,10 @@
-"""Texts from LiteRT-LM: `{"model", "prompts", "tokens", "way"}` in, the text after each prompt out.
+"""Generates texts with LiteRT-LM.
 
-Or `{"model", "read"}`, texts of which the ids are asked alone.
+The request is `{"model", "prompts", "tokens", "mode"}`, and the answer is the text after each prompt; or it is
+`{"model", "tokenize"}`, and the answer is the ids of each text.
 
-Ways: "session" and "streamed" give plain prompts, "conversation" a message each, "own" leaves sampling to the file.
+Modes: "session" and "streamed" pass plain prompts, "conversation" passes each prompt as a message, and "file settings"
+uses the sampling settings of the file.
 """
 
 import json
@@ -13,19 +15,19 @@ import litert_lm
 GREEDY = litert_lm.SamplerConfig(top_k=1, top_p=1.0, temperature=1.0, seed=0)
 
 
-def session(engine: litert_lm.Engine, prompt: str, tokens: int, way: str) -> str:
-    """The text after a prompt that is given as it is."""
-    sampler = None if way == "own" else GREEDY
+def session(engine: litert_lm.Engine, prompt: str, tokens: int, mode: str) -> str:
+    """Returns the text after a plain prompt."""
+    sampler = None if mode == "file settings" else GREEDY
     settings = {"apply_prompt_template": False, "sampler_config": sampler, "max_output_tokens": tokens}
     with engine.create_session(**settings) as opened:
         opened.run_prefill([prompt])
-        if way == "streamed":
+        if mode == "streamed":
             return "".join(piece.texts[0] for piece in opened.run_decode_async())
         return opened.run_decode().texts[0]
 
 
-def conversation(engine: litert_lm.Engine, prompt: str, tokens: int, way: str) -> str:
-    """The text after a prompt that is given as a message, which Swift and Kotlin know alone."""
+def conversation(engine: litert_lm.Engine, prompt: str, tokens: int, mode: str) -> str:
+    """Returns the text after a message, the only interface in Swift and Kotlin."""
     with engine.create_conversation(sampler_config=GREEDY, max_output_tokens=tokens) as opened:
         return str(opened.send_message(prompt))
 
@@ -34,12 +36,12 @@ def main() -> None:
     """Answers one request."""
     request = json.load(sys.stdin)
     engine = litert_lm.Engine(request["model"], backend=litert_lm.Backend.CPU(thread_count=2), cache_dir=":nocache")
-    if "read" in request:
-        print(json.dumps([list(engine.tokenize(text)) for text in request["read"]]))
+    if "tokenize" in request:
+        print(json.dumps([list(engine.tokenize(text)) for text in request["tokenize"]]))
         return
-    way = request.get("way", "session")
-    write = conversation if way == "conversation" else session
-    print(json.dumps([write(engine, prompt, request["tokens"], way) for prompt in request["prompts"]]))
+    mode = request.get("mode", "session")
+    generate = conversation if mode == "conversation" else session
+    print(json.dumps([generate(engine, prompt, request["tokens"], mode) for prompt in request["prompts"]]))
 
 
 if __name__ == "__main__":

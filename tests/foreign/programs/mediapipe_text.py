@@ -1,7 +1,7 @@
-"""MediaPipe's Text Classifier or Text Embedder on a model file.
+"""Runs MediaPipe's Text Classifier or Text Embedder on a model file.
 
-Request: `model`, a path; `texts`; for an embedder `normalize`. Answer: of each text the scores by class, or the vector;
-or `{"error": …}`, what MediaPipe says of the file.
+The request has `model` (a path), `texts` and, for an embedder, `normalize`. The answer is the scores by class or the
+vector of each text, or `{"error": …}` with the message of MediaPipe.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Models of optimum, with the tokenizers and pipelines of transformers: a request a line, an answer a line.
+"""Runs models of optimum, with the tokenizers and pipelines of transformers; reads a request on each line.
 
-A request has `folder`, `class`, maybe `options` of `from_pretrained`, and `texts` that go through the model at once, or
-with `searches`, settings of `generate`; maybe `task` and `calls`, arguments of its pipeline. Or it is a `program`, of
-which the answer is what it prints.
+A request has `folder`, `class`, `texts` (one batch) and optionally `options` of `from_pretrained`, `searches` (settings
+of `generate`), `task` and `calls` (arguments of the pipeline). Or it has a `program`, whose output is the answer.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ def answer(request):
             result["outputs"] = {name: array.tolist() for name, array in model(**inputs).items()}
     if "task" in request:
         pipe = transformers.pipeline(request["task"], model=model, tokenizer=tokenizer)
-        result["pipeline"] = [pipe(*each["given"], **each["named"]) for each in request["calls"]]
+        result["pipeline"] = [pipe(*each["args"], **each["kwargs"]) for each in request["calls"]]
     return result
 
 
@@ -46,6 +45,6 @@ for line in sys.stdin:
     request = json.loads(line)
     try:
         reply = {"printed": printed(request["program"])} if "program" in request else answer(request)
-    except Exception as error:  # whatever a user would see
+    except Exception as error:  # the answer is the error that a user would see
         reply = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(reply, default=float), flush=True)

@@ -1,14 +1,14 @@
-"""SavedModels in TensorFlow alone: a request a line.
+"""Runs SavedModels with only TensorFlow; reads a request on each line.
 
-The first request says whether operators of TF Text are needed; later ones have a folder, a signature and its inputs, or
-code that sets `answer`. Importing what a server does not have is an error.
+The first request specifies whether operators of TF Text are needed. Later requests have a folder, a signature and its
+inputs, or code that sets `answer`. Imports of packages that a server does not have fail.
 """
 
 import json
 import sys
 
 with_text = json.loads(sys.stdin.readline())["tensorflow_text"]
-# TensorFlow does without Keras; TF Text has layers for it.
+# TensorFlow does not need Keras, but TF Text imports it.
 sys.modules.update(dict.fromkeys(["kerasformer"] if with_text else ["kerasformer", "keras", "tf_keras"]))
 
 import tensorflow as tf  # noqa: E402
@@ -19,7 +19,7 @@ if with_text:
 loaded = {}
 
 
-def answered(folder, signature, inputs):
+def call(folder, signature, inputs):
     if folder not in loaded:
         loaded[folder] = tf.saved_model.load(folder)
     run = loaded[folder].signatures[signature]
@@ -28,7 +28,7 @@ def answered(folder, signature, inputs):
     return {name: tensor.numpy().tolist() for name, tensor in outputs.items()}
 
 
-def ran(code):
+def run_code(code):
     names = {}
     exec(compile(code, "card", "exec"), names)
     return names["answer"].numpy().tolist()
@@ -38,7 +38,7 @@ print(json.dumps("ready"), flush=True)
 for line in sys.stdin:
     request = json.loads(line)
     try:
-        reply = ran(**request) if "code" in request else answered(**request)
+        reply = run_code(**request) if "code" in request else call(**request)
     except tf.errors.InvalidArgumentError as error:
         reply = {"refused": str(error)}
     print(json.dumps(reply), flush=True)

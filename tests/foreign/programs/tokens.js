@@ -1,5 +1,5 @@
-// Texts that transformers.js, or the tokenizers alone, read otherwise than Python, by the code of a model card: a request
-// `{folder, code}` a line.
+// Finds texts that transformers.js or @huggingface/tokenizers read differently from Python, with the code of a model card. Reads
+// one request `{folder, code}` on each line.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Tokenizer } from "@huggingface/tokenizers";

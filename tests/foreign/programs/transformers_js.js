@@ -1,7 +1,7 @@
-// transformers.js in Node or, imported by a page, in a browser: what the pipelines of bundles answer.
-// In Node a request a line on standard input, an answer a line on standard output.
+// Runs pipelines of transformers.js in Node or, imported by a page, in a browser. In Node, it reads one request on each line of
+// standard input, and prints one answer on each line.
 
-/** The answers to `calls`, each a list of arguments, by the pipeline of a bundle; with `stream`, the new tokens. */
+/** Runs the pipeline of a bundle on `calls`, which are lists of arguments; returns its answers or, with `stream`, the new tokens. */
 export async function answers({ env, pipeline, TextStreamer }, { home, folder, task, calls, stream }) {
   env.allowRemoteModels = false;
   env.allowLocalModels = true;
@@ -18,11 +18,11 @@ export async function answers({ env, pipeline, TextStreamer }, { home, folder, t
   }
 
   async function tokens(pipe, [text, options]) {
-    const heard = [];
-    const token_callback_function = (ids) => heard.push(...ids.map(Number));
+    const received = [];
+    const token_callback_function = (ids) => received.push(...ids.map(Number));
     const settings = { skip_prompt: true, callback_function: () => {}, token_callback_function };
     await pipe(text, { ...options, streamer: new TextStreamer(pipe.tokenizer, settings) });
-    return heard;
+    return received;
   }
 }
 

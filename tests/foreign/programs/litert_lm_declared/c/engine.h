@@ -1,4 +1,4 @@
-// What the model card's C++ calls of LiteRT-LM 0.18, declared as its library exports it; the wheel has no header.
+// The functions of LiteRT-LM 0.18 that the C++ of the model card calls, as the library exports them; the wheel has no header.
 #pragma once
 
 #include <cstddef>
