@@ -2,8 +2,8 @@
 
     python examples/decoding.py
 
-Runs every ```pycon block of the page, from top to bottom in one namespace. Do not edit the outputs by hand: a test also runs
-the page, and fails if an output differs.
+Runs every ```pycon block of the page, from top to bottom in one namespace. Do not edit the outputs by hand: a test also
+runs the page, and fails if an output differs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/quickstart.py
 
-The repository contains the outputs, so that the notebook can be read without running it. Do not edit them by hand: a test also
-runs the notebook and compares its outputs.
+The repository contains the outputs, so that the notebook can be read without running it. Do not edit them by hand: a
+test also runs the notebook and compares its outputs.
 """
 
 from __future__ import annotations
