@@ -91,9 +91,9 @@ def compare(case: Case, folder: Path, profile: str) -> None:
     ends = model.info().eos_token_id
     received = dict(zip(SEARCHES, before(ends, generated(folder, TEXTS, *SEARCHES.values())), strict=True))
     if case.quantize == "none":
-        wanted = before(ends, expected(model, TEXTS, *SEARCHES.values()))
-        assert list(received.values()) == wanted
-        assert before(ends, generated(folder, TEXTS, GREEDY, together=True)) == wanted[:1]
+        from_keras = before(ends, expected(model, TEXTS, *SEARCHES.values()))
+        assert list(received.values()) == from_keras
+        assert before(ends, generated(folder, TEXTS, GREEDY, together=True)) == from_keras[:1]
         return
     # Rounding changes the sums of beams, so beams are compared with the same file in another runtime.
     assert received.pop("beams") == before(ends, expected(folder, TEXTS, BEAMS))[0]
@@ -143,13 +143,13 @@ def test_ends_are_those_of_keras(case: Case, tmp_path: Path) -> None:
     model.generation_config = model.generation_config.replace(eos_token_id=sorted(ends), min_length=20)
     folder = case.export(tmp_path / "bundle", model, target="genai")
     searches = [GREEDY, {**BEAMS, "length_penalty": 0.0}, {**BEAMS, "length_penalty": 0.0, "early_stopping": True}]
-    wanted = before(ends, expected(model, TEXTS, *searches))
-    assert min(map(len, wanted[0])) < NEW
-    assert before(ends, generated(folder, TEXTS, *searches)) == wanted
+    from_keras = before(ends, expected(model, TEXTS, *searches))
+    assert min(map(len, from_keras[0])) < NEW
+    assert before(ends, generated(folder, TEXTS, *searches)) == from_keras
     # In a batch, min_length also counts padding.
     searches = [{**each, "min_length": 0} for each in searches]
-    wanted = before(ends, expected(model, TEXTS, *searches))
-    assert before(ends, generated(folder, TEXTS, *searches, together=True)) == wanted
+    from_keras = before(ends, expected(model, TEXTS, *searches))
+    assert before(ends, generated(folder, TEXTS, *searches, together=True)) == from_keras
 
 
 @pytest.mark.foreign("genai")

@@ -92,10 +92,10 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
             expected = model.named(model({name: arrays[name] for name in model.input_names}))
             received = answers(page, text)
             assert set(received) == set(expected)
-            for name, values in expected.items():
-                wanted = keras.ops.convert_to_numpy(values)
+            for name, tensor in expected.items():
+                values = keras.ops.convert_to_numpy(tensor)
                 # In outputs with an entry for each token, the entries of padding come last.
-                close(received[name][: wanted.size], wanted)
+                close(received[name][: values.size], values)
 
 
 @pytest.mark.foreign("litert-web")

@@ -301,8 +301,8 @@ def test_a_folder_for_genai_also_works(ask: Ask, tmp_path: Path) -> None:
     opened = {"folder": str(folder), "class": "ORTModelForCausalLM", "texts": TEXTS, "searches": SEARCHES[:1]}
     answer = successful(ask(opened))
     length = len(answer["inputs"]["input_ids"][0])
-    wanted = expected(folder, model, TEXTS)[0]
-    assert [before(model, row[length:]) for row in answer["tokens"][0]] == wanted
+    rows = expected(folder, model, TEXTS)[0]
+    assert [before(model, row[length:]) for row in answer["tokens"][0]] == rows
 
 
 def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ class Reading:
     numbers: Callable[[Any], Any]
 
 
-def _classes(found: list[dict[str, Any]]) -> list[float]:
-    return [each["score"] for each in sorted(found, key=lambda each: each["label"])]
+def _classes(answer: list[dict[str, Any]]) -> list[float]:
+    return [each["score"] for each in sorted(answer, key=lambda each: each["label"])]
 
 
 MASKED = ["The [MASK] was long.", "He [MASK] to the house and it was day."]
@@ -142,30 +142,30 @@ READINGS: Mapping[str, Reading] = {
     "text-classification": Reading(
         lambda pipe: [[TEXTS, {"top_k": len(pipe.info.labels)}]],
         lambda pipe: [pipe(TEXTS, top_k=len(pipe.info.labels))],
-        lambda texts: [found[0]["label"] for found in texts],
-        lambda texts: [_classes(found) for found in texts],
+        lambda texts: [answer[0]["label"] for answer in texts],
+        lambda texts: [_classes(answer) for answer in texts],
     ),
     "token-classification": Reading(
         # It drops tokens with ignored labels before it groups the rest, which joins entities that they separate.
         lambda pipe: [[TEXTS, {**every, "ignore_labels": []}] for every in ({}, SIMPLE)],
         lambda pipe: [pipe(TEXTS, **every, ignore_labels=()) for every in ({}, SIMPLE)],
         lambda texts: [
-            [(each.get("entity"), each.get("entity_group"), each.get("index")) for each in found] for found in texts
+            [(each.get("entity"), each.get("entity_group"), each.get("index")) for each in answer] for answer in texts
         ],
-        lambda texts: [each["score"] for found in texts for each in found],
+        lambda texts: [each["score"] for answer in texts for each in answer],
     ),
     "question-answering": Reading(
         lambda pipe: [[QUESTION, text] for text in TEXTS],
         lambda pipe: [pipe(question=QUESTION, context=text, max_answer_len=1000) for text in TEXTS],
         # transformers.js returns the vocabulary's form of the answer, this package that of the text.
-        lambda found: re.sub(r"[\W_]", "", found["answer"]).lower(),
-        lambda found: found["score"],
+        lambda answer: re.sub(r"[\W_]", "", answer["answer"]).lower(),
+        lambda answer: answer["score"],
     ),
     "fill-mask": Reading(
         lambda pipe: [[MASKED, {"top_k": 3}]],
         lambda pipe: [pipe(MASKED, top_k=3)],
-        lambda texts: [found[0]["token"] for found in texts],
-        lambda texts: [[each["score"] for each in found] for found in texts],
+        lambda texts: [answer[0]["token"] for answer in texts],
+        lambda texts: [[each["score"] for each in answer] for answer in texts],
     ),
     "feature-extraction": Reading(
         lambda pipe: [[text] for text in TEXTS],
@@ -181,9 +181,9 @@ def compare_reading(runtimes: list[Ask], case: Case, folder: Path, source: Any, 
     reading, pipe = READINGS[case.task], kf.pipeline(case.task, source)
     expected = reading.ours(pipe)
     for answers in runtimes:
-        for received, wanted in zip(answers(folder, case.task, reading.calls(pipe), False), expected, strict=True):
-            assert reading.decisions(received) == reading.decisions(wanted)
-            numbers = np.array(reading.numbers(wanted))
+        for received, from_keras in zip(answers(folder, case.task, reading.calls(pipe), False), expected, strict=True):
+            assert reading.decisions(received) == reading.decisions(from_keras)
+            numbers = np.array(reading.numbers(from_keras))
             np.testing.assert_allclose(
                 reading.numbers(received), numbers, atol=tolerance * np.abs(numbers).max(), rtol=0
             )
@@ -210,9 +210,9 @@ def check_quantized_writing(runtimes: list[Ask], bundle: Exported, case: Case) -
     prefix = next(iter(bundle.model.task_prefixes.values()), "")
     prompts = [bundle.model.tokenizer.encode(prefix + text) for text in PROMPTS[:3]]
     for answers in runtimes:
-        found = [before(ends, row) for row in answers(bundle.folder, case.task, calls, True)]
+        generated = [before(ends, row) for row in answers(bundle.folder, case.task, calls, True)]
         for index, search in enumerate(SEARCHES):
-            check_tokens(bundle.model, bundle.folder, prompts, found[3 * index : 3 * index + 3], NEW, search)
+            check_tokens(bundle.model, bundle.folder, prompts, generated[3 * index : 3 * index + 3], NEW, search)
 
 
 def before(ends: Collection[int], row: list[int]) -> list[int]:

@@ -88,7 +88,7 @@ def page(site: Path) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def made(site: Path) -> Any:
+def exported(site: Path) -> Any:
     """Returns a function that exports a model by its name into the site, unless it exists."""
 
     def make(name: str) -> Path:
@@ -203,10 +203,10 @@ def encoded(tokenizer: Tokenizer, text: str, pair: str | None) -> dict[str, Any]
     }
 
 
-def test_a_different_tokenizer_is_an_error(made: Any, page: Page, site: Path) -> None:
+def test_a_different_tokenizer_is_an_error(exported: Any, page: Page, site: Path) -> None:
     """Opening fails and names the text. Here, the ids of one text are replaced by those of another."""
     folder = site / "models" / "different"
-    shutil.copytree(made("classes"), folder)
+    shutil.copytree(exported("classes"), folder)
     rows = json.loads((folder / hard_texts.FILE).read_text())
     rows[3]["ids"] = rows[4]["ids"]
     (folder / hard_texts.FILE).write_text(json.dumps(rows))
@@ -349,8 +349,8 @@ TASKS: list[tuple[str, Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in TASKS))
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
-def test_tasks(name: str, page: Page, made: Any) -> None:
-    pipe = kf.pipeline(None, made(name))
+def test_tasks(name: str, page: Page, exported: Any) -> None:
+    pipe = kf.pipeline(None, exported(name))
     calls = [(inputs, options) for each, inputs, options in TASKS if each == name]
     for (inputs, options), answer in zip(calls, run(page, name, calls), strict=True):
         if not isinstance(inputs, dict):
@@ -363,21 +363,21 @@ def test_tasks(name: str, page: Page, made: Any) -> None:
         same(answer["result"], expected.tolist() if isinstance(expected, np.ndarray) else expected)
 
 
-def test_int8_on_onnx_runtime_web(page: Page, made: Any) -> None:
+def test_int8_on_onnx_runtime_web(page: Page, exported: Any) -> None:
     """The fused operators of the profile `ort` work; classes and scores are within the margins of the Keras model."""
-    folder, texts = made("classes-onnx"), ["A fine film.", *CORPUS[:5]]
+    folder, texts = exported("classes-onnx"), ["A fine film.", *CORPUS[:5]]
     pipe = kf.pipeline("text-classification", ROWS[MODELS["classes-onnx"][0]].model())
     answers = run(page, "classes-onnx", [(text, {"top_k": len(pipe.info.labels)}) for text in texts])
     rows = [
-        [[{each["label"]: each["score"] for each in found}[label] for label in pipe.info.labels] for found in source]
+        [[{each["label"]: each["score"] for each in answer}[label] for label in pipe.info.labels] for answer in source]
         for source in (pipe(texts, top_k=None), [answer["result"] for answer in answers])
     ]
     check_classes(folder, *rows)
 
 
-def test_int8_tokens(page: Page, made: Any) -> None:
+def test_int8_tokens(page: Page, exported: Any) -> None:
     """Tokens equal those of LiteRT on this machine, which are within the margins of the Keras model."""
-    folder, settings = made("story-int8"), {"max_new_tokens": 20, "repetition_penalty": 1.3, "do_sample": False}
+    folder, settings = exported("story-int8"), {"max_new_tokens": 20, "repetition_penalty": 1.3, "do_sample": False}
     model, pipe = ROWS[MODELS["story-int8"][0]].model(), kf.pipeline(None, folder)
     outputs = [pipe(prompt, return_dict_in_generate=True, **settings) for prompt in PROMPTS]
     sequences = [output.sequences[0].tolist() for output in outputs]
@@ -408,11 +408,11 @@ GENERATION_SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("name", ["story", "story-int8", "story-onnx", "text2text", "text2text-onnx"])
 @pytest.mark.filterwarnings("ignore:the engine is full")
-def test_texts(name: str, page: Page, made: Any) -> None:
+def test_texts(name: str, page: Page, exported: Any) -> None:
     """Texts and finish reasons are those of Python, also with a seed."""
     rows = [row for row in GENERATION_SETTINGS if row.get("max_new_tokens") != 500 or name.startswith("story")]
     calls = [(prompt, settings) for prompt in PROMPTS for settings in rows]
-    pipe = kf.pipeline(None, made(name))
+    pipe = kf.pipeline(None, exported(name))
     for (prompt, settings), answer in zip(calls, run(page, name, calls), strict=True):
         assert "result" in answer, answer
         assert answer["result"] == pipe(prompt, **settings)
@@ -423,14 +423,14 @@ def test_texts(name: str, page: Page, made: Any) -> None:
         assert before + "".join(answer["pieces"]) == answer["result"][0]["generated_text"]
 
 
-def test_only_the_new_text(page: Page, made: Any) -> None:
-    made("story")
+def test_only_the_new_text(page: Page, exported: Any) -> None:
+    exported("story")
     (answer,) = run(page, "story", [("The cat", {"return_full_text": False})])
     assert answer["result"][0]["generated_text"] == "".join(answer["pieces"])
 
 
-def test_threads(page: Page, made: Any) -> None:
-    made("story")
+def test_threads(page: Page, exported: Any) -> None:
+    exported("story")
     answers = page.call(
         """async () => {
           const { openBundle } = await import("/library/index.js");
@@ -471,8 +471,8 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in BAD))
-def test_bad_input(name: str, page: Page, made: Any) -> None:
-    made(name)
+def test_bad_input(name: str, page: Page, exported: Any) -> None:
+    exported(name)
     rows = [row[1:] for row in BAD if row[0] == name]
     answers = run(page, name, [(inputs, options) for inputs, options, _, _ in rows])
     for (_, _, kind, message), answer in zip(rows, answers, strict=True):
@@ -520,22 +520,22 @@ DAMAGE: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_bundles(damage: str, page: Page, made: Any, site: Path) -> None:
+def test_damaged_bundles(damage: str, page: Page, exported: Any, site: Path) -> None:
     change, kind, message = DAMAGE[damage]
     folder = site / "models" / f"damaged {damage}"
-    shutil.copytree(made("story"), folder)
+    shutil.copytree(exported("story"), folder)
     change(folder)
     error = opening(page, f"/models/{folder.name}/")
     assert error["name"] == kind, error
     assert message in error["message"]
 
 
-def test_a_manifest_with_all_kinds_of_values(page: Page, made: Any, site: Path) -> None:
+def test_a_manifest_with_all_kinds_of_values(page: Page, exported: Any, site: Path) -> None:
     """The checksum of a manifest depends on the notation of numbers, which JavaScript would change."""
     folder = site / "models" / "notation"
-    shutil.copytree(made("story"), folder)
+    shutil.copytree(exported("story"), folder)
     (folder / bundle.MANIFEST).unlink()
-    manifest = bundle.read(made("story"))
+    manifest = bundle.read(exported("story"))
     odd = {
         "small": 1e-07,
         "whole": 3.0,
@@ -547,8 +547,8 @@ def test_a_manifest_with_all_kinds_of_values(page: Page, made: Any, site: Path) 
     assert opening(page, "/models/notation/")["name"] == "none"
 
 
-def test_errors_of_options(page: Page, made: Any) -> None:
-    made("story")
+def test_errors_of_options(page: Page, exported: Any) -> None:
+    exported("story")
     error = opening(page, "/models/story/", engine="onnx")
     assert error["name"] == "InputError"
     assert "This bundle runs on litert" in error["message"]
@@ -557,9 +557,9 @@ def test_errors_of_options(page: Page, made: Any) -> None:
     assert "/nowhere/tokenizers/tokenizers.min.mjs" in error["message"]
 
 
-def test_worker(page: Page, made: Any) -> None:
+def test_worker(page: Page, exported: Any) -> None:
     """Progress, answers and errors are messages; runs are sequential; a cancelled run returns its text so far."""
-    made("story")
+    exported("story")
     seen = page.call(
         """async () => {
           const worker = new Worker("/worker.js");

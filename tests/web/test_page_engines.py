@@ -77,9 +77,9 @@ def expected(task: str, bundle: Path, do_sample: bool = False, **settings: float
     return next(iter(written.values()))
 
 
-def assert_same(received: str, wanted: str) -> None:
+def assert_same(received: str, expected: str) -> None:
     """Checks that words are equal; percentages may differ by rounding."""
     numbers = r"\d+\.\d(?= %)"
-    assert re.sub(numbers, "#", received).strip() == re.sub(numbers, "#", wanted).strip()
-    pairs = zip(re.findall(numbers, received), re.findall(numbers, wanted), strict=True)
+    assert re.sub(numbers, "#", received).strip() == re.sub(numbers, "#", expected).strip()
+    pairs = zip(re.findall(numbers, received), re.findall(numbers, expected), strict=True)
     assert all(abs(float(one) - float(other)) < 0.11 for one, other in pairs)

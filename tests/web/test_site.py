@@ -252,8 +252,8 @@ def test_npm_runs_once_and_only_needed_files_are_kept(tmp_path, packages, monkey
     )
     monkeypatch.setenv("PATH", path)
     vendor(tmp_path / "first", ["litert"])
-    kept = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert "litert_wasm_internal.wasm" in kept and "large" not in kept
+    cached = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert "litert_wasm_internal.wasm" in cached and "large" not in cached
     (tmp_path / "bin" / "npm").write_text("#!/bin/sh\nexit 1\n")
     vendor(tmp_path / "second", ["onnx"])
 

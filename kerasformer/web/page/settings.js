@@ -11,9 +11,9 @@ const CONTROLS = [
   { name: "top_p", label: "Top-p", kind: "range", min: 0.05, max: 1, step: 0.05, start: 0.95, only: "sample" },
   { name: "top_k", label: "Top-k", kind: "number", min: 0, max: 1000, step: 1, start: 50, only: "sample", help: "0: all tokens" },
   { name: "seed", label: "Seed", kind: "number", min: 0, max: 4294967295, step: 1, start: "", only: "sample", help: "Empty: a different text each time" },
-  { name: "max_new_tokens", label: "Maximum new tokens", kind: "number", min: 1, max: 4096, step: 1, start: 60 },
+  { name: "max_new_tokens", label: "Max. new tokens", kind: "number", min: 1, max: 4096, step: 1, start: 60 },
   { name: "repetition_penalty", label: "Repetition penalty", kind: "number", min: 0.5, max: 3, step: 0.01, start: 1, help: "1: off" },
-  { name: "no_repeat_ngram_size", label: "No repeated n-grams of", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "Number of tokens; 0: off" },
+  { name: "no_repeat_ngram_size", label: "Unique n-grams", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "Size in tokens; 0: off" },
   { name: "stop", label: "Stop text", kind: "text", start: "" },
 ];
 const MODES = [
