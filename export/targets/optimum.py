@@ -114,6 +114,9 @@ def _call(manifest: Manifest) -> str:
         return 'pipe(question="Who?", context="A text.")'
     if manifest.info.task == "fill-mask":
         return 'pipe(f"A {tokenizer.mask_token} text.")'
-    if manifest.info.task == "text-generation":  # where the pipeline draws by chance unless it is told not to
-        return 'pipe("Once upon a time", max_new_tokens=40, do_sample=False)'
-    return 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
+    if not manifest.capacity:
+        return 'pipe("A text.")'
+    # Without these arguments, the two pipelines sample and search with four beams, whatever the model's defaults.
+    beams = manifest.info.generation.get("num_beams", 1)
+    argument = "do_sample=False" if manifest.info.task == "text-generation" else f"num_beams={beams}"
+    return f'pipe("Once upon a time", max_new_tokens=40, {argument})'
