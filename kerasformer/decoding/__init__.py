@@ -1,4 +1,4 @@
-"""Text generation in NumPy over any engine that offers `Step`: one implementation of every method."""
+"""Text generation in NumPy for any engine that implements `Step`."""
 
 from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import GenerationConfig

@@ -1,6 +1,7 @@
-"""The door of engines: arrays of token ids are checked here once, before any cast could turn them into others.
+"""Validation of the arrays that callers pass to engines.
 
-A runtime does not: an id of -1 reads the last row of a table, and one beyond it what lies there in memory.
+Ids are checked before any cast could change them. Runtimes do not check them: an id of -1 reads the last row of an
+embedding table, and an id that is too large reads unrelated memory.
 Shape letters: `B` batch, `T` tokens.
 """
 
@@ -13,35 +14,35 @@ import numpy as np
 
 from kerasformer.errors import InputError
 
-_MOST = 2**31
-"""Ids are int32 in all engines."""
+_INT32_LIMIT = 2**31
+"""Upper bound of ids, exclusive: they are int32 in all engines."""
 
 
 def token_array(
     name: str, value: Any, count: int | None = None, dtype: str = "int32", *, floats: bool = False
 ) -> np.ndarray:
-    """Integers `(B, T)` from 0 to below `count`.
+    """Converts a value to an integer array `(B, T)` and checks that each entry is from 0 to `count - 1`.
 
     Args:
-        name: Of the argument, for the message.
-        value: What the caller gave: an array, or lists of equal length.
-        count: How many there are, such as the tokens of a vocabulary; `None` or 0 where that is not known.
-        dtype: Of the result.
-        floats: Floating-point numbers without a fraction are taken too.
+        name: Name of the argument, for the error message.
+        value: Array, or lists of equal length.
+        count: Number of allowed values, such as the vocabulary size; `None` or 0 if it is unknown.
+        dtype: Data type of the result.
+        floats: Whether to accept floating-point numbers without a fractional part.
     Raises:
-        InputError: another shape or dtype, or a value that is not among them.
+        InputError: wrong shape or data type, an empty array, or a value out of range.
     """
-    array = array_of(value)
+    array = as_array(value)
     whole = array.dtype.kind in "iub" or (floats and array.dtype.kind == "f" and bool((array == np.rint(array)).all()))
     if not whole or array.ndim != 2 or not array.size:
         raise InputError(
-            f"{name} must be integers (batch, tokens), neither of them 0. "
+            f"{name} must be integers of shape (batch, tokens), with neither dimension 0. "
             f"Received: shape {array.shape}, dtype {array.dtype}"
         )
     low, high = array.min(), array.max()
-    if low < 0 or high >= (count or _MOST):
+    if low < 0 or high >= (count or _INT32_LIMIT):
         raise InputError(
-            f"{name} must be from 0 to {(count or _MOST) - 1}. Received: {low} to {high}. "
+            f"{name} must be from 0 to {(count or _INT32_LIMIT) - 1}. Received: {low} to {high}. "
             "Is this the tokenizer of this model?"
         )
     return array.astype(dtype, copy=False)
@@ -50,20 +51,20 @@ def token_array(
 def text_arrays(
     inputs: Mapping[str, Any], names: Collection[str], counts: Mapping[str, int | None], dtype: str = "int32"
 ) -> dict[str, np.ndarray]:
-    """The arrays `(B, T)` that an encoder takes: those that a caller gave, and the defaults of the others.
+    """Returns the input arrays `(B, T)` of an encoder, with defaults for those that the caller left out.
 
     Args:
-        inputs: `input_ids` and others by name. A missing `attention_mask` is all ones, others are zeros.
-        names: What the model takes.
-        counts: How many values each may have; see `token_array`.
-        dtype: Of the results.
+        inputs: `input_ids` and other arrays, by name. `attention_mask` defaults to ones, all others to zeros.
+        names: Names of the inputs of the model.
+        counts: Number of allowed values of each input; see `token_array`.
+        dtype: Data type of the results.
     Raises:
-        InputError: an input that the model does not take, no `input_ids`, or arrays that are refused.
+        InputError: an unknown input, missing `input_ids`, or an invalid array.
     """
     if unknown := sorted(set(inputs) - set(names)):
-        raise InputError(f"This model does not take {unknown}. Expected: {list(names)}")
+        raise InputError(f"This model does not accept {unknown}. Expected: {list(names)}")
     if "input_ids" not in inputs:
-        raise InputError(f"input_ids are needed. Received: {sorted(inputs)}")
+        raise InputError(f"input_ids are required. Received: {sorted(inputs)}")
     ids = token_array("input_ids", inputs["input_ids"], counts.get("input_ids"), dtype)
     arrays = {}
     for name in names:
@@ -75,53 +76,59 @@ def text_arrays(
     return {**arrays, "input_ids": ids}
 
 
-def array_of(value: Any) -> np.ndarray:
-    """The value as an array; one without elements if it cannot be one."""
+def as_array(value: Any) -> np.ndarray:
+    """Converts a value to an array; returns an empty array if that is impossible."""
     try:
         return np.asarray(value)
-    except (TypeError, ValueError):  # rows of different lengths, say
+    except (TypeError, ValueError):  # for example, rows of different lengths
         return np.zeros(0, object)
 
 
 def check_shape(name: str, array: np.ndarray, ids: np.ndarray) -> None:
-    """Refuses an array that has not the shape of its ids.
+    """Checks that an array has the same shape as `input_ids`.
 
     Raises:
-        InputError: it has not.
+        InputError: the shapes differ.
     """
     if array.shape != ids.shape:
         raise InputError(f"{name} must have the shape of input_ids, {ids.shape}. Received: {array.shape}")
 
 
 def prompt_arrays(inputs: Any, mask: Any, count: int | None, dtype: str = "int32") -> tuple[np.ndarray, np.ndarray]:
-    """Prompts and their mask, each `(B, T)`, as `Step.start` takes them; padding may hold any integer.
+    """Checks the arguments of `Step.start`; padding may hold any integer.
 
     Args:
-        inputs: Ids.
-        mask: 1 for real tokens.
-        count: Tokens of the vocabulary.
-        dtype: Of the results.
+        inputs: `(B, T)` token ids.
+        mask: `(B, T)`, 1 for real tokens.
+        count: Vocabulary size.
+        dtype: Data type of the results.
+    Returns:
+        Token ids and mask, each `(B, T)`.
     Raises:
-        InputError: arrays that are refused, or a prompt without a token.
+        InputError: an invalid array, or a prompt without tokens.
     """
     real = token_array("mask", mask, 2, dtype)
-    ids = array_of(inputs)
+    ids = as_array(inputs)
     if ids.shape == real.shape and ids.dtype.kind in "iu":
         ids = np.where(real == 1, ids, 0)
     ids = token_array("inputs", ids, count, dtype)
     check_shape("mask", real, ids)
     if not real.any(axis=1).all():
-        raise InputError(f"Every prompt needs a token. Received: row {int(np.argmin(real.any(axis=1)))} without one")
+        empty = int(np.argmin(real.any(axis=1)))
+        raise InputError(f"Each prompt needs at least one token. Received: no token in row {empty}")
     return ids, real
 
 
-def row_numbers(rows: Any, count: int) -> np.ndarray:
-    """Rows `(N,)` of a batch of `count`, as `Step.reorder` takes them.
+def row_indices(rows: Any, count: int) -> np.ndarray:
+    """Checks the argument `rows` of `Step.reorder`.
 
+    Args:
+        rows: `(N,)` integers.
+        count: Number of rows in the batch.
     Raises:
-        InputError: a row that is not there.
+        InputError: not a list of integers, or a row out of range.
     """
-    numbers = np.asarray(rows)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or ((numbers < 0) | (numbers >= count)).any():
-        raise InputError(f"Rows must be between 0 and {count - 1}. Received: {numbers.tolist()}")
-    return numbers
+    indices = np.asarray(rows)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu" or ((indices < 0) | (indices >= count)).any():
+        raise InputError(f"Rows must be integers from 0 to {count - 1}. Received: {indices.tolist()}")
+    return indices

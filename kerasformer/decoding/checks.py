@@ -1,4 +1,4 @@
-"""What a setting may be: a field of `GenerationConfig` together with its check."""
+"""Declaration and validation of the fields of `GenerationConfig`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kerasformer.arguments import STRING, Kind, check, integer, number, one_of, 
 from kerasformer.errors import GenerationError
 
 
-def single_or(several: Callable[[Any], tuple[Any, ...]], *types: type) -> Callable[[Any], tuple[Any, ...]]:
-    """A value of one of these types counts as a list of one."""
-    return lambda value: several((value,) if isinstance(value, types) else value)
+def allow_single(convert: Callable[[Any], tuple[Any, ...]], *types: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Extends the conversion of a list so that a value of one of these types is treated as a list of one item."""
+    return lambda value: convert((value,) if isinstance(value, types) else value)
 
 
 def _sequences(value: Any) -> tuple[Any, ...]:
@@ -22,7 +22,7 @@ def _sequences(value: Any) -> tuple[Any, ...]:
 
 
 def _biases(value: Any) -> tuple[Any, ...]:
-    """A mapping or pairs as pairs; of several for one sequence the last counts."""
+    """Converts a mapping or a list of pairs to pairs; the last bias of a sequence wins."""
     pairs = value.items() if isinstance(value, Mapping) else value
     return tuple({_sequences([tokens])[0]: _bias(bias) for tokens, bias in pairs}.items())
 
@@ -36,42 +36,44 @@ def _decay(value: Any) -> tuple[int, float]:
     return TOKEN.convert(start), POSITIVE.convert(factor)
 
 
-MOST_ROWS = 4096
-"""Hypotheses or results of one prompt: each has a cache of its own, and all are made at the first step."""
+MAX_ROWS = 4096
+"""Largest number of beams or returned sequences: each needs its own cache, allocated at the first step."""
 POSITIVE = number(above=0)
 EARLY = one_of(True, False, "never")
 TOKEN = integer(0, 2**31 - 1)  # ids are int32 in all engines
-TOKENS = Kind("a token id or a list of them", single_or(sequence(TOKEN).convert, int, np.integer))
+TOKENS = Kind("a token id or a list of token ids", allow_single(sequence(TOKEN).convert, int, np.integer))
 SEQUENCES = Kind("a list of non-empty lists of token ids", _sequences)
-BIASES = Kind("a list of [token ids, bias] pairs, a bias being finite or minus infinity", _biases)
+BIASES = Kind("a list of [token ids, bias] pairs, where each bias is finite or minus infinity", _biases)
 STRINGS = Kind(
-    "a non-empty string or a list of them", single_or(sequence(STRING.where(bool, "a non-empty string")).convert, str)
+    "a non-empty string or a list of non-empty strings",
+    allow_single(sequence(STRING.where(bool, "a non-empty string")).convert, str),
 )
-DECAY = Kind("a pair: a number of tokens and a factor above 0", _decay)
-# Below, logits would be divided beyond float32.
+DECAY = Kind("a pair of a number of tokens and a factor above 0", _decay)
+# Dividing logits by a smaller temperature would overflow float32.
 TEMPERATURE = number(1e-6)
 SAMPLING_TEMPERATURE = number(0).where(
-    lambda value: value == 0 or value >= 1e-6, "0, for the most probable token, or a number of at least 1e-06"
+    lambda value: value == 0 or value >= 1e-6, "0 (greedy search) or a number of at least 1e-06"
 )
 
 
-def setting(default: Any, kind: Kind, samples: bool = False, live: bool = False) -> Any:
-    """A field with its check.
+def setting(default: Any, kind: Kind, sampling_only: bool = False, serializable: bool = True) -> Any:
+    """Declares a dataclass field together with its validation.
 
     Args:
-        default: Its value if nothing is given.
-        kind: What it may be.
-        samples: It means nothing to greedy search.
-        live: No file can hold it.
+        default: Default value of the field.
+        kind: Allowed values.
+        sampling_only: Whether greedy search ignores the setting.
+        serializable: Whether a file can hold the value.
     """
-    return dataclasses.field(default=default, metadata={"kind": kind, "samples": samples, "live": live})
+    metadata = {"kind": kind, "sampling_only": sampling_only, "serializable": serializable}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def checked(field: dataclasses.Field[Any], value: Any) -> Any:
-    """The value of a field in its final form.
+    """Validates the value of a field and converts it to its final form.
 
     Raises:
-        GenerationError: a value that cannot be.
+        GenerationError: an invalid value.
     """
     if value is None:
         return field.default

@@ -1,4 +1,4 @@
-"""What steers a run beside its settings: functions, models and arrays, which no file of settings can hold."""
+"""Runtime controls of generation: functions, models and arrays that a settings file cannot hold."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kerasformer.decoding.stopping import Decode, Stop
 
 @dataclass(frozen=True)
 class Controls:
-    """Beside a `GenerationConfig`, all that a run is given.
+    """Everything that a run needs besides a `GenerationConfig`.
 
     Attributes:
-        stop: Ends a row when it returns true for its new tokens.
-        decode: Makes text of tokens, for stop strings.
-        rules: Logits rules of the caller's own; they come after all others and before the cuts of sampling.
-        cancelled: Asked after every token; `True` ends all rows.
-        negative_ids: `(B, Q)` or `(1, Q)` integers, what guidance leads away from; padding may be on either side.
-        negative_mask: Likewise, 1 for real tokens; `None`: all are real.
-        assistant: A smaller model with the same vocabulary, whose guesses are checked several at a time.
-        record: Remembers for every token the most probable choices; see `GenerationOutput.record`.
-        output_scores: Remembers whole rows of scores too: `V` numbers a token; see `GenerationOutput.scores`.
-        output_logits: Likewise the model's own logits; see `GenerationOutput.logits`.
+        stop: Called with the new tokens of a row after each token; returning true ends the row.
+        decode: Converts token ids to text; required for stop strings.
+        rules: Custom logits rules, applied after the built-in rules and before the sampling filters.
+        cancelled: Called after each token; returning true ends all rows.
+        negative_ids: `(B, Q)` or `(1, Q)` token ids of the negative prompt for guidance, padded on either side.
+        negative_mask: Mask of the same shape, 1 for real tokens; `None` means that all tokens are real.
+        assistant: Smaller model with the same vocabulary, which proposes several tokens at a time.
+        record: Whether to record the most probable candidates of each token; see `GenerationOutput.record`.
+        output_scores: Whether to also record all scores, `V` numbers per token; see `GenerationOutput.scores`.
+        output_logits: Whether to also record the model's logits; see `GenerationOutput.logits`.
     """
 
     stop: Stop | None = None

@@ -1,4 +1,4 @@
-"""Logits as probabilities."""
+"""Conversion of logits to probabilities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kerasformer.errors import GenerationError
 
 
 def check_finite(logits: np.ndarray) -> None:
-    """Refuses rows of `(R, V)` of which no token can be chosen.
+    """Checks that a token can be chosen in each row of logits `(R, V)`.
 
     Raises:
         GenerationError: the greatest logit of a row is not finite.
@@ -20,12 +20,13 @@ def check_finite(logits: np.ndarray) -> None:
         raise GenerationError(
             "no token can be chosen. Expected a finite greatest logit in each row. "
             f"Received: {greatest[~np.isfinite(greatest)][0]}. "
-            "Check that the rules (suppress_tokens, ...) leave a token, and that the model's weights hold no NaN."
+            "Check that the rules (suppress_tokens, ...) allow at least one token and that the model's weights "
+            "contain no NaN."
         )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities over the last axis; -inf gives 0."""
+    """Returns probabilities over the last axis; -inf becomes 0."""
     powers = logits - logits.max(axis=-1, keepdims=True)
     np.exp(powers, out=powers)
     powers /= powers.sum(axis=-1, keepdims=True)
@@ -33,7 +34,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Log-probabilities over the last axis."""
+    """Returns log-probabilities over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return shifted

@@ -1,7 +1,7 @@
-"""Generation settings: one frozen value, read from and written to `generation_config.json`.
+"""Generation settings, read from and written to `generation_config.json`.
 
-Names, meanings and defaults are those of `transformers`, with one difference: `top_k` is off unless asked for
-(`transformers` samples from the best 50 by default).
+Names, meanings and defaults are those of `transformers`, with one exception: `top_k` is off by default (`transformers`
+samples from the best 50 tokens).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kerasformer.decoding.checks import (
     BIASES,
     DECAY,
     EARLY,
-    MOST_ROWS,
+    MAX_ROWS,
     POSITIVE,
     SAMPLING_TEMPERATURE,
     SEQUENCES,
@@ -30,7 +30,7 @@ from kerasformer.decoding.checks import (
     checked,
     setting,
 )
-from kerasformer.decoding.setting_names import tell_unknown, translated, unknown_name
+from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
 from kerasformer.errors import GenerationError, SourceError, argument
 from kerasformer.files import local_path, read_json
 
@@ -40,68 +40,72 @@ DEFAULT_NEW_TOKENS = 20
 FILE_NAME = "generation_config.json"
 
 PrefixFunction = Callable[[int, np.ndarray], Any]
-"""The number of a prompt and the tokens of one of its rows `(N,)` in, ids that may follow out."""
+"""Maps the index of a prompt and the tokens of one of its rows `(N,)` to the ids that may follow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerationConfig:
-    """What to generate and how; checked when made, changed with `replace`.
+    """Settings of text generation. Instances are validated and immutable; use `replace` to change settings.
 
     Args:
-        max_new_tokens: Most tokens to generate; wins over `max_length`.
-        max_length: Most tokens, prompt (or decoder start token) included.
-        min_new_tokens: No end token before so many new tokens; wins over `min_length`.
-        min_length: The same with the prompt included.
-        do_sample: Draw tokens instead of taking the best. `None`: yes if a setting of sampling (`temperature`, `top_k`,
-            `top_p`, ..., or with one beam `seed`) is given.
-        num_beams: Hypotheses kept in beam search; 1 is greedy search or plain sampling.
-        num_return_sequences: Results per prompt.
-        length_penalty: Exponent of the length that divides the score of a finished beam; above 0 favours long ones.
-        early_stopping: When beam search ends: `True` at `num_beams` finished ones, `False` when improvement is
-            unlikely, `"never"` when it is impossible.
-        temperature: Divides the logits. 0, what ever lower ones come to, takes the best token: it sets `do_sample` to
-            `False`, whatever else was given.
-        top_k: Draw from the `k` best tokens; 0 is off.
-        top_p: Draw from the fewest tokens that hold this probability; 1 is off.
-        min_p: Draw from tokens with at least this share of the best token's probability.
-        top_h: Draw from the most probable of the best 100 tokens that hold this share of their entropy.
-        typical_p: Locally typical sampling with this mass; 1 is off.
-        epsilon_cutoff: Draw from tokens above this probability; 0 is off.
-        eta_cutoff: The same with a threshold that follows the entropy; 0 is off.
-        encoder_repetition_penalty: Makes tokens of the prompt more likely if above 1; 1 is off.
-        repetition_penalty: Makes tokens already seen less likely; 1 is off.
-        frequency_penalty: Taken from a token's logit each time that it was generated; 0 is off.
-        presence_penalty: Taken once from the logit of each token that was generated; 0 is off.
-        no_repeat_ngram_size: No n-gram of this size occurs twice; 0 is off.
-        encoder_no_repeat_ngram_size: No n-gram of this size of the prompt occurs in the output; 0 is off.
+        max_new_tokens: Maximum number of new tokens; takes precedence over `max_length`.
+        max_length: Maximum number of tokens, including the prompt (or the decoder start token).
+        min_new_tokens: Minimum number of new tokens before an end token; takes precedence over `min_length`.
+        min_length: Minimum number of tokens before an end token, including the prompt.
+        do_sample: Whether to sample tokens instead of taking the most probable one. `None` enables sampling if a
+            sampling setting (`temperature`, `top_k`, `top_p`, ..., or `seed` with one beam) is passed.
+        num_beams: Number of beams of beam search; 1 disables beam search.
+        num_return_sequences: Number of sequences to return for each prompt.
+        length_penalty: Exponent of the length by which the score of a finished beam is divided; values above 0 favour
+            long sequences.
+        early_stopping: When beam search ends: `True` as soon as `num_beams` hypotheses have finished, `False` when a
+            better one is unlikely, `"never"` when a better one is impossible.
+        temperature: Divisor of the logits. 0 means greedy search: it sets `do_sample` to `False`, even if
+            `do_sample=True` is passed.
+        top_k: Number of most probable tokens to sample from; 0 disables the filter.
+        top_p: Samples from the smallest set of most probable tokens with at least this total probability; 1 disables
+            the filter.
+        min_p: Samples from tokens with at least this fraction of the most probable token's probability.
+        top_h: Samples from the most probable of the best 100 tokens that hold this fraction of their entropy.
+        typical_p: Probability mass of locally typical sampling; 1 disables the filter.
+        epsilon_cutoff: Minimum probability of the tokens to sample from; 0 disables the filter.
+        eta_cutoff: Like `epsilon_cutoff`, with a threshold that adapts to the entropy; 0 disables the filter.
+        encoder_repetition_penalty: Values above 1 make tokens of the prompt more likely; 1 disables the penalty.
+        repetition_penalty: Values above 1 make tokens of the prompt and the output less likely; 1 disables the penalty.
+        frequency_penalty: Subtracted from the logit of a token once for each time that it was generated; 0 disables it.
+        presence_penalty: Subtracted once from the logit of each token that was generated; 0 disables it.
+        no_repeat_ngram_size: Size of the n-grams that may occur only once; 0 disables the rule.
+        encoder_no_repeat_ngram_size: Size of the n-grams of the prompt that may not occur in the output; 0 disables the
+            rule.
         bad_words_ids: Token sequences that must not be generated.
-        sequence_bias: `(token ids, bias)` pairs: added to the logit of the token that completes a sequence.
-        prefix_allowed_tokens_fn: A function of the prompt's number and the tokens of a row `(N,)` (prompt, or decoder
-            start token, and output) that gives the ids which may follow. No file holds it.
-        remove_invalid_values: Replaces NaN and infinity in logits, which otherwise can be an error; with beams NaN is
-            one in any case, for it spreads to all log-probabilities.
-        exponential_decay_length_penalty: `(start, factor)`: end tokens become the more likely, the longer the output is
-            beyond `start`.
-        suppress_tokens: Tokens never generated.
-        begin_suppress_tokens: Tokens not generated first.
+        sequence_bias: `(token ids, bias)` pairs; the bias is added to the logit of the token that completes a sequence.
+        prefix_allowed_tokens_fn: Function that maps the index of a prompt and the tokens of a row `(N,)` (prompt or
+            decoder start token, and output) to the ids that may follow. It is not saved to files.
+        remove_invalid_values: Whether to replace NaN and infinity in the logits instead of raising an error. In beam
+            search, NaN raises in any case, because it spreads to all log-probabilities.
+        exponential_decay_length_penalty: `(start, factor)`; end tokens become exponentially more likely once the output
+            is longer than `start` tokens.
+        suppress_tokens: Tokens that are never generated.
+        begin_suppress_tokens: Tokens that are not generated as the first token.
         forced_bos_token_id: First token of an encoder-decoder's output.
         forced_eos_token_id: Token or tokens allowed at the maximum length.
-        renormalize_logits: Makes log-probabilities of what rules and cuts leave, for the sums of beam search.
-        eos_token_id: Tokens that end a sequence; an int or several.
-        pad_token_id: What fills ended rows of a stream.
-        bos_token_id: Begin token; an encoder-decoder without `decoder_start_token_id` starts with it.
+        renormalize_logits: Whether to renormalize the log-probabilities after rules and filters, for the sums of beam
+            search.
+        eos_token_id: Token or tokens that end a sequence.
+        pad_token_id: Token that a stream returns for rows that have ended.
+        bos_token_id: Start token of an encoder-decoder without `decoder_start_token_id`.
         decoder_start_token_id: First token that an encoder-decoder's decoder reads.
-        stop_strings: Texts that end a sequence; they need a tokenizer, see `Controls.decode`.
-        seed: Seed of the random draws; `None` differs at each call.
-        max_time: Seconds after which all sequences end, with the token at hand.
-        guidance_scale: How far classifier-free guidance leads away from the negative prompt; 1 is off, below 1 leads
-            towards it.
-        prompt_lookup_num_tokens: Most tokens that are copied from the prompt as a guess and checked at once; 0 is off.
-        max_matching_ngram_size: Longest run of tokens that prompt lookup searches for.
-        num_assistant_tokens: Most tokens that an assistant guesses before they are checked at once.
+        stop_strings: Texts that end a sequence; they require a tokenizer, see `Controls.decode`.
+        seed: Seed of the random numbers; `None` gives different results in each call.
+        max_time: Time limit in seconds; all sequences end after the first token that exceeds it.
+        guidance_scale: Scale of classifier-free guidance: values above 1 lead away from the negative prompt, values
+            below 1 towards it; 1 disables guidance.
+        prompt_lookup_num_tokens: Maximum number of tokens that prompt lookup proposes at once; 0 disables it.
+        max_matching_ngram_size: Length of the longest n-gram that prompt lookup searches for.
+        num_assistant_tokens: Maximum number of tokens that an assistant proposes at once.
     Raises:
-        GenerationError: a value that cannot be, or settings that contradict each other.
-    Reference: `transformers.GenerationConfig`, whose names and meanings these are.
+        GenerationError: an invalid value, or settings that contradict each other.
+    Reference: `transformers.GenerationConfig`.
     """
 
     max_new_tokens: int | None = setting(None, integer(1))
@@ -109,18 +113,18 @@ class GenerationConfig:
     min_new_tokens: int | None = setting(None, integer(0))
     min_length: int = setting(0, integer(0))
     do_sample: bool | None = setting(None, BOOLEAN)
-    num_beams: int = setting(1, integer(1, MOST_ROWS))
-    num_return_sequences: int = setting(1, integer(1, MOST_ROWS))
+    num_beams: int = setting(1, integer(1, MAX_ROWS))
+    num_return_sequences: int = setting(1, integer(1, MAX_ROWS))
     length_penalty: float = setting(1.0, number())
     early_stopping: bool | str = setting(False, EARLY)
-    temperature: float = setting(1.0, SAMPLING_TEMPERATURE, samples=True)
-    top_k: int = setting(0, integer(0), samples=True)
-    top_p: float = setting(1.0, number(0, 1), samples=True)
-    min_p: float | None = setting(None, number(0, 1), samples=True)
-    top_h: float | None = setting(None, number(0, 1), samples=True)
-    typical_p: float = setting(1.0, number(0, 1), samples=True)
-    epsilon_cutoff: float = setting(0.0, number(0, 1), samples=True)
-    eta_cutoff: float = setting(0.0, number(0, 1), samples=True)
+    temperature: float = setting(1.0, SAMPLING_TEMPERATURE, sampling_only=True)
+    top_k: int = setting(0, integer(0), sampling_only=True)
+    top_p: float = setting(1.0, number(0, 1), sampling_only=True)
+    min_p: float | None = setting(None, number(0, 1), sampling_only=True)
+    top_h: float | None = setting(None, number(0, 1), sampling_only=True)
+    typical_p: float = setting(1.0, number(0, 1), sampling_only=True)
+    epsilon_cutoff: float = setting(0.0, number(0, 1), sampling_only=True)
+    eta_cutoff: float = setting(0.0, number(0, 1), sampling_only=True)
     encoder_repetition_penalty: float = setting(1.0, POSITIVE)
     repetition_penalty: float = setting(1.0, POSITIVE)
     frequency_penalty: float = setting(0.0, number())
@@ -129,7 +133,7 @@ class GenerationConfig:
     encoder_no_repeat_ngram_size: int = setting(0, integer(0))
     bad_words_ids: tuple[tuple[int, ...], ...] = setting((), SEQUENCES)
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = setting((), BIASES)
-    prefix_allowed_tokens_fn: PrefixFunction | None = setting(None, FUNCTION, live=True)
+    prefix_allowed_tokens_fn: PrefixFunction | None = setting(None, FUNCTION, serializable=False)
     remove_invalid_values: bool = setting(False, BOOLEAN)
     exponential_decay_length_penalty: tuple[int, float] | None = setting(None, DECAY)
     suppress_tokens: tuple[int, ...] = setting((), TOKENS)
@@ -150,7 +154,7 @@ class GenerationConfig:
     num_assistant_tokens: int = setting(5, integer(1))
 
     def __post_init__(self) -> None:
-        """Puts values into their final form, checks them and decides `do_sample`."""
+        """Validates all values, converts them to their final form and determines `do_sample`."""
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
         if self.temperature == 0:
@@ -158,66 +162,67 @@ class GenerationConfig:
             object.__setattr__(self, "do_sample", False)
         if self.do_sample is None:
             given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _differs(f, self)}
-            object.__setattr__(self, "do_sample", _asks_to_sample(given, self.num_beams))
+            object.__setattr__(self, "do_sample", _implies_sampling(given, self.num_beams))
         if self.num_return_sequences > 1 and not self.do_sample and self.num_return_sequences > self.num_beams:
             raise GenerationError(
-                "num_return_sequences must not exceed num_beams unless tokens are sampled, for greedy search has one "
-                f"result. Received: {argument('num_return_sequences', self.num_return_sequences)}, "
+                "num_return_sequences must not exceed num_beams unless tokens are sampled, because greedy search has "
+                f"only one result. Received: {argument('num_return_sequences', self.num_return_sequences)}, "
                 f"{argument('num_beams', self.num_beams)}. "
-                "Set do_sample=True or more beams."
+                "Set do_sample=True or increase num_beams."
             )
         if 1 < self.num_beams < self.num_return_sequences:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams in beam search. Received: "
                 f"{argument('num_return_sequences', self.num_return_sequences)}, "
-                f"{argument('num_beams', self.num_beams)}. Set more beams."
+                f"{argument('num_beams', self.num_beams)}. Increase num_beams."
             )
 
     @property
     def fill_token(self) -> int:
-        """What stands where a row has ended: the pad token, else an end token, else 0."""
+        """Token that a stream returns for rows that have ended: the pad token, else an end token, else 0."""
         if self.pad_token_id is not None:
             return self.pad_token_id
         return self.eos_token_id[0] if self.eos_token_id else 0
 
     def replace(self, **changes: Any) -> GenerationConfig:
-        """A copy with other settings; `None` puts a default back.
+        """Returns a copy with changed settings; `None` restores a default.
 
-        A length given here wins over one of the other kind that was set before, and a setting of sampling given here
-        without `do_sample` means that sampling is wanted.
+        A length passed here takes precedence over an earlier one of the other kind (`max_length` over
+        `max_new_tokens`). A sampling setting passed without `do_sample` enables sampling.
 
         Raises:
-            GenerationError: an unknown name, or a value that cannot be.
+            GenerationError: an unknown name or an invalid value.
         """
         names = [field.name for field in dataclasses.fields(self)]
-        changes = translated(changes)
+        changes = resolve_aliases(changes)
         for name in changes:
             if name not in names:
-                raise GenerationError(unknown_name(name, names))
+                raise GenerationError(unknown_name_message(name, names))
         if changes.get("max_length") is not None:
             changes.setdefault("max_new_tokens", None)
         if changes.get("min_length") is not None:
             changes.setdefault("min_new_tokens", None)
-        if "do_sample" not in changes and _asks_to_sample(changes, changes.get("num_beams") or self.num_beams):
+        if "do_sample" not in changes and _implies_sampling(changes, changes.get("num_beams") or self.num_beams):
             changes["do_sample"] = True
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
-        """Reads the content of a `generation_config.json`.
+        """Creates settings from the content of a `generation_config.json`.
 
         Args:
-            data: The file; fields that are not known here and do something are named in a warning.
-            model_config: Content of `config.json`: older checkpoints keep generation settings there. `data` wins.
+            data: Content of the file. Unsupported settings that would have an effect are reported in a warning.
+            model_config: Content of `config.json`, where older checkpoints store generation settings. `data` takes
+                precedence.
         Raises:
-            GenerationError: a value that cannot be.
+            GenerationError: an invalid value.
         """
         names = {field.name for field in dataclasses.fields(cls)}
-        data = translated(data)
-        tell_unknown(data, names)
+        data = resolve_aliases(data)
+        warn_unsupported(data, names)
         old = dict(model_config or {})
         if old.get("max_length") == DEFAULT_NEW_TOKENS:
-            del old["max_length"]  # old files hold all defaults; this one was never meant to limit prompts
+            del old["max_length"]  # old files contain all defaults, and this one was not meant as a limit
         merged = {**old, **{key: value for key, value in data.items() if value is not None}}
         known = {key: value for key, value in merged.items() if key in names}
         if known.get("do_sample") is None:
@@ -225,11 +230,12 @@ class GenerationConfig:
         return cls(**known)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings that differ from the defaults, ready for `generation_config.json`."""
+        """Returns the settings that differ from the defaults, in the format of `generation_config.json`."""
         result: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.metadata["live"] or not _differs(field, self) or (field.name == "do_sample" and not value):
+            saved = field.metadata["serializable"] and _differs(field, self)
+            if not saved or (field.name == "do_sample" and not value):
                 continue
             single = field.metadata["kind"] is TOKENS and len(value) == 1 and field.name.endswith("token_id")
             result[field.name] = value[0] if single else _as_lists(value)
@@ -237,44 +243,44 @@ class GenerationConfig:
 
     @classmethod
     def load(cls, folder: str | Path, model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
-        """Reads `generation_config.json`; see `from_dict`.
+        """Loads `generation_config.json`; see `from_dict`.
 
         Args:
-            folder: Where it lies.
+            folder: Folder of the file.
             model_config: Content of `config.json`.
         Raises:
-            GenerationError: no such file, one that is not a JSON object, or a value that cannot be.
+            GenerationError: the file is missing, is not a JSON object or contains an invalid value.
         """
         path = local_path(folder, GenerationError) / FILE_NAME
         try:
             data = read_json(path)
         except SourceError as error:
-            raise GenerationError(f"{FILE_NAME} cannot be read: {error}. Mend it or fetch it anew.") from error
+            raise GenerationError(f"{FILE_NAME} cannot be read: {error}. Fix it or download it again.") from error
         try:
             return cls.from_dict(data, model_config)
         except GenerationError as error:
             raise GenerationError(f"{path}: {error}") from error
 
     def save(self, folder: str | Path) -> Path:
-        """Writes `generation_config.json`, aside and then renamed; returns its path.
+        """Writes `generation_config.json` atomically and returns its path.
 
         Args:
-            folder: Is made if it is not there.
+            folder: Folder to write to; created if it does not exist.
         """
         path = Path(folder) / FILE_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-        aside.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return aside.replace(path)
+        temporary = path.with_name(f".{FILE_NAME}.{os.getpid()}")
+        temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return temporary.replace(path)
 
 
 def _differs(field: dataclasses.Field[Any], config: GenerationConfig) -> bool:
     return bool(getattr(config, field.name) != field.default)
 
 
-def _asks_to_sample(given: Mapping[str, Any], num_beams: int) -> bool:
-    """Whether settings given without `do_sample` want sampling; a seed alone does not turn beams into samples."""
-    sampling = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["samples"]}
+def _implies_sampling(given: Mapping[str, Any], num_beams: int) -> bool:
+    """Whether settings passed without `do_sample` enable sampling; with several beams, a seed alone does not."""
+    sampling = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["sampling_only"]}
     if num_beams == 1:
         sampling.add("seed")
     return any(value is not None for name, value in given.items() if name in sampling)

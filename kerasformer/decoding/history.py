@@ -1,4 +1,4 @@
-"""What has been said so far: the rows of tokens that rules look at."""
+"""The tokens that have been generated so far."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The tokens of each row being generated (`R` rows; a prompt has several with beams or samples).
+    """The tokens of `R` rows (with several beams or samples, a prompt has several rows).
 
     Attributes:
-        ids: `(R, L)` int32, left-padded: the prompt (an encoder-decoder's start token) and what was generated.
+        ids: `(R, L)` int32, left-padded: the prompt (or an encoder-decoder's start token) and the generated tokens.
         starts: `(R,)` column of each row's first real token.
-        width: Columns before the first generated token.
-        prompts: The real tokens of each prompt, `(P_b,)` int32 each; what an encoder-decoder's encoder read.
-        rows: `(R,)` the prompt that each row continues, an index into `prompts`.
+        prefix_length: Number of columns before the first generated token.
+        prompts: Real tokens of each prompt, `(P_b,)` int32 each; for an encoder-decoder, the encoder input.
+        rows: `(R,)` index into `prompts` of the prompt that each row continues.
     """
 
     ids: np.ndarray
     starts: np.ndarray
-    width: int
+    prefix_length: int
     prompts: tuple[np.ndarray, ...]
     rows: np.ndarray
 
     @property
     def num_new(self) -> int:
-        """Tokens generated so far, the same for each row."""
-        return self.ids.shape[1] - self.width
+        """Number of tokens generated so far, the same for each row."""
+        return self.ids.shape[1] - self.prefix_length
 
     def row(self, index: int) -> np.ndarray:
-        """All real tokens of one row, `(N,)`: padding never reaches a rule, so batches change nothing."""
+        """Returns all tokens of one row without padding, `(N,)`, so that rules do not depend on the batch."""
         return self.ids[index, self.starts[index] :]
 
     def before(self, index: int) -> np.ndarray:
-        """Real tokens of one row before its first generated one, `(N,)`."""
-        return self.ids[index, self.starts[index] : self.width]
+        """Returns the tokens of one row before its first generated token, without padding, `(N,)`."""
+        return self.ids[index, self.starts[index] : self.prefix_length]
 
     def new(self, index: int) -> np.ndarray:
-        """Generated tokens of one row, `(num_new,)`."""
-        return self.ids[index, self.width :]
+        """Returns the generated tokens of one row, `(num_new,)`."""
+        return self.ids[index, self.prefix_length :]
 
     def take(self, rows: np.ndarray) -> History:
-        """The rows `rows`, in that order; they may be repeated or left out."""
-        return History(self.ids[rows], self.starts[rows], self.width, self.prompts, self.rows[rows])
+        """Selects rows in the given order; rows may be repeated or omitted."""
+        return History(self.ids[rows], self.starts[rows], self.prefix_length, self.prompts, self.rows[rows])
 
     def append(self, tokens: np.ndarray) -> History:
-        """One more token per row, `(R,)`."""
+        """Returns a history with one more token per row, `(R,)`."""
         longer = np.concatenate([self.ids, tokens[:, None].astype(np.int32, copy=False)], axis=1)
-        return History(longer, self.starts, self.width, self.prompts, self.rows)
+        return History(longer, self.starts, self.prefix_length, self.prompts, self.rows)

@@ -1,4 +1,4 @@
-"""How probable a model finds a text that is given."""
+"""Log-probabilities of given texts."""
 
 from __future__ import annotations
 
@@ -10,58 +10,63 @@ from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
 from kerasformer.errors import CapacityError
 
-_MOST = 64
-"""Tokens of one step: their logits are as many numbers as the vocabulary has tokens, each."""
+_MAX_STEP_LENGTH = 64
+"""Maximum number of tokens per step, which limits the memory for logits: each token has one per vocabulary entry."""
 
 
 def log_probabilities(step: Step, state: State, first: np.ndarray, targets: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`log p(target)` of given tokens, each after all before it: for each row `(N_b,)` float32.
+    """Returns the log-probability of each target token given all tokens before it.
 
     Args:
-        step: The engine; it reads several tokens at once if it can.
-        state: Where the targets begin; dead afterwards.
+        step: The engine; several tokens are read at once if it supports that.
+        state: State before the first target; unusable afterwards.
         first: `(B,)` int32, the token that is read before the first target.
-        targets: For each row `(N_b,)` ids.
+        targets: Token ids of each row, `(N_b,)`.
 
+    Returns:
+        Log-probabilities of each row, `(N_b,)` float32.
     Raises:
-        CapacityError: the targets do not fit.
+        CapacityError: the targets do not fit into the cache.
     """
     count = max(map(len, targets))
-    # Short rows are filled on the right: what comes later changes nothing before it.
-    wanted = np.stack([np.pad(row, (0, count - len(row))) for row in targets]).astype(np.int32)
-    read = np.concatenate([first[:, None], wanted[:, :-1]], axis=1).astype(np.int32)
-    logs = np.zeros(wanted.shape, np.float32)
-    place = 0
-    while place < count:
-        width = max(length for length in step.step_lengths if length <= min(count - place, _MOST))
-        part = slice(place, place + width)
-        logits, state = step.step(read[:, part], state)
-        logs[:, part] = np.take_along_axis(log_softmax(logits), wanted[:, part, None], axis=2)[..., 0]
-        place += width
+    # Short rows are padded on the right, where padding does not affect the tokens before it.
+    padded = np.stack([np.pad(row, (0, count - len(row))) for row in targets]).astype(np.int32)
+    inputs = np.concatenate([first[:, None], padded[:, :-1]], axis=1).astype(np.int32)
+    logs = np.zeros(padded.shape, np.float32)
+    start = 0
+    while start < count:
+        limit = min(count - start, _MAX_STEP_LENGTH)
+        length = max(length for length in step.step_lengths if length <= limit)
+        columns = slice(start, start + length)
+        logits, state = step.step(inputs[:, columns], state)
+        logs[:, columns] = np.take_along_axis(log_softmax(logits), padded[:, columns, None], axis=2)[..., 0]
+        start += length
     return [row[: len(target)] for row, target in zip(logs, targets, strict=True)]
 
 
 def next_log_probabilities(step: Step, inputs: np.ndarray, mask: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """`log p` of every token of the vocabulary after each prompt: `(B, V)` float32.
+    """Returns the log-probabilities of all tokens of the vocabulary after each prompt.
 
     Args:
         step: The engine.
-        inputs: `(B, P)` int32, as `Step.start` wants them.
+        inputs: `(B, P)` int32, padded as for `Step.start`.
         mask: `(B, P)` int32, 1 for real tokens.
-        first: `(B,)` int32: a decoder's last token of the prompt, or an encoder-decoder's start token.
+        first: `(B,)` int32: the last token of a decoder's prompt, or an encoder-decoder's start token.
+    Returns:
+        `(B, V)` float32.
     """
     logits, _ = step.step(first[:, None], step.start(inputs, mask))
     return log_softmax(logits[:, -1])
 
 
 def check_capacity(step: Step, length: int) -> None:
-    """That so many tokens fit.
+    """Checks that a number of tokens fits into the cache.
 
     Raises:
-        CapacityError: they do not.
+        CapacityError: `length` exceeds the capacity.
     """
     if length > step.capacity:
         raise CapacityError(
             f"The text is longer than the cache. Expected at most {step.capacity} tokens. Received: {length}. "
-            "Shorten it, or load or export with a larger capacity."
+            "Shorten it, or load or export the model with a larger capacity."
         )

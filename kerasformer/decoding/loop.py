@@ -1,4 +1,4 @@
-"""Greedy search and sampling: the loop that `generate` and `stream` share."""
+"""Greedy search and sampling: `generate`, `stream` and the loop that they share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kerasformer.decoding.protocols import State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.speculation import ChooseToken, Drafter, ReadAhead
+from kerasformer.decoding.speculation import ChooseToken, Drafter, SpeculativeStep
 from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.errors import GenerationError, argument
 
 ENDED = -1
-"""Stands for the token of a row that has already ended."""
+"""Placeholder token of a row that has already ended."""
 
 
 def generate(
@@ -33,25 +33,25 @@ def generate(
     config: GenerationConfig | None = None,
     controls: Controls | None = None,
 ) -> GenerationOutput:
-    """Continues prompts (a decoder) or answers inputs (an encoder-decoder).
+    """Generates tokens with a decoder or an encoder-decoder.
 
     Args:
         step: The engine.
-        input_ids: `(B, P)` integers; padding may be on either side and its value does not matter.
-        attention_mask: `(B, P)`, 1 for real tokens; `None`: all are real.
-        config: Settings; the defaults are greedy search for 20 tokens.
-        controls: What steers the run beside them: stopping functions, rules, a negative prompt, an assistant.
+        input_ids: `(B, P)` integers, padded on either side with any value.
+        attention_mask: `(B, P)`, 1 for real tokens; `None` means that all tokens are real.
+        config: Generation settings; the default is greedy search for 20 tokens.
+        controls: Stopping functions, rules, a negative prompt, an assistant and other runtime controls.
     Raises:
         InputError: prompts of a wrong shape, an empty batch or an empty prompt.
-        CapacityError: a prompt that does not fit.
-        GenerationError: settings that this engine cannot follow, or logits of which none is finite.
+        CapacityError: a prompt that does not fit into the cache.
+        GenerationError: settings that this engine does not support, or logits without a finite value.
     """
     run = prepare(step, input_ids, attention_mask, config, controls)
     if run.config.num_beams > 1:
         return beam_search(run)
     loop = _Loop(run)
     rows = np.stack(list(loop), axis=1)
-    run.tell(loop.reasons)
+    run.warn_about(loop.reasons)
     record = loop.record
     if record is not None:
         record.paths = [[] if node is None else node.path for node in loop.nodes]
@@ -67,18 +67,18 @@ def stream(
     config: GenerationConfig | None = None,
     controls: Controls | None = None,
 ) -> Generator[np.ndarray, None, list[str]]:
-    """The tokens of `generate` as they come: `(B,)` int32 per step, `config.fill_token` for rows that have ended.
+    """Yields the tokens of `generate` as they are generated: `(B,)` int32 per step.
 
-    Arguments are checked at the call, not at the first token. What the generator returns at its end are the reasons
-    why each row ended.
+    Arguments are checked when the function is called, not when the first token is requested. Rows that have ended yield
+    `config.fill_token`. The return value of the generator is the list of finish reasons.
 
     Raises:
-        GenerationError: beam search, which knows its tokens only at the end; otherwise as `generate`.
+        GenerationError: beam search is enabled, which has no tokens before it ends; otherwise see `generate`.
     """
     run = prepare(step, input_ids, attention_mask, config, controls)
     if run.config.num_beams > 1:
         raise GenerationError(
-            "a stream needs num_beams=1, for beam search knows its tokens only at the end. "
+            "a stream needs num_beams=1, because beam search has no tokens before it ends. "
             f"Received: {argument('num_beams', run.config.num_beams)}. Use generate, or set num_beams=1."
         )
     return _filled(run)
@@ -88,18 +88,18 @@ def _filled(run: GenerationPlan) -> Generator[np.ndarray, None, list[str]]:
     loop = _Loop(run)
     for tokens in loop:
         yield np.where(tokens == ENDED, np.int32(run.config.fill_token), tokens)
-    run.tell(loop.reasons)
+    run.warn_about(loop.reasons)
     return loop.reasons
 
 
 class _Loop:
-    """Yields `(N,)` int32 per step for the `N` output rows, `ENDED` for rows that ended before.
+    """Yields the tokens of each step, `(N,)` int32 for `N` output rows, with `ENDED` for rows that have ended.
 
     Attributes:
-        reasons: Why each row ended.
-        record: What tokens were chosen from, if that is wanted.
-        nodes: The last token of each row in it.
-        speculation: What guessing ahead came to, if that is wanted.
+        reasons: Finish reason of each row.
+        record: Candidates of each token, or `None` if they are not recorded.
+        nodes: Node of the last token of each row in the record.
+        speculation: Statistics of speculative decoding, or `None` if it is disabled.
     """
 
     def __init__(self, run: GenerationPlan) -> None:
@@ -107,8 +107,8 @@ class _Loop:
         self._count = len(run.history.ids) * run.config.num_return_sequences
         self._rules = run.rules
         self._choose = sampler_of(run.config)
-        self.reasons = [run.last] * self._count
-        self.record = Record.wanted(run.controls)
+        self.reasons = [run.limit_reason] * self._count
+        self.record = Record.for_controls(run.controls)
         self.nodes: list[Node | None] = [None] * self._count
         self.speculation = None if run.drafter is None else SpeculationCounts()
 
@@ -122,105 +122,108 @@ class _Loop:
     def _one_by_one(
         self, drafter: Drafter, speculation: SpeculationCounts, prompts: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """Rows that guess ahead, each alone, for some come further in a step than others."""
+        """Yields the tokens of rows with speculation, which run one by one because their steps differ in length."""
         run, columns = self._run, []
         for output in range(self._count):
             prompt, choose = prompts[output : output + 1], self._choice(output, prompts)
-            step = ReadAhead(run.step, drafter, run.guesses, run.num_steps, run.history.width, choose, speculation)
+            width = run.history.prefix_length
+            step = SpeculativeStep(run.step, drafter, run.guesses, run.num_steps, width, choose, speculation)
             tokens = self._rows(step, np.array([output]), prompt)
             if self._count == 1:
                 yield from tokens
                 return
             columns.append([int(column[output]) for column in tokens])
-        for place in range(max(map(len, columns))):
-            yield np.array([row[place] if place < len(row) else ENDED for row in columns], np.int32)
+        for index in range(max(map(len, columns))):
+            yield np.array([row[index] if index < len(row) else ENDED for row in columns], np.int32)
 
     @cached_property
     def _draws(self) -> np.ndarray:
-        """All random numbers that rows will draw, by step and output row."""
+        """Random numbers of all steps, `(num_steps, N)`."""
         return np.random.default_rng(self._run.seed).random((self._run.num_steps, self._count))
 
     def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
-        """What one row would choose had it said other tokens, by the random numbers that it will draw."""
+        """Returns a function that chooses the next token of a row after given tokens, with the row's random numbers."""
         history, ends = self._run.history.take(prompts[output : output + 1]), self._run.config.eos_token_id
         padding = history.ids[:, : history.starts[0]]
 
-        def choose(said: np.ndarray, logits: np.ndarray) -> int | None:
-            other = replace(history, ids=np.concatenate([padding, said[None]], axis=1))
-            if other.num_new and int(said[-1]) in ends:
+        def choose(tokens: np.ndarray, logits: np.ndarray) -> int | None:
+            draft = replace(history, ids=np.concatenate([padding, tokens[None]], axis=1))
+            if draft.num_new and int(tokens[-1]) in ends:
                 return None
-            scores = apply_rules(self._rules, other, logits)
-            return int(self._choose(scores, self._draws[other.num_new, output : output + 1])[0])
+            scores = apply_rules(self._rules, draft, logits)
+            return int(self._choose(scores, self._draws[draft.num_new, output : output + 1])[0])
 
         return choose
 
     def _rows(self, step: Step, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
-        """Writes some output rows, each continuing the prompt of that number."""
+        """Generates the output rows `outputs`, each continuing the prompt with the index in `prompts`."""
         run, history = self._run, self._run.history.take(prompts)
         random = np.random.default_rng(run.seed)
         state = self._start(step, prompts)
-        said = history.ids[:, -1:].copy()
-        places = np.arange(len(outputs))  # of what is still written, among the engine's rows
+        last_tokens = history.ids[:, -1:].copy()
+        engine_rows = np.arange(len(outputs))  # of the unfinished outputs
         for _ in range(run.num_steps):
-            logits, state = step.step(said, state)
-            logits = logits[:, -1] if len(places) == len(said) else logits[places, -1]
+            logits, state = step.step(last_tokens, state)
+            logits = logits[:, -1] if len(engine_rows) == len(last_tokens) else logits[engine_rows, -1]
             tokens = self._next(history, logits, outputs, random)
             history = history.append(tokens)
-            left = self._left(history, outputs)
+            unfinished = self._unfinished(history, outputs)
             yield self._emitted(outputs, tokens)
-            if not left:
+            if not unfinished:
                 return
-            if len(places) < len(said):
-                said = said.copy()
-                said[places, 0] = tokens
+            if len(engine_rows) < len(last_tokens):
+                last_tokens = last_tokens.copy()
+                last_tokens[engine_rows, 0] = tokens
             else:
-                said = tokens[:, None]
-            if len(left) < len(outputs):
-                rows = np.array(left)
-                history, outputs, places = history.take(rows), outputs[rows], places[rows]
-            if 2 * len(places) <= len(said):  # only then, for a new batch size can cost an engine a compilation
-                state, said, places = step.reorder(state, places), said[places], np.arange(len(places))
+                last_tokens = tokens[:, None]
+            if len(unfinished) < len(outputs):
+                rows = np.array(unfinished)
+                history, outputs, engine_rows = history.take(rows), outputs[rows], engine_rows[rows]
+            # Finished rows are dropped late, because a new batch size can cost an engine a compilation.
+            if 2 * len(engine_rows) <= len(last_tokens):
+                state, last_tokens = step.reorder(state, engine_rows), last_tokens[engine_rows]
+                engine_rows = np.arange(len(engine_rows))
 
     def _start(self, step: Step, prompts: np.ndarray) -> State:
-        """The state of rows that continue these prompts, each of which is read once."""
-        read = np.unique(prompts)
-        used = self._run.mask[read].any(axis=0)
-        state = step.start(self._run.inputs[read][:, used], self._run.mask[read][:, used])
-        return step.reorder(state, np.searchsorted(read, prompts)) if len(prompts) > len(read) else state
+        """Returns the state of rows that continue these prompts; repeated prompts are read once."""
+        unique = np.unique(prompts)
+        columns = self._run.mask[unique].any(axis=0)
+        state = step.start(self._run.inputs[unique][:, columns], self._run.mask[unique][:, columns])
+        return step.reorder(state, np.searchsorted(unique, prompts)) if len(prompts) > len(unique) else state
 
     def _next(
         self, history: History, logits: np.ndarray, outputs: np.ndarray, random: np.random.Generator
     ) -> np.ndarray:
-        """One token for each of the output rows, `(R,)`; logits `(R, V)`."""
+        """Chooses one token for each of the output rows, `(R,)`; logits `(R, V)`."""
         scores = apply_rules(self._rules, history, logits)
-        # One number for every output row, also for those that left: a row draws the same whatever others do.
+        # Finished rows get a number too, so that the numbers of a row do not depend on other rows.
         numbers = random.random(self._count)
         numbers = numbers if len(outputs) == self._count else numbers[outputs]
         tokens = self._choose(scores, numbers).astype(np.int32)
         if self.record is not None:
             parents, rows = [self.nodes[row] for row in outputs], np.arange(len(outputs))
-            left = self._choose.filtered(scores)
-            nodes = self.record.add(parents, history.rows, tokens, rows, logits, left)
+            filtered = self._choose.filtered(scores)
+            nodes = self.record.add(parents, history.rows, tokens, rows, logits, filtered)
             for row, node in zip(outputs.tolist(), nodes, strict=True):
-                self.nodes[row], node.kept = node, True
+                self.nodes[row], node.selected = node, True
         return tokens
 
     def _emitted(self, outputs: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """The tokens `(R,)` of these output rows among all, `(N,)`."""
+        """Expands the tokens `(R,)` of these output rows to all output rows, `(N,)`."""
         if len(outputs) == self._count:
             return tokens
         emitted = np.full(self._count, ENDED, dtype=np.int32)
         emitted[outputs] = tokens
         return emitted
 
-    def _left(self, history: History, outputs: np.ndarray) -> list[int]:
-        """The rows that go on; notes why others end."""
+    def _unfinished(self, history: History, outputs: np.ndarray) -> list[int]:
+        """Returns the rows that continue and stores the finish reasons of the others."""
         interruption = self._run.interruption()
-        left = []
+        unfinished = []
         for row, output in enumerate(outputs.tolist()):
-            reason = self._run.end_of(history, row) or interruption
+            reason = self._run.finish_reason(history, row) or interruption
             if reason is None:
-                left.append(row)
+                unfinished.append(row)
             else:
                 self.reasons[output] = reason
-        return left
+        return unfinished

@@ -1,4 +1,4 @@
-"""What generation returns."""
+"""The result of generation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from kerasformer.decoding.speculation_counts import SpeculationCounts
 
 @dataclass(frozen=True)
 class GenerationOutput:
-    """Generated tokens, `num_return_sequences` after each other for each prompt.
+    """Generated tokens: `num_return_sequences` consecutive sequences for each prompt.
 
     Attributes:
-        sequences: New tokens of each sequence, int32, the end token included, without prompt and padding.
-        finish_reasons: For each sequence `"eos"`, `"stop"` (a string or callback), `"length"`, `"capacity"`, `"time"`
-            or `"cancelled"`; `"none"` where a prompt has fewer continuations than were asked for.
-        sequence_scores: Beam search: `(B * num_return_sequences,)` float32, log-probability over length to the power
-            `length_penalty`; otherwise `None`.
-        record: What every token was chosen from, if that was to be recorded.
-        speculation: What guessing ahead came to, if that was wanted.
+        sequences: New tokens of each sequence, int32, including the end token, without prompt and padding.
+        finish_reasons: Finish reason of each sequence: `"eos"`, `"stop"` (a stop string or function), `"length"`,
+            `"capacity"`, `"time"` or `"cancelled"`; `"none"` for an empty sequence, if a prompt has fewer continuations
+            than `num_return_sequences`.
+        sequence_scores: `(B * num_return_sequences,)` float32 scores of beam search: log-probability divided by
+            `length ** length_penalty`. `None` without beam search.
+        record: Candidates of each token, or `None` if they were not recorded.
+        speculation: Statistics of speculative decoding, or `None` if it was disabled.
     """
 
     sequences: list[np.ndarray]
@@ -33,9 +34,10 @@ class GenerationOutput:
 
     @property
     def scores(self) -> list[np.ndarray] | None:
-        """For each sequence float32 `(N, V)`: the logits (beams: log-probabilities) that each token was chosen from.
+        """Scores that the tokens of each sequence were chosen from, `(N, V)` float32.
 
-        All rules and cuts are in them; what they forbid is minus infinity. `None` unless `output_scores` was set.
+        These are logits (in beam search, log-probabilities) after rules and filters; forbidden tokens have minus
+        infinity. `None` unless `output_scores` was set.
         """
         if self.record is None or not self.record.keeps_scores:
             return None
@@ -43,7 +45,7 @@ class GenerationOutput:
 
     @property
     def logits(self) -> list[np.ndarray] | None:
-        """For each sequence float32 `(N, V)`: the model's logits for each token, before any rule.
+        """Logits of the model for the tokens of each sequence, before any rule, `(N, V)` float32.
 
         `None` unless `output_logits` was set.
         """
@@ -53,7 +55,7 @@ class GenerationOutput:
 
     @property
     def log_probabilities(self) -> list[np.ndarray] | None:
-        """For each sequence float32 `(N,)`: each token's log-probability in the model, before any rule.
+        """Log-probabilities of the tokens of each sequence, before any rule, `(N,)` float32.
 
         `None` without a record.
         """
@@ -63,5 +65,5 @@ class GenerationOutput:
 
 
 def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray:
-    kept = [row for row in rows if row is not None]
-    return np.stack(kept) if kept else np.zeros((0, 0), np.float32)
+    recorded = [row for row in rows if row is not None]
+    return np.stack(recorded) if recorded else np.zeros((0, 0), np.float32)

@@ -1,4 +1,4 @@
-"""From what a caller gives to what a run needs: prompts checked and aligned, lengths settled."""
+"""Preparation of a run: validation, alignment of prompts, computation of lengths."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from kerasformer.decoding.history import History
 from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule, rules_of
 from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
-from kerasformer.decoding.stopping import check_stop, end_of
+from kerasformer.decoding.stopping import check_stop, finish_reason
 from kerasformer.errors import CapacityError, GenerationError, InputError, argument
 
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """A run, ready to start.
+    """Everything that a run of generation needs.
 
     Attributes:
-        step: The engine, guided if that is wanted.
-        inputs: `(B, P)` int32 for `Step.start`.
-        mask: `(B, P)` int32, 1 for the prompt; guided, -1 for the negative prompt that stands beside it.
+        step: The engine, wrapped in `Guided` if guidance is enabled.
+        inputs: `(B, P)` int32 token ids for `Step.start`.
+        mask: `(B, P)` int32, 1 for tokens of the prompt; with guidance, -1 for tokens of the negative prompt.
         history: One row per prompt, before the first new token.
-        config: The settings with `max_new_tokens` and `min_new_tokens` in effect.
-        controls: What steers the run beside them.
-        last: What ends rows that nothing else ends: `"length"` or `"capacity"`.
-        deadline: When rows end, on the clock of `time.monotonic`.
-        seed: Of the random draws.
-        drafter: Guesses tokens ahead, if that is wanted.
+        config: Settings with the effective `max_new_tokens` and `min_new_tokens`.
+        controls: Runtime controls.
+        limit_reason: Finish reason of rows that reach the maximum length: `"length"` or `"capacity"`.
+        deadline: Time at which all rows end, on the clock of `time.monotonic`.
+        seed: Seed of the random numbers.
+        drafter: Proposes tokens for speculative decoding, or `None` if it is disabled.
     """
 
     step: Step
@@ -44,48 +44,50 @@ class GenerationPlan:
     history: History
     config: GenerationConfig
     controls: Controls
-    last: str
+    limit_reason: str
     deadline: float
     seed: int
     drafter: Drafter | None
 
     @property
     def num_steps(self) -> int:
-        """Most tokens that will be generated."""
+        """Maximum number of new tokens."""
         return self.config.max_new_tokens or 0
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """Logits rules, in their order."""
+        """Logits rules in order of application."""
         return rules_of(self.config, self.controls.rules)
 
     @property
     def guesses(self) -> int:
-        """Most tokens that are guessed at once."""
+        """Maximum number of tokens that are guessed at once."""
         return self.config.num_assistant_tokens if self.controls.assistant else self.config.prompt_lookup_num_tokens
 
     def interruption(self) -> str | None:
-        """Why all rows end now, if they do: `"cancelled"` or `"time"`."""
+        """Returns the reason to end all rows now, `"cancelled"` or `"time"`, or `None`."""
         if self.controls.cancelled is not None and self.controls.cancelled():
             return "cancelled"
         return "time" if time.monotonic() > self.deadline else None
 
-    def end_of(self, history: History, row: int) -> str | None:
-        """Why a row ends after its last new token; `None` if it goes on."""
-        return end_of(history.before(row), history.new(row), self.config, self.controls.stop, self.controls.decode)
+    def finish_reason(self, history: History, row: int) -> str | None:
+        """Returns why a row ends after its last new token, or `None` if it continues."""
+        before, new = history.before(row), history.new(row)
+        return finish_reason(before, new, self.config, self.controls.stop, self.controls.decode)
 
-    def tell(self, reasons: Sequence[str]) -> None:
-        """Warns if rows ended because the engine is full, or are empty because there are no more continuations."""
+    def warn_about(self, reasons: Sequence[str]) -> None:
+        """Warns about rows that ended because the cache is full, and about empty sequences of beam search."""
         if "none" in reasons:
             warnings.warn(
-                f"{list(reasons).count('none')} of {len(reasons)} sequences are empty: rules or the vocabulary leave "
+                f"{list(reasons).count('none')} of {len(reasons)} sequences are empty: rules or the vocabulary allow "
                 "fewer continuations than num_return_sequences.",
                 stacklevel=3,
             )
         if "capacity" in reasons:
             warnings.warn(
-                f"the engine is full: {list(reasons).count('capacity')} of {len(reasons)} sequences were cut after "
-                f"{self.num_steps} new tokens. Give shorter prompts, or load or export with a larger capacity.",
+                f"the cache is full: {list(reasons).count('capacity')} of {len(reasons)} sequences were cut after "
+                f"{self.num_steps} new tokens. Shorten the prompts, or load or export the model with a larger "
+                "capacity.",
                 stacklevel=3,
             )
 
@@ -97,18 +99,18 @@ def prepare(
     config: GenerationConfig | None = None,
     controls: Controls | None = None,
 ) -> GenerationPlan:
-    """Checks and aligns prompts and settles lengths.
+    """Validates the arguments, aligns the prompts and computes the lengths.
 
     Args:
         step: The engine.
         input_ids: `(B, P)` integers, padded on either side.
-        attention_mask: `(B, P)`, 1 for real tokens; `None`: all are real.
-        config: Settings.
-        controls: What steers the run beside them.
+        attention_mask: `(B, P)`, 1 for real tokens; `None` means that all tokens are real.
+        config: Generation settings.
+        controls: Runtime controls.
     Raises:
         InputError: prompts of a wrong shape, an empty batch or an empty prompt.
-        CapacityError: no place for a new token.
-        GenerationError: settings that this engine cannot follow, or that contradict each other.
+        CapacityError: no room for a new token.
+        GenerationError: settings that this engine does not support, or that contradict each other.
     """
     config, controls = config or GenerationConfig(), controls or Controls()
     deadline = time.monotonic() + (config.max_time or float("inf"))
@@ -117,28 +119,28 @@ def prepare(
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
     if step.is_encoder_decoder:
-        begin = np.full((batch, 1), decoder_start(step, config), dtype=np.int32)
+        prefix = np.full((batch, 1), decoder_start(step, config), dtype=np.int32)
         starts = np.zeros(batch, dtype=np.int64)
     else:
         fill = config.fill_token if config.fill_token < step.vocab_size else 0
         inputs, mask = left_padded(inputs, mask, fill)
-        begin, starts = inputs, mask.shape[1] - mask.sum(axis=1)
+        prefix, starts = inputs, mask.shape[1] - mask.sum(axis=1)
     if config.guidance_scale != 1:
         negative_ids, negative_mask = _negative(step, prompts, controls)
         longest = int(negative_mask.sum(axis=1).max())
-        step = Guided(step, config.guidance_scale, begin.shape[1], longest)
+        step = Guided(step, config.guidance_scale, prefix.shape[1], longest)
         inputs, mask = side_by_side(inputs, mask, negative_ids, negative_mask)
-    history = History(begin, starts, begin.shape[1], prompts, np.arange(batch))
+    history = History(prefix, starts, prefix.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
-    most, least, last = _lengths(step, begin.shape[1], config)
-    settled = config.replace(max_new_tokens=most, min_new_tokens=least)
+    maximum, minimum, limit_reason = _lengths(step, prefix.shape[1], config)
+    effective = config.replace(max_new_tokens=maximum, min_new_tokens=minimum)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if config.seed is None else config.seed
     drafter = _drafter(step, config, controls)
-    return GenerationPlan(step, inputs, mask, history, settled, controls, last, deadline, seed, drafter)
+    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, seed, drafter)
 
 
 def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> tuple[np.ndarray, np.ndarray]:
-    """The negative prompt of each row, `(B, Q)`; each prompt's last token alone if there is none."""
+    """Returns ids and mask of the negative prompts, `(B, Q)`; by default, the last token of each prompt."""
     if controls.negative_ids is None:
         ids = np.stack([prompt[-1:] for prompt in prompts])
         return ids, np.ones_like(ids)
@@ -157,50 +159,48 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
         return None
     if config.num_beams > 1:
         raise GenerationError(
-            "Guessing ahead (prompt lookup, an assistant) follows one hypothesis at a time. Expected num_beams=1. "
-            f"Received: {argument('num_beams', config.num_beams)}. Leave one of the two out."
+            "Prompt lookup and assistants do not support beam search. Expected num_beams=1. "
+            f"Received: {argument('num_beams', config.num_beams)}. Remove one of the two settings."
         )
     if controls.assistant is None:
         return PromptLookup(config.max_matching_ngram_size)
     if config.prompt_lookup_num_tokens:
-        raise GenerationError(
-            "Tokens are guessed by prompt lookup or by an assistant. Received: both. Leave one of the two out."
-        )
-    expected, received = _kind(step), _kind(controls.assistant)
+        raise GenerationError("Prompt lookup and an assistant cannot be combined. Received: both. Remove one of them.")
+    expected, received = _described(step), _described(controls.assistant)
     if received != expected:
         raise GenerationError(
-            "An assistant must be of the same kind, with the same vocabulary. "
+            "An assistant must have the same kind of architecture and the same vocabulary as the model. "
             f"Expected: {expected}. Received: {received}. Choose another assistant."
         )
     return Assistant(controls.assistant)
 
 
-def _kind(step: Step) -> str:
-    return f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'} of {step.vocab_size} tokens"
+def _described(step: Step) -> str:
+    return f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'} with {step.vocab_size} tokens"
 
 
 def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and mask as `(B, P)` int32."""
+    """Validates ids and mask and returns them as `(B, P)` int32."""
     ids = np.asarray(input_ids)
     if ids.ndim != 2 or ids.size == 0:
         raise InputError(
-            f"input_ids must be (batch, length) with at least one token. Received: shape {ids.shape}. "
-            "Give at least one prompt of one token."
+            f"input_ids must have the shape (batch, length) with at least one token. Received: shape {ids.shape}. "
+            "Pass at least one prompt of at least one token."
         )
     if not np.issubdtype(ids.dtype, np.integer):
-        raise InputError(f"input_ids must be integers. Received: dtype {ids.dtype}. Give token ids.")
+        raise InputError(f"input_ids must be integers. Received: dtype {ids.dtype}. Pass token ids.")
     mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
     if mask.shape != ids.shape or not np.isin(mask, (0, 1)).all():
         raise InputError(
-            "attention_mask must have the shape of input_ids and hold 0 and 1. "
-            f"Received: shape {mask.shape} for input_ids {ids.shape}. Give 1 for each real token."
+            "attention_mask must have the shape of input_ids and contain only 0 and 1. "
+            f"Received: shape {mask.shape} for input_ids of shape {ids.shape}. Pass 1 for each real token."
         )
     mask = mask.astype(np.int32)
     empty = np.flatnonzero(mask.sum(axis=1) == 0)
     if len(empty):
         raise InputError(
-            f"each prompt needs at least one token. Received: empty prompts at rows {empty.tolist()}. "
-            "Leave them out, or begin them with the bos token."
+            f"each prompt needs at least one token. Received: empty prompts in rows {empty.tolist()}. "
+            "Remove them, or start them with the bos token."
         )
     real = ids[mask == 1]
     if real.min() < 0 or real.max() >= step.vocab_size:
@@ -212,16 +212,17 @@ def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | Non
 
 
 def decoder_start(step: Step, config: GenerationConfig) -> int:
-    """The first token that an encoder-decoder's decoder reads.
+    """Returns the start token of an encoder-decoder's decoder.
 
     Raises:
-        GenerationError: there is none, or it is not one of the engine's.
+        GenerationError: the start token is not set, or is not in the vocabulary.
     """
     start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
     if start is None or start >= step.vocab_size:
         raise GenerationError(
             "an encoder-decoder needs decoder_start_token_id (or bos_token_id), the first token its decoder reads, "
-            f"from 0 to {step.vocab_size - 1}. Received: {start}. Set it in the call or in generation_config.json."
+            f"from 0 to {step.vocab_size - 1}. Received: {start}. Pass it to the call or set it in "
+            "generation_config.json."
         )
     return start
 
@@ -237,35 +238,35 @@ def _check_forced(step: Step, config: GenerationConfig) -> None:
         )
 
 
-def _lengths(step: Step, width: int, config: GenerationConfig) -> tuple[int, int, str]:
-    """Most and fewest new tokens, and what sets the upper limit."""
+def _lengths(step: Step, prefix_length: int, config: GenerationConfig) -> tuple[int, int, str]:
+    """Returns the maximum and minimum number of new tokens, and the finish reason of rows that reach the maximum."""
     if config.max_new_tokens is not None:
-        most = config.max_new_tokens
+        maximum = config.max_new_tokens
     elif config.max_length is not None:
-        most = config.max_length - width
+        maximum = config.max_length - prefix_length
     else:
-        most = DEFAULT_NEW_TOKENS
-    if most < 1:
+        maximum = DEFAULT_NEW_TOKENS
+    if maximum < 1:
         raise GenerationError(
-            f"max_length counts the prompt too and must exceed it. Received: max_length={config.max_length} "
-            f"for a prompt of {width} tokens. Set max_new_tokens instead."
+            "max_length includes the prompt and must exceed its length. Received: "
+            f"max_length={config.max_length} for a prompt of {prefix_length} tokens. Set max_new_tokens instead."
         )
-    room = step.capacity - width
+    room = step.capacity - prefix_length
     if room < 1:
         raise CapacityError(
-            f"the prompt leaves no place for a new token. Expected at most {step.capacity - 1} tokens. "
-            f"Received: {width}. Shorten the prompt, or load or export with a larger capacity."
+            f"the prompt leaves no room for a new token. Expected at most {step.capacity - 1} tokens. "
+            f"Received: {prefix_length}. Shorten the prompt, or load or export the model with a larger capacity."
         )
-    _check_length_penalty(config, min(most, room))
-    least = config.min_length - width if config.min_new_tokens is None else config.min_new_tokens
-    return min(most, room), max(least, 0), "length" if most <= room else "capacity"
+    _check_length_penalty(config, min(maximum, room))
+    minimum = config.min_length - prefix_length if config.min_new_tokens is None else config.min_new_tokens
+    return min(maximum, room), max(minimum, 0), "length" if maximum <= room else "capacity"
 
 
 def _check_length_penalty(config: GenerationConfig, longest: int) -> None:
-    """Scores of beams are divided by `length ** length_penalty` in float32."""
+    """Checks that `length ** length_penalty`, by which scores of beams are divided, fits into float32."""
     if config.num_beams > 1 and abs(config.length_penalty) * np.log10(longest) > 30:
         raise GenerationError(
-            f"length_penalty is too large for texts of {longest} tokens, whose scores it would make 0 or infinite. "
+            f"length_penalty is too large for sequences of {longest} tokens: it would make scores 0 or infinite. "
             f"Expected: from {-30 / np.log10(longest):.1f} to {30 / np.log10(longest):.1f}. "
             f"Received: {config.length_penalty}."
         )

@@ -1,4 +1,4 @@
-"""What every engine offers: a Keras model, a LiteRT bundle and an ONNX bundle alike. NumPy goes in and comes out.
+"""Protocols that every engine implements (Keras, LiteRT, ONNX Runtime, SavedModel), with NumPy arrays in and out.
 
 Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` cache capacity, `V` vocabulary.
 """
@@ -10,38 +10,44 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 DEFAULT_CAPACITY = 1024
-"""Slots of a decoder cache, in tokens, where nobody asks for a number."""
+"""Default number of slots of a decoder cache."""
 MAX_CAPACITY = 65_536
-"""Most slots of a cache, and longest text: all of them take memory from the start."""
+"""Maximum number of slots of a cache, whose memory is allocated at the start, and maximum length of a text."""
 
 State = Any
-"""What an engine remembers between steps. It is opaque and is used once: after `step`, `reorder` or `rewind`
-the old state is dead, because its buffers are reused."""
+"""Opaque state of an engine between steps. A state is used once: `step`, `reorder` and `rewind` reuse its buffers and
+return a new state."""
 
 
 def default_capacity(limit: int | None) -> int:
-    """Slots of a decoder cache for a model with `limit` positions, `None` for a model without a limit."""
+    """Returns the default number of cache slots of a model with `limit` positions (`None`: unlimited)."""
     return DEFAULT_CAPACITY if limit is None else min(limit, DEFAULT_CAPACITY)
 
 
 @runtime_checkable
 class Forward(Protocol):
-    """A model that maps arrays to arrays in one call: encoders and their heads."""
+    """A model that computes its outputs in one call, such as an encoder with a task head."""
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """`(B, T)` int32 arrays under their Hugging Face names in, named float32 arrays out."""
+        """Computes the outputs of a batch.
+
+        Args:
+            inputs: `(B, T)` int32 arrays under their Hugging Face names.
+        Returns:
+            Named float32 arrays.
+        """
         ...
 
 
 @runtime_checkable
 class Step(Protocol):
-    """A model that generates: `start` once, then `step` as often as wanted.
+    """A generative model: `start` reads a prompt, and each `step` continues it.
 
     Attributes:
-        is_encoder_decoder: `start` reads the encoder's input; `step` begins with the decoder's start token.
-        capacity: Positions of the decoder cache, prompt and generated tokens together.
-        vocab_size: Width of the logits.
-        step_lengths: The `T` that `step` accepts, ascending; `1` is always among them.
+        is_encoder_decoder: Whether `start` reads an encoder input, so that the first `step` reads the start token.
+        capacity: Number of slots of the decoder cache, for prompt and generated tokens together.
+        vocab_size: Vocabulary size, the last dimension of the logits.
+        step_lengths: Values of `T` that `step` accepts, in ascending order, always including 1.
     """
 
     is_encoder_decoder: bool
@@ -53,47 +59,51 @@ class Step(Protocol):
         """Reads the prompt.
 
         Args:
-            inputs: `(B, P)` int32 ids. A decoder gets a left-padded prompt and prefills all but its last token,
-                which the caller then gives to the first `step`. An encoder-decoder gets the (right-padded)
-                encoder input, encodes it and fills its cross caches.
+            inputs: `(B, P)` int32 ids. A decoder receives a left-padded prompt and reads all but its last token, which
+                the caller passes to the first `step`. An encoder-decoder receives the right-padded encoder input,
+                encodes it and fills its cross-attention caches.
             mask: `(B, P)` int32, 1 for real tokens.
         Raises:
-            CapacityError: the prompt does not fit.
+            CapacityError: the prompt does not fit into the cache.
         """
         ...
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Reads some tokens of each row.
+        """Reads the next `T` tokens of each row.
 
         Args:
-            tokens: `(B, T)` int32; `T` is one of `step_lengths`. Several are read in less time than one by one, and the
-                answers are the same, up to what rounding does (`docs/bundles.md` tells of int8).
-            state: Dead afterwards, unless an error was raised.
+            tokens: `(B, T)` int32, where `T` is one of `step_lengths`. Reading several tokens at once is faster and
+                gives the same logits as reading them one by one, up to rounding (see `docs/bundles.md` for int8).
+            state: Unusable afterwards, unless an error is raised.
 
         Returns:
-            float32 logits `(B, T, V)` after each token, and the next state.
+            Logits `(B, T, V)` float32 after each token, and the next state.
 
         Raises:
-            CapacityError: the tokens do not fit. Nothing was read.
-            InputError: tokens of another shape.
+            CapacityError: the tokens do not fit into the cache; none of them was read.
+            InputError: tokens of a wrong shape.
         """
         ...
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
-        """State of rows `rows` `(B',)` int, in that order; rows may be repeated or left out (beams, finished rows).
+        """Returns the state of the given rows, for example after a step of beam search or when rows have ended.
 
-        Rows that change places are not copied where an engine can help it, second copies of one row are.
+        Engines avoid copying rows that only move; repeated rows are copied.
+
+        Args:
+            state: Unusable afterwards.
+            rows: `(B',)` integers, in the new order; rows may be repeated or omitted.
         """
         ...
 
     def rewind(self, state: State, count: int) -> State:
-        """State as it was before the last `count` tokens of `step` (speculation).
+        """Returns the state before the last `count` tokens that `step` has read, for speculative decoding.
 
         Raises:
-            InputError: `step` has read fewer.
+            InputError: `step` has read fewer than `count` tokens.
         """
         ...
 
     def fork(self, state: State) -> State:
-        """An independent copy; both states stay usable."""
+        """Returns an independent copy; both states stay usable."""
         ...

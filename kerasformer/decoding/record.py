@@ -1,4 +1,4 @@
-"""What each token was chosen from: a tree of nodes, of which a sequence is the path to one."""
+"""Record of the candidates of each generated token, as a tree whose paths are the sequences."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.distribution import log_softmax
 
 TOP = 10
-"""The most probable tokens of each step that are always remembered."""
+"""Number of most probable tokens that are recorded at each step."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenChoice:
-    """What tokens were chosen from at one step of one row; `K` is `TOP`, or the vocabulary if it is smaller.
+    """Candidates of one step of one row; `K` is `TOP`, or the vocabulary size if that is smaller.
 
     Attributes:
-        tokens: `(K,)` the most probable tokens in the model, best first.
-        log_probabilities: `(K,)` float32, theirs, before any rule.
-        allowed: `(K,)` whether rules and cuts left them.
-        left: Tokens of the whole vocabulary that rules and cuts left.
-        logits: `(V,)` float32 of the model before any rule, if they were asked for.
-        scores: `(V,)` float32 after rules and cuts, if they were asked for.
+        tokens: `(K,)` most probable tokens before any rule, best first.
+        log_probabilities: `(K,)` float32 log-probabilities of these tokens before any rule.
+        allowed: `(K,)` boolean, whether rules and filters allow these tokens.
+        num_allowed: Number of tokens of the whole vocabulary that rules and filters allow.
+        logits: `(V,)` float32 logits before any rule, or `None` if they were not requested.
+        scores: `(V,)` float32 scores after rules and filters, or `None` if they were not requested.
     """
 
     tokens: np.ndarray
     log_probabilities: np.ndarray
     allowed: np.ndarray
-    left: int
+    num_allowed: int
     logits: np.ndarray | None = None
     scores: np.ndarray | None = None
 
@@ -40,14 +40,14 @@ class Node:
     """One token of one hypothesis.
 
     Attributes:
-        parent: The token before it; `None` for the first new one.
-        prompt: The prompt that it continues, by its number.
-        token: Its id.
-        log_probability: `log p(token)` in the model, before any rule.
-        choice: What it was chosen from; the nodes that continue one row share it.
-        total: Beam search: sum of log-probabilities up to it; otherwise `None`.
-        kept: Whether the search went on with it or counted it as finished.
-        finished: Whether its hypothesis ended with it and was counted.
+        parent: Node of the preceding token; `None` for the first new token.
+        prompt: Index of the prompt.
+        token: Token id.
+        log_probability: `log p(token)` before any rule.
+        choice: Candidates at this step, shared by all nodes that continue the same row.
+        total: In beam search, the sum of log-probabilities up to this token; otherwise `None`.
+        selected: Whether the search continued with this token or stored its hypothesis as finished.
+        finished: Whether the hypothesis ended with this token and was stored as finished.
     """
 
     parent: Node | None
@@ -56,12 +56,12 @@ class Node:
     log_probability: float
     choice: TokenChoice
     total: float | None = None
-    kept: bool = False
+    selected: bool = False
     finished: bool = False
 
     @property
     def path(self) -> list[Node]:
-        """From the first new token to this one."""
+        """Nodes from the first new token to this one."""
         nodes, node = [self], self.parent
         while node is not None:
             nodes.append(node)
@@ -71,15 +71,13 @@ class Node:
 
 @dataclass
 class Record:
-    """All nodes of a run, in the order of their steps.
-
-    A node costs some hundred bytes; whole rows of the vocabulary are kept only where they are asked for.
+    """All nodes of a run.
 
     Attributes:
-        keeps_scores: Whether choices hold their scores.
-        keeps_logits: Whether choices hold their logits.
-        steps: The nodes of each step.
-        paths: For each returned sequence its nodes, one a token.
+        keeps_scores: Whether the scores of the whole vocabulary are recorded.
+        keeps_logits: Whether the logits of the whole vocabulary are recorded.
+        steps: Nodes of each step.
+        paths: Nodes of each returned sequence, one for each token.
     """
 
     keeps_scores: bool = False
@@ -88,8 +86,8 @@ class Record:
     paths: list[list[Node]] = field(default_factory=list)
 
     @classmethod
-    def wanted(cls, controls: Controls) -> Record | None:
-        """An empty record, if one is to be kept."""
+    def for_controls(cls, controls: Controls) -> Record | None:
+        """Returns an empty record, or `None` if nothing is to be recorded."""
         if not (controls.record or controls.output_scores or controls.output_logits):
             return None
         return cls(controls.output_scores, controls.output_logits)
@@ -104,33 +102,33 @@ class Record:
         scores: np.ndarray,
         totals: np.ndarray | None = None,
     ) -> list[Node]:
-        """The nodes of one step: `N` of them, which continue `R` rows.
+        """Adds the `N` nodes of one step, which continue `R` rows, and returns them.
 
         Args:
             parents: `N` nodes; `None` for first tokens.
-            prompts: `(N,)` numbers of prompts.
-            tokens: `(N,)` ids.
-            rows: `(N,)` the row that each continues.
-            logits: `(R, V)` of the model.
-            scores: `(R, V)` after rules and cuts.
-            totals: `(N,)` sums of log-probabilities.
+            prompts: `(N,)` indices of the prompts.
+            tokens: `(N,)` token ids.
+            rows: `(N,)` index of the row that each node continues.
+            logits: `(R, V)` logits of the model.
+            scores: `(R, V)` scores after rules and filters.
+            totals: `(N,)` sums of log-probabilities; only in beam search.
         """
-        used, places = np.unique(rows, return_inverse=True)
-        logs = log_softmax(logits[used])
-        choices = [self._choice(*row) for row in zip(logs, logits[used], scores[used], strict=True)]
+        unique, indices = np.unique(rows, return_inverse=True)
+        logs = log_softmax(logits[unique])
+        choices = [self._choice(*row) for row in zip(logs, logits[unique], scores[unique], strict=True)]
         sums = [None] * len(tokens) if totals is None else totals.tolist()
-        given = zip(parents, prompts.tolist(), tokens.tolist(), places.tolist(), sums, strict=True)
+        columns = zip(parents, prompts.tolist(), tokens.tolist(), indices.tolist(), sums, strict=True)
         nodes = [
-            Node(parent, prompt, token, float(logs[place, token]), choices[place], total)
-            for parent, prompt, token, place, total in given
+            Node(parent, prompt, token, float(logs[index, token]), choices[index], total)
+            for parent, prompt, token, index, total in columns
         ]
         self.steps.append(nodes)
         return nodes
 
     def _choice(self, logs: np.ndarray, logits: np.ndarray, scores: np.ndarray) -> TokenChoice:
-        """One row of the vocabulary in short."""
-        few = min(TOP, len(logs))
-        best = np.sort(np.argpartition(logs, -few)[-few:])
+        """Summarizes the candidates of one row."""
+        count = min(TOP, len(logs))
+        best = np.sort(np.argpartition(logs, -count)[-count:])
         best = best[np.argsort(-logs[best], kind="stable")]
         allowed = scores > -np.inf
         return TokenChoice(

@@ -1,8 +1,9 @@
-"""Logits rules: what may be said next. Each is one small function, applied in the order of this file.
+"""Logits rules, which change the scores of the next token.
 
 A rule takes the `History` of `R` rows and their logits `(R, V)` (log-probabilities in beam search), which it may change
-in place, and returns logits. A new rule is one function below plus the setting that it reads in `GenerationConfig`.
-The order is that of `transformers`; a caller's own rules, the temperature and the cuts of sampling come after.
+in place, and returns the new logits. Rules are applied in the order of this file, which is that of `transformers`, and
+before custom rules, the temperature and the sampling filters. To add a rule, add a function here and its setting to
+`GenerationConfig`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ Rule = Callable[[History, np.ndarray], np.ndarray]
 
 
 class ConfiguredRule(Protocol):
-    """A rule as written below: it reads its setting from `config`."""
+    """A rule that reads its setting from the configuration."""
 
     def __call__(self, history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-        """Logits `(R, V)` in and out."""
+        """Returns the changed logits `(R, V)`."""
         ...
 
 
@@ -36,7 +37,12 @@ _LAST: list[tuple[When, ConfiguredRule]] = []
 
 
 def rule(when: When, last: bool = False) -> Callable[[ConfiguredRule], ConfiguredRule]:
-    """Registers a rule; it runs if `when(config)` is true, and if it is a `last` one after the caller's own."""
+    """Registers a rule.
+
+    Args:
+        when: The rule is applied if this function of the settings returns a true value.
+        last: Whether to apply the rule after the custom rules.
+    """
 
     def register(function: ConfiguredRule) -> ConfiguredRule:
         (_LAST if last else _RULES).append((when, function))
@@ -45,24 +51,24 @@ def rule(when: When, last: bool = False) -> Callable[[ConfiguredRule], Configure
     return register
 
 
-def rules_of(config: GenerationConfig, own: Iterable[Rule] = ()) -> tuple[Rule, ...]:
-    """The rules that these settings ask for, in their order, and the caller's `own` among them."""
+def rules_of(config: GenerationConfig, custom: Iterable[Rule] = ()) -> tuple[Rule, ...]:
+    """Returns the rules that the settings enable and the `custom` rules, in order of application."""
     first, last = (
         [functools.partial(function, config=config) for when, function in rules if when(config)]
         for rules in (_RULES, _LAST)
     )
-    return (*first, *map(_checked, own), *last)
+    return (*first, *map(_checked, custom), *last)
 
 
 def _checked(rule: Rule) -> Rule:
-    """A caller's rule, whose answer is looked at."""
+    """Wraps a custom rule to validate its result."""
 
     def apply(history: History, logits: np.ndarray) -> np.ndarray:
         shape, result = logits.shape, rule(history, logits)
         if not isinstance(result, np.ndarray) or result.shape != shape or result.dtype.kind != "f":
             received = f"{result.dtype} {result.shape}" if isinstance(result, np.ndarray) else repr(result)[:80]
             raise GenerationError(
-                f"a rule must return the logits, changed or not. Expected: an array of float32 {shape}. Received: "
+                f"a rule must return logits. Expected: a float32 array of shape {shape}. Received: "
                 f"{received} from {getattr(rule, '__name__', rule)}."
             )
         return result
@@ -71,7 +77,7 @@ def _checked(rule: Rule) -> Rule:
 
 
 def apply_rules(rules: Sequence[Rule], history: History, logits: np.ndarray) -> np.ndarray:
-    """Logits `(R, V)` after all rules; the engine's own array stays untouched."""
+    """Returns the logits `(R, V)` after all rules, without changing the array of the engine."""
     if not rules:
         return logits
     logits = logits.copy()
@@ -81,13 +87,13 @@ def apply_rules(rules: Sequence[Rule], history: History, logits: np.ndarray) -> 
 
 
 def _forbid(logits: np.ndarray, tokens: Iterable[int]) -> np.ndarray:
-    """Minus infinity for `tokens` in each row; ids beyond the vocabulary cannot be generated anyway."""
+    """Sets the logits of `tokens` to minus infinity in each row; ids outside the vocabulary are ignored."""
     logits[:, [token for token in tokens if token < logits.shape[1]]] = -np.inf
     return logits
 
 
 def _force(logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-    """Logit 0 for `tokens`, minus infinity for all others."""
+    """Returns logits that are 0 for `tokens` and minus infinity for all other tokens."""
     forced = np.full_like(logits, -np.inf)
     forced[:, list(tokens)] = 0
     return forced
@@ -97,59 +103,60 @@ Biases = tuple[tuple[tuple[int, ...], float], ...]
 
 
 def _add_biases(history: History, logits: np.ndarray, biases: Biases) -> np.ndarray:
-    """Adds each bias to the last token of its sequence, in rows that end with the tokens before it."""
-    after = _by_prefix(biases)
+    """Adds each bias to the logit of the last token of its sequence, in rows that end with the tokens before it."""
+    by_prefix = _by_prefix(biases)
     for index, row in enumerate(logits):
         tokens = history.row(index).tolist()
-        for size in range(min(max(map(len, after)), len(tokens)) + 1):
-            completing, bias = after.get(tuple(tokens[len(tokens) - size :]), _NOTHING)
+        for size in range(min(max(map(len, by_prefix)), len(tokens)) + 1):
+            completing, bias = by_prefix.get(tuple(tokens[len(tokens) - size :]), _NO_BIASES)
             known = completing < len(row)
-            with np.errstate(invalid="ignore"):  # opposite infinities give NaN, which is told when a token is chosen
+            # The sum of opposite infinities is NaN, which raises when a token is chosen.
+            with np.errstate(invalid="ignore"):
                 row[completing[known]] += bias[known]
     return logits
 
 
-_NOTHING = (np.zeros(0, np.intp), np.zeros(0, np.float32))
+_NO_BIASES = (np.zeros(0, np.intp), np.zeros(0, np.float32))
 
 
 @functools.lru_cache(maxsize=8)
 def _by_prefix(biases: Biases) -> dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]]:
-    """For the tokens before the last one of sequences: the last ones `(N,)` and their biases `(N,)`."""
-    after: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+    """Groups biases by the sequence without its last token; the values are last tokens `(N,)` and biases `(N,)`."""
+    groups: dict[tuple[int, ...], list[tuple[int, float]]] = {}
     for sequence, bias in biases:
-        after.setdefault(sequence[:-1], []).append((sequence[-1], bias))
+        groups.setdefault(sequence[:-1], []).append((sequence[-1], bias))
     return {
         prefix: (np.array([token for token, _ in last], np.intp), np.array([bias for _, bias in last], np.float32))
-        for prefix, last in after.items()
+        for prefix, last in groups.items()
     }
 
 
 def _followers(tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
-    """The tokens that came after `prefix` `(n - 1,)` somewhere in `tokens` `(N,)`."""
+    """Returns the tokens that follow an occurrence of `prefix` `(n - 1,)` in `tokens` `(N,)`."""
     size = len(prefix) + 1
     if len(tokens) < size:
         return tokens[:0]
-    windows = np.lib.stride_tricks.sliding_window_view(tokens, size)
-    return windows[(windows[:, :-1] == prefix).all(axis=1), -1]
+    ngrams = np.lib.stride_tricks.sliding_window_view(tokens, size)
+    return ngrams[(ngrams[:, :-1] == prefix).all(axis=1), -1]
 
 
 def _penalize(row: np.ndarray, tokens: np.ndarray, penalty: float) -> None:
-    """`logit / penalty` if positive, `logit * penalty` if negative, once for each token; changes the row `(V,)`."""
+    """Divides positive logits of `tokens` by `penalty` and multiplies negative ones by it; changes the row `(V,)`."""
     tokens = tokens[tokens < len(row)]
     row[tokens] = np.where(row[tokens] < 0, row[tokens] * penalty, row[tokens] / penalty)
 
 
 @rule(when=lambda config: config.sequence_bias)
 def sequence_bias(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """`logit(t_n) += bias` for each biased sequence `t_1 … t_n` whose first `n - 1` tokens a row ends with."""
+    """Adds the bias of a sequence `t_1 … t_n` to the logit of `t_n` in rows that end with `t_1 … t_{n-1}`."""
     return _add_biases(history, logits, config.sequence_bias)
 
 
 @rule(when=lambda config: config.encoder_repetition_penalty != 1)
 def encoder_repetition_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """The opposite of `repetition_penalty`, for tokens of the row's prompt: above 1 it makes them more likely.
+    """Makes tokens of the prompt more likely if the penalty is above 1, the inverse of `repetition_penalty`.
 
-    So the output keeps to the words of the input. Source: `transformers.EncoderRepetitionPenaltyLogitsProcessor`.
+    Source: `transformers.EncoderRepetitionPenaltyLogitsProcessor`.
     """
     for index, row in enumerate(logits):
         _penalize(row, history.prompts[history.rows[index]], 1 / config.encoder_repetition_penalty)
@@ -158,10 +165,9 @@ def encoder_repetition_penalty(history: History, logits: np.ndarray, config: Gen
 
 @rule(when=lambda config: config.repetition_penalty != 1)
 def repetition_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """`logit / penalty` if positive, `logit * penalty` if negative, for tokens of the row's prompt and output.
+    """Divides positive logits of tokens of the prompt and the output by the penalty and multiplies negative ones by it.
 
-    Source: Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1; the case of negative logits is that of
-    `transformers`.
+    Source: Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1; negative logits are handled as in `transformers`.
     """
     for index, row in enumerate(logits):
         _penalize(row, history.row(index), config.repetition_penalty)
@@ -170,10 +176,10 @@ def repetition_penalty(history: History, logits: np.ndarray, config: GenerationC
 
 @rule(when=lambda config: config.frequency_penalty or config.presence_penalty)
 def frequency_and_presence_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """`logit -= count * frequency_penalty + (count > 0) * presence_penalty`, with a token's count in the row's output.
+    """Subtracts `count * frequency_penalty + (count > 0) * presence_penalty`, with a token's count in the output.
 
-    Source: OpenAI API reference, "Frequency and presence penalties"; the place after `repetition_penalty` is vLLM's,
-    as `transformers` has neither.
+    Source: OpenAI API reference, "Frequency and presence penalties"; applied after `repetition_penalty` as in vLLM,
+    since `transformers` has neither penalty.
     """
     for index, row in enumerate(logits):
         tokens, counts = np.unique(history.new(index), return_counts=True)
@@ -184,7 +190,7 @@ def frequency_and_presence_penalty(history: History, logits: np.ndarray, config:
 
 @rule(when=lambda config: config.no_repeat_ngram_size)
 def no_repeat_ngram(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids tokens that would complete an n-gram that the row (prompt and output) already holds.
+    """Forbids tokens that would complete an n-gram that already occurs in the prompt or the output.
 
     Source: Paulus et al. 2017, arXiv:1705.04304, section 2.5.
     """
@@ -198,7 +204,7 @@ def no_repeat_ngram(history: History, logits: np.ndarray, config: GenerationConf
 
 @rule(when=lambda config: config.encoder_no_repeat_ngram_size)
 def encoder_no_repeat_ngram(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids tokens that would complete an n-gram of the row's prompt (what the encoder read)."""
+    """Forbids tokens that would complete an n-gram of the prompt (of an encoder-decoder, the encoder input)."""
     size = config.encoder_no_repeat_ngram_size
     for index, row in enumerate(logits):
         tokens = history.row(index)
@@ -210,14 +216,14 @@ def encoder_no_repeat_ngram(history: History, logits: np.ndarray, config: Genera
 
 @rule(when=lambda config: config.bad_words_ids)
 def bad_words(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids the token that would complete a bad word; a word that is just an end token stays allowed."""
+    """Forbids tokens that would complete a bad word; a word that consists of one end token is ignored."""
     words = {word: -np.inf for word in config.bad_words_ids if len(word) > 1 or word[0] not in config.eos_token_id}
     return _add_biases(history, logits, tuple(words.items())) if words else logits
 
 
 @rule(when=lambda config: config.min_new_tokens)
 def min_new_tokens(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids the end tokens until the output is `min_new_tokens` long; `min_length` arrives here translated."""
+    """Forbids end tokens until the output has `min_new_tokens` tokens; `min_length` was converted before."""
     if history.num_new < (config.min_new_tokens or 0):
         return _forbid(logits, config.eos_token_id)
     return logits
@@ -225,10 +231,10 @@ def min_new_tokens(history: History, logits: np.ndarray, config: GenerationConfi
 
 @rule(when=lambda config: config.prefix_allowed_tokens_fn)
 def prefix_allowed_tokens(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids all but the tokens that `config.prefix_allowed_tokens_fn(prompt number, tokens of the row)` gives.
+    """Forbids all tokens except those that `config.prefix_allowed_tokens_fn(prompt index, tokens of the row)` returns.
 
-    If other rules have already forbidden these in all rows of a prompt, they are allowed again. A row that has ended
-    is not asked about. Source: De Cao et al. 2020, arXiv:2010.00904, section 3.2 (constrained beam search).
+    If other rules forbid all of these in all rows of a prompt, they are allowed nevertheless. Rows that have ended are
+    skipped. Source: De Cao et al. 2020, arXiv:2010.00904, section 3.2 (constrained beam search).
     """
     forbidden = np.zeros_like(logits)
     for index, prompt in enumerate(history.rows.tolist()):
@@ -237,14 +243,14 @@ def prefix_allowed_tokens(history: History, logits: np.ndarray, config: Generati
             forbidden[index, _allowed(config, prompt, history.row(index), logits.shape[1])] = 0
     logits += forbidden
     for prompt in np.unique(history.rows):
-        mine = history.rows == prompt
-        if np.isneginf(logits[mine]).all():
-            logits[mine] = forbidden[mine]
+        of_prompt = history.rows == prompt
+        if np.isneginf(logits[of_prompt]).all():
+            logits[of_prompt] = forbidden[of_prompt]
     return logits
 
 
 def _allowed(config: GenerationConfig, prompt: int, tokens: np.ndarray, vocab_size: int) -> np.ndarray:
-    """What the caller's function allows after `tokens` `(N,)`."""
+    """Returns the ids that `prefix_allowed_tokens_fn` allows after `tokens` `(N,)`."""
     function = config.prefix_allowed_tokens_fn
     ids = np.atleast_1d([] if function is None else function(prompt, tokens))
     known = ids[(ids >= 0) & (ids < vocab_size)] if ids.size and np.issubdtype(ids.dtype, np.integer) else ids[:0]
@@ -252,14 +258,14 @@ def _allowed(config: GenerationConfig, prompt: int, tokens: np.ndarray, vocab_si
         raise GenerationError(
             f"prefix_allowed_tokens_fn must allow at least one token id from 0 to {vocab_size - 1}. "
             f"Received: {ids.tolist()} for prompt {prompt} after the tokens {tokens[-8:].tolist()}. "
-            "Allow an end token where a text is complete."
+            "Allow an end token when the text is complete."
         )
     return known
 
 
 @rule(when=lambda config: config.forced_bos_token_id is not None)
 def forced_bos(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Only the forced token after a single one (the decoder's start token): the language of a translation."""
+    """Forces the token after the decoder's start token, such as the language of a translation."""
     if history.ids.shape[1] == 1 and config.forced_bos_token_id is not None:
         return _force(logits, [config.forced_bos_token_id])
     return logits
@@ -267,7 +273,7 @@ def forced_bos(history: History, logits: np.ndarray, config: GenerationConfig) -
 
 @rule(when=lambda config: config.forced_eos_token_id)
 def forced_eos(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Only the forced end tokens at the last place."""
+    """Forces an end token at the last position."""
     if config.max_new_tokens is not None and history.num_new == config.max_new_tokens - 1:
         return _force(logits, config.forced_eos_token_id)
     return logits
@@ -275,7 +281,7 @@ def forced_eos(history: History, logits: np.ndarray, config: GenerationConfig) -
 
 @rule(when=lambda config: config.remove_invalid_values)
 def remove_invalid_values(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """0 for NaN, the greatest and the smallest float32 for the infinities; what was forbidden so far becomes possible.
+    """Replaces NaN by 0 and infinities by the limits of float32, which also allows tokens forbidden by earlier rules.
 
     Source: `transformers.InfNanRemoveLogitsProcessor`.
     """
@@ -284,7 +290,7 @@ def remove_invalid_values(history: History, logits: np.ndarray, config: Generati
 
 @rule(when=lambda config: config.exponential_decay_length_penalty)
 def exponential_decay_length_penalty(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """`logit += |logit| * (factor ** (n - start) - 1)` for end tokens, once the output has `n > start` tokens.
+    """Adds `|logit| * (factor ** (n - start) - 1)` to the end tokens once the output has `n > start` tokens.
 
     Source: `transformers.ExponentialDecayLengthPenalty`.
     """
@@ -293,36 +299,36 @@ def exponential_decay_length_penalty(history: History, logits: np.ndarray, confi
         return logits
     ends = [token for token in config.eos_token_id if token < logits.shape[1]]
     finite = np.isfinite(logits[:, ends])
-    with np.errstate(over="ignore"):  # also of what `remove_invalid_values` left
-        growth = min(np.float64(factor) ** (history.num_new - start) - 1, _MOST_GROWTH)
+    with np.errstate(over="ignore"):  # the limits of float32 from `remove_invalid_values` may overflow too
+        growth = min(np.float64(factor) ** (history.num_new - start) - 1, _MAX_GROWTH)
         logits[:, ends] += np.where(finite, np.abs(logits[:, ends]), 0) * np.float32(growth)
     return logits
 
 
-_MOST_GROWTH = 1e30
-"""Keeps a logit of up to a hundred million finite."""
+_MAX_GROWTH = 1e30
+"""Limit that keeps logits up to a hundred million finite."""
 
 
 @rule(when=lambda config: config.suppress_tokens)
 def suppress_tokens(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids these tokens everywhere."""
+    """Forbids these tokens at all positions."""
     return _forbid(logits, config.suppress_tokens)
 
 
 @rule(when=lambda config: config.begin_suppress_tokens)
 def begin_suppress_tokens(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """Forbids these tokens at the first place, or at the second if the first is forced."""
-    first = int(history.width == 1 and config.forced_bos_token_id is not None)
+    """Forbids these tokens at the first position, or at the second if the first is forced."""
+    first = int(history.prefix_length == 1 and config.forced_bos_token_id is not None)
     return _forbid(logits, config.begin_suppress_tokens) if history.num_new == first else logits
 
 
 @rule(when=lambda config: config.renormalize_logits and not config.do_sample, last=True)
 def renormalize(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
-    """`log p`, so that rules leave log-probabilities again: the sums of beams count them.
+    """Normalizes the scores to log-probabilities after all rules, for the sums of beam search.
 
-    With sampling it is the last of the cuts that does it. Source: `transformers.LogitNormalization`.
+    With sampling, the last sampling filter does this instead. Source: `transformers.LogitNormalization`.
     """
     possible = ~np.isneginf(logits).all(axis=1)
-    with np.errstate(invalid="ignore"):  # infinity gives NaN, which is told when a token is chosen
+    with np.errstate(invalid="ignore"):  # infinity becomes NaN, which raises when a token is chosen
         logits[possible] = log_softmax(logits[possible])
     return logits

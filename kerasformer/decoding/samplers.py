@@ -1,7 +1,7 @@
-"""From logits to tokens: the best one, or a draw from the candidates that temperature and cuts leave.
+"""Samplers, which choose a token from logits: greedy search, or sampling after temperature and filters.
 
-Cuts run in the order of this file, which is that of `transformers`. Each works on the candidates of one row that the
-cut before left, so nothing sorts a vocabulary, and a row is the same alone and in a batch.
+Filters run in the order of this file, which is that of `transformers`. Each works on the candidates of one row that
+remain after the previous filter, so that the whole vocabulary is never sorted and a row does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -16,39 +16,50 @@ import numpy as np
 
 from kerasformer.decoding.distribution import check_finite, log_softmax, softmax
 from kerasformer.decoding.generation_config import GenerationConfig
-from kerasformer.decoding.selection import best_few, draw, weighted_quantile
+from kerasformer.decoding.selection import draw, largest_indices, weighted_quantile
 
 
 class Candidates(NamedTuple):
-    """Tokens of one row that may still be drawn: `logits` `(K,)`, where not -inf, and `tokens` `(K,)`, ascending.
+    """Tokens of one row that may still be sampled.
 
-    As long as `tokens` is `None`, all are there.
+    Attributes:
+        logits: `(K,)` logits; tokens with -inf are excluded.
+        tokens: `(K,)` token ids in ascending order; `None` stands for the whole vocabulary.
     """
 
     logits: np.ndarray
     tokens: np.ndarray | None = None
 
-    def keep(self, which: np.ndarray) -> Candidates:
-        """Those at some places, ascending, or where `which` `(K,)` is true."""
-        places = which.nonzero()[0] if which.dtype == bool else which
-        return Candidates(self.logits[places], places if self.tokens is None else self.tokens[places])
+    def keep(self, selection: np.ndarray) -> Candidates:
+        """Returns the selected candidates.
+
+        Args:
+            selection: Boolean mask `(K,)`, or indices in ascending order.
+        """
+        indices = selection.nonzero()[0] if selection.dtype == bool else selection
+        return Candidates(self.logits[indices], indices if self.tokens is None else self.tokens[indices])
 
 
 class Sampler(Protocol):
     """Chooses one token per row."""
 
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Logits `(R, V)` and a random number per row `(R,)` in [0, 1) in, tokens `(R,)` out."""
+        """Chooses the tokens `(R,)`.
+
+        Args:
+            logits: `(R, V)`.
+            uniform: `(R,)` random numbers in [0, 1).
+        """
         ...
 
     def filtered(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(R, V)` of the distribution that tokens are chosen from, in an array of its own."""
+        """Returns a new array with the logits `(R, V)` of the distribution that tokens are chosen from."""
         ...
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """The most probable token."""
+    """Chooses the most probable token."""
 
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """See `Sampler`."""
@@ -58,33 +69,35 @@ class Greedy:
         return tokens
 
     def filtered(self, logits: np.ndarray) -> np.ndarray:
-        """See `Sampler.filtered`; greedy search compares all of them."""
+        """See `Sampler.filtered`; greedy search excludes no token."""
         return logits.copy()
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """A draw from the softmax over what the cuts leave, by inverting the cumulative distribution.
+    """Samples from the softmax over the filtered candidates by inverting the cumulative distribution.
 
-    Tokens are taken in the order of their ids, so that a small numeric difference between engines rarely changes what a
-    seed gives.
+    Tokens are ordered by id, so that small numeric differences between engines rarely change the result of a seed.
+
+    Attributes:
+        filters: Filters in order of application.
     """
 
-    cuts: tuple[Callable[[Candidates], Candidates], ...]
+    filters: tuple[Callable[[Candidates], Candidates], ...]
 
     def candidates(self, row: np.ndarray) -> Candidates:
-        """What all cuts leave of logits `(V,)`."""
+        """Returns the candidates that remain of logits `(V,)` after all filters."""
         remaining = Candidates(row)
-        for each in self.cuts:
+        for each in self.filters:
             remaining = each(remaining)
         return remaining
 
     def filtered(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(R, V)` with -inf for tokens that cannot be drawn."""
+        """Returns logits `(R, V)` with -inf for tokens that cannot be sampled."""
         result = np.full_like(logits, -np.inf)
-        for row, left in zip(result, logits, strict=True):
-            remaining = self.candidates(left)
-            row[slice(None) if remaining.tokens is None else remaining.tokens] = remaining.logits
+        for result_row, row in zip(result, logits, strict=True):
+            remaining = self.candidates(row)
+            result_row[slice(None) if remaining.tokens is None else remaining.tokens] = remaining.logits
         return result
 
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
@@ -94,127 +107,128 @@ class Categorical:
 
     def _draw(self, row: np.ndarray, uniform: float) -> int:
         remaining = self.candidates(row)
-        place = draw(_powers(remaining.logits), uniform)
-        return place if remaining.tokens is None else int(remaining.tokens[place])
+        index = draw(_powers(remaining.logits), uniform)
+        return index if remaining.tokens is None else int(remaining.tokens[index])
 
 
 class CandidateFilter(Protocol):
-    """A function that leaves fewer candidates."""
+    """A sampling filter, which changes or removes candidates."""
 
     def __call__(self, candidates: Candidates, config: GenerationConfig) -> Candidates:
-        """Reads its setting from `config`."""
+        """Returns the remaining candidates; the setting of the filter is read from `config`."""
         ...
 
 
-_CUTS: list[tuple[Callable[[GenerationConfig], object], CandidateFilter]] = []
+_FILTERS: list[tuple[Callable[[GenerationConfig], object], CandidateFilter]] = []
 
 
-def cut(when: Callable[[GenerationConfig], object]) -> Callable[[CandidateFilter], CandidateFilter]:
-    """Registers a cut; it runs if `when(config)` is true."""
+def sampling_filter(when: Callable[[GenerationConfig], object]) -> Callable[[CandidateFilter], CandidateFilter]:
+    """Registers a sampling filter, which is applied if `when(config)` returns a true value."""
 
     def register(function: CandidateFilter) -> CandidateFilter:
-        _CUTS.append((when, function))
+        _FILTERS.append((when, function))
         return function
 
     return register
 
 
 def sampling_of(config: GenerationConfig) -> Categorical:
-    """The draw that these settings describe."""
-    return Categorical(tuple(functools.partial(function, config=config) for when, function in _CUTS if when(config)))
+    """Returns the sampler with the filters that the settings enable."""
+    return Categorical(tuple(functools.partial(function, config=config) for when, function in _FILTERS if when(config)))
 
 
 def sampler_of(config: GenerationConfig) -> Sampler:
-    """Greedy choice or a draw, as `do_sample` says."""
+    """Returns the sampler for these settings: greedy unless `do_sample` is set."""
     return sampling_of(config) if config.do_sample else Greedy()
 
 
 def _powers(logits: np.ndarray) -> np.ndarray:
-    """Probabilities `(K,)` times an unknown factor: the best one is 1."""
+    """Returns unnormalized probabilities `(K,)`, of which the largest is 1."""
     powers: np.ndarray = logits - logits.max()
     return np.exp(powers, out=powers)
 
 
-def _least(config: GenerationConfig) -> int:
-    """Candidates that no cut may take: beams need one besides each end token, so that a hypothesis can go on."""
+def _min_candidates(config: GenerationConfig) -> int:
+    """Returns the minimum number of candidates: with beams, one more than the end tokens, so that one can continue."""
     return 1 if config.num_beams == 1 else max(2, len(config.eos_token_id) + 1)
 
 
-def _keep(candidates: Candidates, kept: np.ndarray, ranks: np.ndarray, config: GenerationConfig) -> Candidates:
-    """Those of `kept` `(K,)`; where these are fewer than no cut may take, the ones highest in `ranks` `(K,)`."""
-    if np.count_nonzero(kept) < _least(config):
-        kept[best_few(ranks, _least(config))] = True
-    return candidates.keep(kept)
+def _keep(candidates: Candidates, mask: np.ndarray, ranks: np.ndarray, config: GenerationConfig) -> Candidates:
+    """Keeps the candidates in `mask` `(K,)`, or those highest in `ranks` `(K,)` if too few would remain."""
+    if np.count_nonzero(mask) < _min_candidates(config):
+        mask[largest_indices(ranks, _min_candidates(config))] = True
+    return candidates.keep(mask)
 
 
-@cut(when=lambda config: config.temperature != 1)
+@sampling_filter(when=lambda config: config.temperature != 1)
 def temperature(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """`logit / T`: below 1 sharper, above 1 flatter. Source: Ackley, Hinton, Sejnowski 1985."""
-    with np.errstate(over="ignore"):  # `remove_invalid_values` leaves the smallest of all numbers
+    """Divides the logits by the temperature. Source: Ackley, Hinton, Sejnowski 1985."""
+    with np.errstate(over="ignore"):  # `remove_invalid_values` produces the limits of float32
         return candidates._replace(logits=candidates.logits / np.float32(config.temperature))
 
 
-@cut(when=lambda config: config.top_h is not None)
+@sampling_filter(when=lambda config: config.top_h is not None)
 def top_h(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """The most probable of the best 100 tokens, as long as their terms `-p log p` sum up to `h` times the entropy.
+    """Keeps the most probable of the best 100 tokens while their sum of `-p log p` is at most `h` times the entropy.
 
-    Source: Potraghloo et al. 2025, arXiv:2509.02510, as `transformers.TopHLogitsWarper` reads it.
+    Source: Potraghloo et al. 2025, arXiv:2509.02510, as implemented by `transformers.TopHLogitsWarper`.
     """
-    best = candidates.keep(best_few(candidates.logits, 100))
+    best = candidates.keep(largest_indices(candidates.logits, 100))
     order = np.argsort(-best.logits, kind="stable")[:100]
     logs = log_softmax(best.logits[order])
     terms = -np.exp(logs) * np.where(np.isneginf(logs), 0, logs)
-    kept = terms.cumsum() <= np.float32(config.top_h or 0) * terms.sum()
-    kept[0] = True
-    return best.keep(np.sort(order[kept]))
+    mask = terms.cumsum() <= np.float32(config.top_h or 0) * terms.sum()
+    mask[0] = True
+    return best.keep(np.sort(order[mask]))
 
 
-@cut(when=lambda config: config.top_k)
+@sampling_filter(when=lambda config: config.top_k)
 def top_k(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """The `k` most probable tokens, with ties. Source: Fan et al. 2018, arXiv:1805.04833, section 5.4."""
-    return candidates.keep(best_few(candidates.logits, max(config.top_k, _least(config))))
+    """Keeps the `k` most probable tokens and ties. Source: Fan et al. 2018, arXiv:1805.04833, section 5.4."""
+    return candidates.keep(largest_indices(candidates.logits, max(config.top_k, _min_candidates(config))))
 
 
-@cut(when=lambda config: config.top_p < 1)
+@sampling_filter(when=lambda config: config.top_p < 1)
 def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """The nucleus: the fewest most probable tokens that together hold probability `p`.
+    """Keeps the nucleus, the smallest set of most probable tokens with a total probability of at least `p`.
 
-    A token stays if those before it, most probable first, hold less than `p`; of equal ones the last come first. Most
-    often those that are not a thousand times less probable than the best one hold `p`. If not, then tokens of which
-    each holds less than `(1 - p) / V` hold less than `1 - p` together, and need not be looked at.
+    A token is kept if the more probable tokens hold less than `p`; of equally probable tokens, those with higher ids
+    are kept first. To avoid sorting the vocabulary, tokens below a threshold are excluded first. Tokens with at least a
+    thousandth of the best probability usually hold `p`. Otherwise the threshold is `(1 - p) / V`, since tokens below it
+    hold less than `1 - p` together.
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
     powers = _powers(candidates.logits)
     total = float(powers.sum())
     mass = config.top_p * total
-    for least in (1e-3, (1 - config.top_p) * total / len(powers)):
-        worth = (powers >= np.float32(least)).nonzero()[0]
-        if 2 * len(worth) > len(powers):  # to gather them is no gain
+    for threshold in (1e-3, (1 - config.top_p) * total / len(powers)):
+        indices = (powers >= np.float32(threshold)).nonzero()[0]
+        if 2 * len(indices) > len(powers):  # too many for gathering to save time
             break
-        few = powers[worth]
-        if len(few) >= _least(config) and few.sum(dtype=np.float64) >= mass:
-            candidates, powers = candidates.keep(worth), few
+        gathered = powers[indices]
+        if len(gathered) >= _min_candidates(config) and gathered.sum(dtype=np.float64) >= mass:
+            candidates, powers = candidates.keep(indices), gathered
             break
     keys = candidates.logits.max() - candidates.logits
     border, before = weighted_quantile(keys, powers, mass)
-    kept = keys < border
-    equal = (keys == border).nonzero()[0]
-    wanted = np.ceil((mass - before) / powers[equal[0]])
-    kept[equal[-max(int(wanted), 1) :]] = True
-    return _keep(candidates, kept, candidates.logits, config)
+    mask = keys < border
+    ties = (keys == border).nonzero()[0]
+    num_ties = np.ceil((mass - before) / powers[ties[0]])
+    mask[ties[-max(int(num_ties), 1) :]] = True
+    return _keep(candidates, mask, candidates.logits, config)
 
 
-@cut(when=lambda config: config.min_p is not None)
+@sampling_filter(when=lambda config: config.min_p is not None)
 def min_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """Tokens with at least `min_p` times the best token's probability. Source: Nguyen et al. 2024, arXiv:2407.01082."""
-    least = np.log(config.min_p) if config.min_p else -np.inf
-    kept = candidates.logits - candidates.logits.max() >= np.float32(least)
-    return _keep(candidates, kept, candidates.logits, config)
+    """Keeps tokens with at least `min_p` of the highest probability. Source: Nguyen et al. 2024, arXiv:2407.01082."""
+    threshold = np.log(config.min_p) if config.min_p else -np.inf
+    mask = candidates.logits - candidates.logits.max() >= np.float32(threshold)
+    return _keep(candidates, mask, candidates.logits, config)
 
 
-@cut(when=lambda config: config.typical_p < 1)
+@sampling_filter(when=lambda config: config.typical_p < 1)
 def typical_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """Tokens whose surprise `-log p` is nearest to the entropy, until they hold the mass.
+    """Keeps the tokens whose surprise `-log p` is closest to the entropy, up to the probability mass `typical_p`.
 
     Source: Meister et al. 2022, arXiv:2202.00666, section 4.
     """
@@ -226,16 +240,16 @@ def typical_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     return _keep(candidates, distance <= border, -distance, config)
 
 
-@cut(when=lambda config: 0 < config.epsilon_cutoff < 1)
+@sampling_filter(when=lambda config: 0 < config.epsilon_cutoff < 1)
 def epsilon_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """Tokens with probability of at least epsilon. Source: Hewitt et al. 2022, arXiv:2210.15191."""
-    kept = softmax(candidates.logits) >= np.float32(config.epsilon_cutoff)
-    return _keep(candidates, kept, candidates.logits, config)
+    """Keeps tokens with a probability of at least epsilon. Source: Hewitt et al. 2022, arXiv:2210.15191."""
+    mask = softmax(candidates.logits) >= np.float32(config.epsilon_cutoff)
+    return _keep(candidates, mask, candidates.logits, config)
 
 
-@cut(when=lambda config: 0 < config.eta_cutoff < 1)
+@sampling_filter(when=lambda config: 0 < config.eta_cutoff < 1)
 def eta_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """Tokens with probability of at least `min(eps, sqrt(eps) exp(-entropy))`. Source: Hewitt et al. 2022."""
+    """Keeps tokens with a probability of at least `min(eps, sqrt(eps) exp(-entropy))`. Source: Hewitt et al. 2022."""
     logs = log_softmax(candidates.logits)
     probabilities = np.exp(logs)
     entropy = -(probabilities * np.where(np.isneginf(logs), 0, logs)).sum()
@@ -243,7 +257,7 @@ def eta_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
     return _keep(candidates, probabilities >= np.float32(threshold), candidates.logits, config)
 
 
-@cut(when=lambda config: config.renormalize_logits)
+@sampling_filter(when=lambda config: config.renormalize_logits)
 def renormalize(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """`log p` of what is left. Source: `transformers.LogitNormalization`."""
+    """Normalizes the remaining candidates to log-probabilities. Source: `transformers.LogitNormalization`."""
     return candidates._replace(logits=log_softmax(candidates.logits))

@@ -1,4 +1,4 @@
-"""What settings are called elsewhere, and what stands in for those that are not here."""
+"""Aliases of generation settings, and alternatives to unsupported ones."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ ALIASES = {
     "sampling_topk": "top_k",
     "sampling_topp": "top_p",
 }
-"""Names with exactly the meaning of one that is used here."""
+"""Names of other libraries for the same settings."""
 
-NOT_HERE = {
-    "num_beam_groups": "group beam search is not implemented; for results that differ, draw them: do_sample=True with "
+UNSUPPORTED = {
+    "num_beam_groups": "group beam search is not implemented; to get diverse results, use do_sample=True with "
     "num_return_sequences",
-    "diversity_penalty": "group beam search is not implemented; for results that differ, draw them: do_sample=True "
-    "with num_return_sequences",
-    "penalty_alpha": "contrastive search is not implemented; against repetition there are repetition_penalty, "
-    "no_repeat_ngram_size and sampling with top_p",
-    "dola_layers": "DoLa decoding is not implemented, for engines give the logits of their last layer alone",
-    "constraints": "constrained beam search is not implemented; what may be said can be told by choices, regex, "
+    "diversity_penalty": "group beam search is not implemented; to get diverse results, use do_sample=True with "
+    "num_return_sequences",
+    "penalty_alpha": "contrastive search is not implemented; to avoid repetition, use repetition_penalty, "
+    "no_repeat_ngram_size or sampling with top_p",
+    "dola_layers": "DoLa decoding is not implemented, because engines return the logits of the last layer only",
+    "constraints": "constrained beam search is not implemented; to constrain the output, use choices, regex, "
     "json_schema, grammar or prefix_allowed_tokens_fn",
-    "force_words_ids": "constrained beam search is not implemented; sequence_bias makes words likely, and choices, "
-    "regex, json_schema, grammar or prefix_allowed_tokens_fn tell what may be said",
-    "watermarking_config": "watermarks are not implemented; a rule of your own can add one",
+    "force_words_ids": "constrained beam search is not implemented; to make words more likely, use sequence_bias; to "
+    "constrain the output, use choices, regex, json_schema, grammar or prefix_allowed_tokens_fn",
+    "watermarking_config": "watermarks are not implemented; a custom rule can add one",
     "token_healing": "token healing is not implemented; end the prompt after a whole word, without a space",
-    "forced_decoder_ids": "forced_decoder_ids are not implemented; give the first tokens as part of the prompt, or "
-    "force them by prefix_allowed_tokens_fn",
-    "logits_processor": "rules= takes functions of what has been said and the logits",
-    "stopping_criteria": "stop= takes functions of the new tokens",
-    "streamer": "stream() gives the text piece by piece",
-    "assistant_model": "assistant= takes the smaller model",
+    "forced_decoder_ids": "forced_decoder_ids are not implemented; add the first tokens to the prompt, or force them "
+    "with prefix_allowed_tokens_fn",
+    "logits_processor": "pass functions that change the logits as rules=",
+    "stopping_criteria": "pass a function of the new tokens as stop=",
+    "streamer": "use stream() to get the text in pieces",
+    "assistant_model": "pass the smaller model as assistant=",
 }
-"""What `transformers` has or had and this package has not, and what to do instead."""
+"""Settings of `transformers` that are not supported, with alternatives."""
 
-_NEUTRAL = {"num_beam_groups": 1, "diversity_penalty": 0.0}
-"""Values that switch these off; so do `None` and `False`."""
+_DISABLED = {"num_beam_groups": 1, "diversity_penalty": 0.0}
+"""Values that disable these settings, besides `None` and `False`."""
 
 _IGNORED = frozenset(
     "transformers_version _from_model_config _commit_hash use_cache cache_implementation cache_config max_cache_len "
@@ -61,50 +61,54 @@ _IGNORED = frozenset(
     "speculation_type num_assistant_tokens_schedule assistant_confidence_threshold assistant_early_exit "
     "assistant_lookbehind target_lookbehind".split()
 )
-"""Fields of the file that say how `transformers` runs, not which tokens come out."""
+"""Fields of the file that have no effect on the generated tokens."""
 
 
-def translated(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under the names that they have here; other names are told.
+def resolve_aliases(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces aliases by the names of the settings, with a warning.
 
     Raises:
-        GenerationError: a setting under two names.
+        GenerationError: a setting is passed under two names.
     """
     result = {name: value for name, value in settings.items() if name not in ALIASES}
-    other = {name: value for name, value in settings.items() if name in ALIASES}
-    for name, value in other.items():
-        ours = ALIASES[name]
-        if result.get(ours) is not None:
+    aliases = {name: value for name, value in settings.items() if name in ALIASES}
+    for alias, value in aliases.items():
+        name = ALIASES[alias]
+        if result.get(name) is not None:
             raise GenerationError(
-                f"{ours} is given twice. Expected one name. Received: {ours}={result[ours]!r}, {name}={value!r}. "
-                f"Leave {name} out."
+                f"{name} is passed twice. Expected one name. Received: {name}={result[name]!r}, {alias}={value!r}. "
+                f"Remove {alias}."
             )
-        result[ours] = value
-    if other:
-        told = ", ".join(f"{name} is read as {ALIASES[name]}" for name in other)
-        warnings.warn(f"generation settings: {told}.", stacklevel=3)
+        result[name] = value
+    if aliases:
+        replaced = ", ".join(f"{alias} is an alias of {ALIASES[alias]}" for alias in aliases)
+        warnings.warn(f"generation settings: {replaced}.", stacklevel=3)
     return result
 
 
-def tell_unknown(settings: Mapping[str, Any], names: Collection[str]) -> None:
-    """Warns of settings in a file that would act elsewhere and do not here."""
-    unknown = sorted(key for key in settings if key not in names and key not in _IGNORED and _acts(key, settings[key]))
+def warn_unsupported(settings: Mapping[str, Any], names: Collection[str]) -> None:
+    """Warns about unsupported settings in a file that would have an effect in `transformers`."""
+    unknown = sorted(
+        key for key in settings if key not in names and key not in _IGNORED and _has_effect(key, settings[key])
+    )
     if unknown:
-        given = ", ".join(f"{key}={settings[key]!r}" for key in unknown)
-        advice = "".join(f"\n- {text}" for text in dict.fromkeys(NOT_HERE[key] for key in unknown if key in NOT_HERE))
+        listed = ", ".join(f"{key}={settings[key]!r}" for key in unknown)
+        advice = "".join(
+            f"\n- {text}" for text in dict.fromkeys(UNSUPPORTED[key] for key in unknown if key in UNSUPPORTED)
+        )
         warnings.warn(
-            f"these generation settings are not implemented and have no effect: {given}{advice}", stacklevel=3
+            f"these generation settings are not implemented and have no effect: {listed}{advice}", stacklevel=3
         )
 
 
-def _acts(key: str, value: Any) -> bool:
-    return value is not None and value is not False and value != _NEUTRAL.get(key)
+def _has_effect(key: str, value: Any) -> bool:
+    return value is not None and value is not False and value != _DISABLED.get(key)
 
 
-def unknown_name(name: str, names: Collection[str]) -> str:
-    """The error text for a setting that is not known."""
-    if name in NOT_HERE:
-        return f"{name} is not a generation setting: {NOT_HERE[name]}."
+def unknown_name_message(name: str, names: Collection[str]) -> str:
+    """Returns the error message for an unknown setting."""
+    if name in UNSUPPORTED:
+        return f"{name} is not a generation setting: {UNSUPPORTED[name]}."
     near = difflib.get_close_matches(name, names, n=1)
     advice = f"Did you mean {near[0]}?" if near else f"Known names: {', '.join(sorted(names))}."
     return f"{name} is not a generation setting. {advice}"

@@ -1,4 +1,4 @@
-"""What guessing ahead came to."""
+"""Statistics of speculative decoding."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass
 class SpeculationCounts:
-    """Counts of a run that guesses ahead.
+    """Statistics of a run with speculative decoding.
 
     Attributes:
-        steps: Times that the engine was asked.
-        guessed: Tokens that were guessed.
-        accepted: Of those, the ones that came true.
+        steps: Number of steps of the engine.
+        guessed: Number of guessed tokens.
+        accepted: Number of guessed tokens that were accepted.
     """
 
     steps: int = 0
@@ -21,10 +21,10 @@ class SpeculationCounts:
 
     @property
     def acceptance(self) -> float:
-        """Share of the guesses that came true; 0 without any."""
+        """Fraction of the guesses that were accepted; 0 if there were no guesses."""
         return self.accepted / self.guessed if self.guessed else 0.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens that a step gave on average, 1 without speculation; 0 if there was none."""
+        """Average number of tokens per step, 1 without accepted guesses; 0 if there were no steps."""
         return (self.steps + self.accepted) / self.steps if self.steps else 0.0

@@ -1,4 +1,4 @@
-"""Generation in words: what a caller asks for over a tokenizer, as settings and controls of `kerasformer.decoding`."""
+"""Text generation with a tokenizer, on top of `kerasformer.decoding`."""
 
 from __future__ import annotations
 

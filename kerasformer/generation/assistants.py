@@ -1,4 +1,4 @@
-"""A smaller model that guesses what a larger one will say."""
+"""Assistant models for speculative decoding."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from kerasformer.decoding import Step
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer
 
-Opener = Callable[[Any], tuple[Step, Tokenizer | None]]
-"""From what a caller names to its engine, and its tokenizer if that is known."""
+AssistantLoader = Callable[[Any], tuple[Step, Tokenizer | None]]
+"""Maps the value of the argument `assistant` to an engine, and to its tokenizer if it has one."""
 
 
-def assistant_of(source: Any, tokenizer: Tokenizer | None, opener: Opener) -> Step | None:
-    """The engine of an assistant.
+def load_assistant(source: Any, tokenizer: Tokenizer | None, loader: AssistantLoader) -> Step | None:
+    """Loads the engine of an assistant.
 
     Args:
-        source: What the caller gave; `None` for no assistant.
-        tokenizer: Of the model that it assists, `None` if that has none.
-        opener: Opens it.
+        source: Value of the argument `assistant`; `None` for no assistant.
+        tokenizer: Tokenizer of the model, or `None` if it has none.
+        loader: Loads the assistant.
     Raises:
-        TokenizerError: the two do not spell tokens alike, so that guesses would be of other words.
+        TokenizerError: the vocabularies of model and assistant differ.
     """
     if source is None:
         return None
-    step, theirs = opener(source)
-    if tokenizer is not None and theirs is not None:
-        _check_alike(tokenizer.get_vocab(), theirs.get_vocab())
+    step, assistant_tokenizer = loader(source)
+    if tokenizer is not None and assistant_tokenizer is not None:
+        _check_equal(tokenizer.get_vocab(), assistant_tokenizer.get_vocab())
     return step
 
 
-def _check_alike(own: dict[str, int], theirs: dict[str, int]) -> None:
-    if own == theirs:
+def _check_equal(expected: dict[str, int], received: dict[str, int]) -> None:
+    if expected == received:
         return
-    token = min((token for token in own.keys() | theirs.keys() if own.get(token) != theirs.get(token)), key=str)
+    tokens = expected.keys() | received.keys()
+    token = min((token for token in tokens if expected.get(token) != received.get(token)), key=str)
     raise TokenizerError(
-        f"An assistant must have the tokens of the model that it assists. Expected: {len(own)} tokens, with {token!r} "
-        f"as {own.get(token)}. Received: {len(theirs)} tokens, with {token!r} as {theirs.get(token)}. "
-        "Take a smaller model of the same family."
+        f"An assistant must have the same vocabulary as the model. Expected: {len(expected)} tokens, with {token!r} "
+        f"as {expected.get(token)}. Received: {len(received)} tokens, with {token!r} as {received.get(token)}. "
+        "Use a smaller model of the same family."
     )

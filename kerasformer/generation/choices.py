@@ -1,4 +1,4 @@
-"""Choices: where a text stands in the tree of their tokens."""
+"""The constraint `choices`: the new text is one of several given texts."""
 
 from __future__ import annotations
 
@@ -9,74 +9,74 @@ import numpy as np
 
 from kerasformer.arguments import TEXT, Kind, check, sequence
 from kerasformer.errors import GenerationError
-from kerasformer.generation.constraint_state import Closed
+from kerasformer.generation.constraint_state import EndedState
 from kerasformer.tokenization import Tokenizer
 
 
-class Branch:
-    """The place from which some texts go on; see `ConstraintState`.
+class ChoiceState:
+    """State of the constraint `choices`; see `ConstraintState`.
 
-    Each text has one way to be said, that of the tokenizer, so that beams do not hold a text several times.
+    Only one tokenization of each text is allowed, so that beams do not contain the same text several times.
 
     Args:
-        rests: The tokens that may still come, one sequence for each text; none for a text that is complete.
-        tokenizer: For messages.
+        remaining: Remaining tokens of each text that is still possible; empty for a text that is complete.
+        tokenizer: Decodes tokens for messages.
     """
 
-    def __init__(self, rests: Sequence[tuple[int, ...]], tokenizer: Tokenizer) -> None:
-        self._rests, self._tokenizer = rests, tokenizer
+    def __init__(self, remaining: Sequence[tuple[int, ...]], tokenizer: Tokenizer) -> None:
+        self._remaining, self._tokenizer = remaining, tokenizer
 
     @property
     def complete(self) -> bool:
         """See `ConstraintState.complete`."""
-        return () in self._rests
+        return () in self._remaining
 
     @property
     def allowed(self) -> np.ndarray:
         """See `ConstraintState.allowed`."""
-        tokens = [rest[0] for rest in self._rests if rest]
+        tokens = [tokens[0] for tokens in self._remaining if tokens]
         allowed = np.zeros(max(tokens, default=-1) + 1, bool)
         allowed[tokens] = True
         return allowed
 
     @property
     def ending(self) -> Sequence[int]:
-        """See `ConstraintState.ending`; the fewest tokens."""
-        return min(self._rests, key=len)
+        """See `ConstraintState.ending`; always the shortest ending."""
+        return min(self._remaining, key=len)
 
-    def after(self, token: int) -> Branch | Closed:
+    def after(self, token: int) -> ChoiceState | EndedState:
         """See `ConstraintState.after`."""
-        rests = [rest[1:] for rest in self._rests if rest[:1] == (token,)]
-        return Branch(rests, self._tokenizer) if rests else Closed(well=False)
+        remaining = [tokens[1:] for tokens in self._remaining if tokens[:1] == (token,)]
+        return ChoiceState(remaining, self._tokenizer) if remaining else EndedState(valid=False)
 
     def completes(self, tokens: Sequence[int]) -> bool:
         """See `ConstraintState.completes`."""
-        return tuple(tokens) in self._rests
+        return tuple(tokens) in self._remaining
 
     def __str__(self) -> str:
-        texts = {repr(self._tokenizer.decode(rest[:1])) if rest else "the end" for rest in self._rests}
+        texts = {repr(self._tokenizer.decode(tokens[:1])) if tokens else "the end" for tokens in self._remaining}
         return " or ".join(sorted(texts))
 
 
-_CHOICES = Kind("a list of texts, none of them empty", sequence(TEXT.where(bool, "a text"), least=1).convert)
+_CHOICES = Kind("a list of non-empty texts", sequence(TEXT.where(bool, "a text"), least=1).convert)
 
 
-def begin(choices: Any, tokenizer: Tokenizer) -> Branch:
-    """The place before the first token.
+def initial_state(choices: Any, tokenizer: Tokenizer) -> ChoiceState:
+    """Returns the state before the first token.
 
     Args:
-        choices: Texts.
-        tokenizer: Of the model.
+        choices: Texts, one of which is generated.
+        tokenizer: Tokenizer of the model.
     Raises:
-        GenerationError: no texts, or one that the tokenizer cannot say as it is.
+        GenerationError: no texts, or a text that the tokenizer cannot represent without changes.
     """
     texts = check("choices", choices, _CHOICES, error=GenerationError)
-    tokens = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
-    for text, said in zip(texts, tokens, strict=True):
-        read = tokenizer.decode(said, skip_special_tokens=True)
-        if not said or read.strip() != text.strip():
+    sequences = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+    for text, tokens in zip(texts, sequences, strict=True):
+        decoded = tokenizer.decode(tokens, skip_special_tokens=True)
+        if not tokens or decoded.strip() != text.strip():
             raise GenerationError(
-                "a choice cannot be said with the tokens of this model: they lack a letter, or the tokenizer changes "
-                f"it. Expected: {text!r}. Received: {read!r}."
+                "a choice cannot be generated with the vocabulary of this model: a character is missing, or the "
+                f"tokenizer changes the text. Expected: {text!r}. Received: {decoded!r}."
             )
-    return Branch(tokens, tokenizer)
+    return ChoiceState(sequences, tokenizer)

@@ -1,4 +1,4 @@
-"""Where a text stands among those that are allowed: what a constraint asks at every token."""
+"""Protocol of the state of a constraint after some tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class ConstraintState(Protocol):
-    """The place after some tokens, from which an allowed text goes on."""
+    """State of a constrained text that can be continued."""
 
     @property
     def complete(self) -> bool:
@@ -19,16 +19,16 @@ class ConstraintState(Protocol):
 
     @property
     def allowed(self) -> np.ndarray:
-        """`(N,)` true for tokens that may follow; none from `N` on may, and no end token is among them."""
+        """`(N,)` boolean, true for tokens that may follow; false for end tokens. Ids from `N` on are forbidden."""
         ...
 
     @property
     def ending(self) -> Sequence[int] | None:
-        """Few tokens that complete the text, none if it is complete; `None` if no way was found."""
+        """A short sequence of tokens that completes the text, empty if it is complete; `None` if none was found."""
         ...
 
-    def after(self, token: int) -> ConstraintState | Closed:
-        """The place after one more token, which is no end token."""
+    def after(self, token: int) -> ConstraintState | EndedState:
+        """Returns the state after one more token, which is not an end token."""
         ...
 
     def completes(self, tokens: Sequence[int]) -> bool:
@@ -36,16 +36,16 @@ class ConstraintState(Protocol):
         ...
 
     def __str__(self) -> str:
-        """What may follow, for a message."""
+        """Describes what may follow, for error messages."""
         ...
 
 
 @dataclass(frozen=True)
-class Closed:
-    """The place of a text that does not go on.
+class EndedState:
+    """State of a text that cannot be continued.
 
     Attributes:
-        well: An end token came where the text was complete; otherwise the text is none of those that are allowed.
+        valid: Whether the text was complete when its end token came; otherwise it violates the constraint.
     """
 
-    well: bool
+    valid: bool

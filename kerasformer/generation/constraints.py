@@ -1,9 +1,8 @@
-"""Constrained text: choices, a regular expression, a JSON schema or a grammar that the new text follows.
+"""Constrained generation: choices, regular expressions, JSON schemas and grammars.
 
-A constraint is a logits rule: it forbids every token that would lead out of the grammar, and the end before the text is
-complete. So it works with every method of `kerasformer.decoding` and on every engine. Grammars and their parsers are
-those of `llguidance`, which begins at once where other libraries first compile an automaton over the vocabulary;
-choices need no parser.
+A constraint is a logits rule that forbids all tokens that violate the constraint, and end tokens before the text is
+complete. It therefore works with all decoding methods and engines. Grammars are parsed by `llguidance`, which needs no
+compilation of an automaton for the vocabulary; choices need no parser.
 """
 
 from __future__ import annotations
@@ -20,172 +19,180 @@ from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
-from kerasformer.generation.constraint_state import Closed, ConstraintState
-from kerasformer.generation.grammars import GRAMMARS, spoken
+from kerasformer.generation.constraint_state import ConstraintState, EndedState
+from kerasformer.generation.grammars import GRAMMARS, wrapped
 from kerasformer.generation.parsing import vocabulary_of
 from kerasformer.tokenization import Tokenizer
 
 CONSTRAINTS = frozenset({"choices", *GRAMMARS})
-"""Names of the arguments that ask for a constraint."""
+"""Names of the arguments that define a constraint."""
 
 _CANDIDATES = 8
-"""The best so many tokens are tried when the text must soon end."""
+"""Number of most probable tokens that are tried when the text must end soon."""
 _EARLY = 8
-"""So many tokens before the last chance to end a text, tokens are tried."""
+"""Number of tokens before the last possible start of an ending at which the search for fitting tokens starts."""
 
 
-def constraint_of(asked: Mapping[str, Any], tokenizer: Tokenizer | None, config: GenerationConfig) -> Constraint | None:
-    """The constraint that keyword arguments ask for, if they do.
+def constraint_of(
+    arguments: Mapping[str, Any], tokenizer: Tokenizer | None, config: GenerationConfig
+) -> Constraint | None:
+    """Returns the constraint that keyword arguments define, or `None`.
 
     Args:
-        asked: At most one of
+        arguments: At most one of
             `choices`: texts, one of which is the new text;
-            `regex`: a regular expression, in the syntax of Rust's `regex`, that the whole new text matches;
+            `regex`: a regular expression in the syntax of Rust's `regex` that the whole new text matches;
             `json_schema`: a JSON schema as a dictionary or as JSON; `{}` or `True` for any JSON;
             `grammar`: a context-free grammar in the syntax of Lark, with the rule `start`.
-        tokenizer: Of the model.
-        config: Settings of the run.
+        tokenizer: Tokenizer of the model.
+        config: Generation settings.
     Raises:
-        GenerationError: several constraints, or one that cannot be followed, with the reason of the library.
-        TokenizerError: no tokenizer, or one whose tokens spell no text.
+        GenerationError: several constraints, or an invalid one, with the reason of `llguidance`.
+        TokenizerError: no tokenizer, or a tokenizer whose tokens do not correspond to pieces of text.
         MissingExtraError: `llguidance` is not installed.
     """
-    given = [name for name in sorted(CONSTRAINTS) if asked.get(name) is not None]
-    if not given:
+    names = [name for name in sorted(CONSTRAINTS) if arguments.get(name) is not None]
+    if not names:
         return None
-    if len(given) > 1:
-        raise GenerationError(f"A text follows one constraint. Received: {', '.join(given)}. Leave all but one out.")
-    name = given[0]
+    if len(names) > 1:
+        raise GenerationError(f"Only one constraint is supported. Received: {', '.join(names)}. Remove all but one.")
+    name = names[0]
     if tokenizer is None:
         raise TokenizerError(f"{name} needs a tokenizer, and this model has none. Set model.tokenizer.")
     if name == "choices":
-        root: ConstraintState = choices.begin(asked[name], tokenizer)
+        root: ConstraintState = choices.initial_state(arguments[name], tokenizer)
     else:
         vocabulary = vocabulary_of(tokenizer)
-        root = vocabulary.begin(spoken(GRAMMARS[name](asked[name]), vocabulary.token_bytes.eats_space), name)
+        grammar = wrapped(GRAMMARS[name](arguments[name]), vocabulary.token_bytes.drops_space)
+        root = vocabulary.initial_state(grammar, name)
     return Constraint(name, root, tokenizer, config)
 
 
 class Constraint:
-    """A logits rule that keeps new texts within a grammar, and has them complete when the last token is said.
+    """Logits rule that keeps new texts within a constraint and completes them within the maximum length.
 
-    It depends on the history alone: parsers of the last step are kept to spare work. When few of `max_new_tokens` are
-    left, only tokens remain after which a way to end the text is known that still fits.
+    The result depends on the history only; states of the last step are cached. When few of `max_new_tokens` remain, it
+    only allows tokens after which a known ending still fits.
 
     Args:
-        name: The argument that asked for it.
-        root: The place before the first token.
-        tokenizer: Of the model.
-        config: Settings of the run.
+        name: Name of the argument that defines the constraint.
+        root: State before the first token.
+        tokenizer: Tokenizer of the model.
+        config: Generation settings.
     """
 
     def __init__(self, name: str, root: ConstraintState, tokenizer: Tokenizer, config: GenerationConfig) -> None:
         self._name, self._config = name, config
         self._capacity: int | None = None
-        # A token of text that ends rows is never said: it would end the text wherever the grammar has that letter.
+        # End tokens that are ordinary text are forbidden: they would end the row wherever the constraint allows that
+        # text.
         special = tokenizer.all_special_ids
         self._ends = [t for t in config.eos_token_id if t in special or tokenizer.id_to_token(t) is None]
-        self._unsaid = [token for token in config.eos_token_id if token not in self._ends]
-        self._places: dict[bytes, ConstraintState | Closed] = {b"": root}
-        # A grammar of whose words no end is found at first is not searched again and again.
-        self._last_stretch = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
+        self._forbidden = [token for token in config.eos_token_id if token not in self._ends]
+        self._states: dict[bytes, ConstraintState | EndedState] = {b"": root}
+        # Without an ending at the start, the costly search for endings is limited to the last token.
+        self._ending_range = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
 
-    def within(self, capacity: int) -> Constraint:
-        """The same for an engine whose cache holds so many tokens, prompts included."""
+    def with_capacity(self, capacity: int) -> Constraint:
+        """Returns the same constraint for an engine with `capacity` cache slots, prompts included."""
         other = copy.copy(self)
         other._capacity = capacity
         return other
 
     @property
     def ends_by_token(self) -> bool:
-        """Whether an end token ends texts; otherwise `is_over` says when they have ended."""
+        """Whether an end token ends texts; otherwise, use `is_over` as a stopping function."""
         return bool(self._ends)
 
     def is_over(self, tokens: np.ndarray) -> bool:
-        """Whether a text is complete and nothing can follow; the new tokens of a row, `(N,)`."""
-        place = self._place(tokens)
-        return not isinstance(place, Closed) and place.complete and not place.allowed.any()
+        """Whether a text is complete and cannot be continued.
+
+        Args:
+            tokens: `(N,)` new tokens of a row.
+        """
+        state = self._state(tokens)
+        return not isinstance(state, EndedState) and state.complete and not state.allowed.any()
 
     def __call__(self, history: History, logits: np.ndarray) -> np.ndarray:
-        """Forbids what does not fit; see `kerasformer.decoding.rules`."""
-        forced = int(self._config.forced_bos_token_id is not None and history.width == 1)
+        """Forbids tokens that violate the constraint; see `kerasformer.decoding.rules`."""
+        forced = int(self._config.forced_bos_token_id is not None and history.prefix_length == 1)
         if history.num_new < forced:
-            return logits  # a language token comes before the text
+            return logits  # a forced language token precedes the text
         texts = [history.new(row)[forced:] for row in range(len(logits))]
-        places = [self._place(text) for text in texts]
-        self._places = {b"": self._places[b""], **{t.tobytes(): p for t, p in zip(texts, places, strict=True)}}
-        left = self._most(history) - history.num_new
-        for row, place in zip(logits, places, strict=True):
-            if not isinstance(place, Closed):
-                self._restrict(row, place, left)
-        self._check(history, logits, places)
+        states = [self._state(text) for text in texts]
+        self._states = {b"": self._states[b""], **{t.tobytes(): s for t, s in zip(texts, states, strict=True)}}
+        remaining = self._max_new_tokens(history) - history.num_new
+        for row, state in zip(logits, states, strict=True):
+            if not isinstance(state, EndedState):
+                self._restrict(row, state, remaining)
+        self._check(history, logits, states)
         return logits
 
-    def _most(self, history: History) -> int:
-        """New tokens that a text may have, as a plan settles them; a forced end token is none of its own."""
+    def _max_new_tokens(self, history: History) -> int:
+        """Returns the maximum number of new tokens as in `decoding.preparation`, without a forced end token."""
         config = self._config
-        most = config.max_new_tokens
-        if most is None:
-            most = DEFAULT_NEW_TOKENS if config.max_length is None else config.max_length - history.width
+        maximum = config.max_new_tokens
+        if maximum is None:
+            maximum = DEFAULT_NEW_TOKENS if config.max_length is None else config.max_length - history.prefix_length
         if self._capacity is not None:
-            most = min(most, self._capacity - history.width)
-        return most - bool(config.forced_eos_token_id)
+            maximum = min(maximum, self._capacity - history.prefix_length)
+        return maximum - bool(config.forced_eos_token_id)
 
-    def _place(self, tokens: np.ndarray) -> ConstraintState | Closed:
-        """Where a text stands: on from the place that is known of its longest beginning."""
-        known = next(size for size in range(len(tokens), -1, -1) if tokens[:size].tobytes() in self._places)
-        place = self._places[tokens[:known].tobytes()]
+    def _state(self, tokens: np.ndarray) -> ConstraintState | EndedState:
+        """Returns the state after new tokens, starting from the cached state of the longest prefix."""
+        known = next(size for size in range(len(tokens), -1, -1) if tokens[:size].tobytes() in self._states)
+        state = self._states[tokens[:known].tobytes()]
         for token in tokens[known:].tolist():
-            place = self._after(place, token)
-        self._places[tokens.tobytes()] = place
-        return place
+            state = self._after(state, token)
+        self._states[tokens.tobytes()] = state
+        return state
 
-    def _after(self, place: ConstraintState | Closed, token: int) -> ConstraintState | Closed:
-        if isinstance(place, Closed):
-            return place
-        return Closed(place.complete) if token in self._ends else place.after(token)
+    def _after(self, state: ConstraintState | EndedState, token: int) -> ConstraintState | EndedState:
+        if isinstance(state, EndedState):
+            return state
+        return EndedState(state.complete) if token in self._ends else state.after(token)
 
-    def _restrict(self, row: np.ndarray, place: ConstraintState, left: int) -> None:
-        """Forbids in the logits `(V,)` of a row what may not follow."""
-        width = min(len(row), len(place.allowed))
+    def _restrict(self, row: np.ndarray, state: ConstraintState, remaining: int) -> None:
+        """Forbids tokens that may not follow in the logits `(V,)` of a row."""
+        size = min(len(row), len(state.allowed))
         ends = [token for token in self._ends if token < len(row)]
-        kept = row[ends] if place.complete else -np.inf
-        np.copyto(row[:width], -np.inf, where=~place.allowed[:width])
-        row[width:] = -np.inf
-        row[[token for token in self._unsaid if token < len(row)]] = -np.inf
-        row[ends] = kept
-        if left <= self._last_stretch:
-            if place.ending is None:
-                self._warn(left)
-            elif left <= len(place.ending) + _EARLY:
-                self._hasten(row, place, place.ending, left)
+        end_logits = row[ends] if state.complete else -np.inf
+        np.copyto(row[:size], -np.inf, where=~state.allowed[:size])
+        row[size:] = -np.inf
+        row[[token for token in self._forbidden if token < len(row)]] = -np.inf
+        row[ends] = end_logits
+        if remaining <= self._ending_range:
+            if state.ending is None:
+                self._warn(remaining)
+            elif remaining <= len(state.ending) + _EARLY:
+                self._lead_to_end(row, state, state.ending, remaining)
 
-    def _hasten(self, row: np.ndarray, place: ConstraintState, ending: Sequence[int], left: int) -> None:
-        """Leaves the best tokens after which the text can still be ended, the next one of its ending, and the end."""
-        fitting = [token for token in _best(row, _CANDIDATES) if self._fits(place, token, ending, left - 1)]
-        if ending and len(ending) <= left:
+    def _lead_to_end(self, row: np.ndarray, state: ConstraintState, ending: Sequence[int], remaining: int) -> None:
+        """Allows only tokens after which the text can still be completed, and end tokens if it is complete."""
+        fitting = [token for token in _best(row, _CANDIDATES) if self._fits(state, token, ending, remaining - 1)]
+        if ending and len(ending) <= remaining:
             fitting.append(ending[0])
-        if place.complete:
+        if state.complete:
             fitting += [token for token in self._ends if token < len(row)]
-        if not fitting and (left > 1 or self._config.num_beams == 1):
-            self._warn(left)  # at the last token, beams give it up for other hypotheses
+        if not fitting and (remaining > 1 or self._config.num_beams == 1):
+            self._warn(remaining)  # with several beams, the hypothesis is dropped at the last token instead
             return
-        kept = row[fitting]
+        fitting_logits = row[fitting]
         row[:] = -np.inf
-        row[fitting] = kept
+        row[fitting] = fitting_logits
 
-    def _fits(self, place: ConstraintState, token: int, ending: Sequence[int], left: int) -> bool:
-        """Whether a text can be ended within `left` tokens after this one, as it could before it or otherwise."""
-        after = self._after(place, token)
-        if isinstance(after, Closed):
-            return after.well
-        if len(ending) <= left and after.completes(ending):
+    def _fits(self, state: ConstraintState, token: int, ending: Sequence[int], remaining: int) -> bool:
+        """Whether the text can be completed within `remaining` tokens after `token`, with `ending` or a new ending."""
+        after = self._after(state, token)
+        if isinstance(after, EndedState):
+            return after.valid
+        if len(ending) <= remaining and after.completes(ending):
             return True
-        return after.ending is not None and len(after.ending) <= left
+        return after.ending is not None and len(after.ending) <= remaining
 
-    def _warn(self, left: int) -> None:
-        """Tells at the last token that a text may not be complete."""
-        if left == 1:
+    def _warn(self, remaining: int) -> None:
+        """Warns at the last token that a text may be incomplete."""
+        if remaining == 1:
             warnings.warn(
                 f"a text was cut before it was complete by its {self._name}. Received: {self._limit}. "
                 "Allow more new tokens.",
@@ -199,32 +206,32 @@ class Constraint:
             return f"max_length={config.max_length}"
         return f"max_new_tokens={config.max_new_tokens or DEFAULT_NEW_TOKENS}"
 
-    def _check(self, history: History, logits: np.ndarray, places: Sequence[ConstraintState | Closed]) -> None:
-        """Refuses rows that have no token left. Beams may lose some, and know when they have lost all.
+    def _check(self, history: History, logits: np.ndarray, states: Sequence[ConstraintState | EndedState]) -> None:
+        """Checks that each row has an allowed token; beam search checks this itself after the first token.
 
         Raises:
-            GenerationError: there is such a row.
+            GenerationError: a row has no allowed token.
         """
         if self._config.num_beams > 1 and history.num_new:
             return
-        for row, place in zip(logits, places, strict=True):
-            if not isinstance(place, Closed) and row.max() == -np.inf:
-                raise GenerationError(self._stuck(place, history.num_new))
+        for row, state in zip(logits, states, strict=True):
+            if not isinstance(state, EndedState) and row.max() == -np.inf:
+                raise GenerationError(self._no_token_message(state, history.num_new))
 
-    def _stuck(self, place: ConstraintState, number: int) -> str:
-        if not place.allowed.any() and not place.complete:
+    def _no_token_message(self, state: ConstraintState, position: int) -> str:
+        if not state.allowed.any() and not state.complete:
             return (
-                f"{self._name} cannot be followed at place {number}: it needs letters that the vocabulary of this "
-                "model lacks, as T5's lacks braces. Ask for other texts, or take another model."
+                f"{self._name} cannot be followed at position {position}: it needs characters that are missing in the "
+                "vocabulary of this model, as braces are in T5's. Change the constraint, or use another model."
             )
         return (
-            f"no token can be chosen at place {number}: {self._name} allows {place}, and other rules or {self._limit} "
-            "forbid that. Check bad_words_ids, suppress_tokens, min_new_tokens and no_repeat_ngram_size, and allow "
-            "more new tokens."
+            f"no token can be chosen at position {position}: {self._name} allows {state}, which other rules or "
+            f"{self._limit} forbid. Check bad_words_ids, suppress_tokens, min_new_tokens and no_repeat_ngram_size, and "
+            "allow more new tokens."
         )
 
 
 def _best(row: np.ndarray, count: int) -> list[int]:
-    """The tokens with the highest logits of `(V,)`, as far as they are finite."""
+    """Returns up to `count` tokens with the highest finite logits of `(V,)`."""
     best = np.argpartition(row, -min(count, len(row)))[-count:]
     return [token for token in best.tolist() if row[token] > -np.inf]

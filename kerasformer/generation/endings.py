@@ -1,4 +1,4 @@
-"""A short way to end a text that a grammar has begun, for when only few tokens are left."""
+"""Search for a short text that completes an incomplete text of a grammar."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 import numpy as np
 
 _FREE = 64
-"""Where more bytes than this may follow, there is free text, which leads nowhere soon."""
+"""Number of allowed bytes above which the grammar is considered to be in free text, which rarely leads to an end."""
 
 
 def _ranks(*groups: str) -> list[int]:
-    """The place of each of the 256 bytes in these groups; bytes that are in none of them come after all."""
+    """Returns the rank of each of the 256 bytes in the concatenated groups; bytes in no group have the last rank."""
     order = "".join(groups)
     return [order.index(chr(byte)) if chr(byte) in order else len(order) for byte in range(256)]
 
 
 _CLOSING = _ranks("}])>\"'", ":,;.!?=/|&_+-", string.digits, string.ascii_letters, "({[<", " \n\t\r")
-"""What ends something, before what separates, before text, before what begins something."""
+"""Preference of bytes that may lead to an end: closing characters, separators, text, opening characters, whitespace."""
 _FILLING = _ranks("a0 ", string.ascii_letters, string.digits)
-"""What fills a place that must hold more."""
+"""Preference of bytes if no byte changes what may follow, such as within a minimum length."""
 
 
 def ending(parser: Any, limit: int) -> bytes | None:
-    """Bytes after which the text is complete: few, though not always the fewest.
+    """Returns a short sequence of bytes that completes the text, not necessarily the shortest.
 
     Args:
-        parser: An `LLMatcher` over single bytes.
-        limit: Most bytes.
+        parser: `LLMatcher` over single bytes.
+        limit: Maximum number of bytes.
     Returns:
-        The bytes, `b""` if the text is complete; `None` if no end was found.
+        The bytes, `b""` if the text is complete, or `None` if no ending was found.
     """
     text = bytearray()
     may_follow = parser.compute_bitmask()
@@ -44,27 +44,27 @@ def ending(parser: Any, limit: int) -> bytes | None:
 
 
 def _next(parser: Any, may_follow: bytes, choices: list[int]) -> tuple[int, Any, bytes]:
-    """The byte that leads on best, the parser after it, and what may follow then.
+    """Returns the most promising byte, the parser after it, and the mask of the bytes that may follow it.
 
-    Best is a byte that ends the text, then one after which little may follow, and other things than before: a string
-    was closed, a key was said. If all leave everything as it is, one that fills.
+    The best byte completes the text. Next best is a byte after which few bytes may follow, and not the same ones as
+    before, for example after a string was closed or a key completed. Otherwise a filling byte is used.
     """
     best: tuple[Any, ...] = ()
     for byte in choices:
         after = parser.deep_copy()
         after.try_consume_tokens([byte])
-        then = after.compute_bitmask()
-        same, free = then == may_follow, int.from_bytes(then, "little").bit_count() > _FREE
+        mask = after.compute_bitmask()
+        same, free = mask == may_follow, int.from_bytes(mask, "little").bit_count() > _FREE
         key = (not after.is_accepting(), same or free, same, (_FILLING if same else _CLOSING)[byte])
         if not best or key < best[0]:
-            best = key, byte, after, then
+            best = key, byte, after, mask
         if len(choices) > _FREE and not key[1]:
-            break  # in free text, which seldom ends the whole
+            break  # good enough: in free text, few bytes complete the whole text
     return best[1:]
 
 
 def _bytes_of(may_follow: bytes) -> list[int]:
-    """The bytes of a mask, closing ones first; those that begin a longer character only if there is nothing else."""
+    """Returns the bytes of a mask, closing ones first; non-ASCII bytes and backslashes only if there are no others."""
     allowed = np.flatnonzero(np.unpackbits(np.frombuffer(may_follow, np.uint8), bitorder="little")[:256]).tolist()
     plain = [byte for byte in allowed if byte < 128 and byte != ord("\\")]
     return sorted(plain or allowed, key=_CLOSING.__getitem__)

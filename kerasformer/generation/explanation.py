@@ -1,4 +1,4 @@
-"""Why a text reads as it does: at each step the most probable tokens, and the one that was chosen."""
+"""Explanation of a generated text: the most probable tokens of each step, and the chosen one."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 CHOSEN, EXCLUDED = "✓", "✗"
 _PRINTED, _DRAWN = 36, 48
-"""Characters of the input that a table shows, the last ones."""
+"""Number of characters of the input that printed and drawn tables show, counted from its end."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A token that could have come.
+    """A candidate token of a step.
 
     Attributes:
-        token: Its id.
-        text: As a reader sees it.
-        probability: In the model, before rules and cuts.
-        chosen: Whether it came.
-        allowed: Whether rules and cuts left it.
+        token: Token id.
+        text: Readable text of the token.
+        probability: Probability before rules and filters.
+        chosen: Whether the token was chosen.
+        allowed: Whether rules and filters allow the token.
     """
 
     token: int
@@ -47,7 +47,7 @@ class Option:
 
     @property
     def marked(self) -> str:
-        """The text with a sign before it if it was chosen or excluded."""
+        """The text, preceded by a mark if the token was chosen or excluded."""
         return f"{CHOSEN if self.chosen else '' if self.allowed else EXCLUDED} {self.text}".lstrip()
 
     def __str__(self) -> str:
@@ -56,28 +56,28 @@ class Option:
 
 @dataclass(frozen=True)
 class Line:
-    """One step.
+    """One step of generation.
 
     Attributes:
-        input: The text so far; of an encoder-decoder, what it has written.
-        options: The most probable tokens, best first.
-        chosen: The token that came, which may be none of them.
-        left: Tokens of the whole vocabulary that rules and cuts left.
+        input: Text before the step; for an encoder-decoder, without the encoder input.
+        options: Most probable tokens, best first.
+        chosen: The chosen token, which is not necessarily one of `options`.
+        num_allowed: Number of tokens of the whole vocabulary that rules and filters allow.
     """
 
     input: str
     options: tuple[Option, ...]
     chosen: Option
-    left: int
+    num_allowed: int
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The steps of one text. It shows itself as a table: in a notebook as HTML, by `print`, and in colours by rich.
+    """Explanation of one text, displayed as a table in notebooks, by `print` and by rich.
 
     Attributes:
-        text: What was generated.
-        lines: One a token.
+        text: The generated text, including the prompt of a decoder.
+        lines: One line for each token.
     Reference: the table of Tunstall, von Werra, Wolf 2022, "Natural Language Processing with Transformers", chapter 5.
     """
 
@@ -88,29 +88,29 @@ class Explanation:
 
     @property
     def columns(self) -> list[str]:
-        """`Input`, `Choice 1` … `Choice 5`; and `Chosen`, if a step chose none of these."""
-        most = max((len(line.options) for line in self.lines), default=0)
-        far = any(line.chosen not in line.options for line in self.lines)
-        return ["Input", *(f"Choice {place + 1}" for place in range(most)), *(["Chosen"] if far else [])]
+        """Column names: `Input`, `Choice 1` … `Choice 5`, and `Chosen` if a step chose none of these."""
+        num_choices = max((len(line.options) for line in self.lines), default=0)
+        has_chosen = any(line.chosen not in line.options for line in self.lines)
+        return ["Input", *(f"Choice {rank + 1}" for rank in range(num_choices)), *(["Chosen"] if has_chosen else [])]
 
     def cells(self, line: Line) -> list[Option | None]:
-        """A line's tokens, one for each column but the first; `None` is an empty cell."""
-        most = len(self.columns) - 1 - ("Chosen" in self.columns)
-        cells: list[Option | None] = [*line.options, *[None] * (most - len(line.options))]
+        """Returns the tokens of a line, one for each column except the first; `None` is an empty cell."""
+        num_choices = len(self.columns) - 1 - ("Chosen" in self.columns)
+        cells: list[Option | None] = [*line.options, *[None] * (num_choices - len(line.options))]
         if "Chosen" in self.columns:
             cells.append(None if line.chosen in line.options else line.chosen)
         return cells
 
     @property
     def note(self) -> str:
-        """What the marks mean, as far as they occur."""
-        parts = [f"Percentages are the model's own. {CHOSEN} chosen"]
+        """Explanation of the marks that occur in the table."""
+        parts = [f"Percentages are the model's, before rules and filters. {CHOSEN} chosen"]
         if any(not option.allowed for line in self.lines for option in line.options):
-            parts.append(f"{EXCLUDED} excluded by rules or cuts")
+            parts.append(f"{EXCLUDED} excluded by rules or filters")
         return ", ".join(parts) + "."
 
     def to_frame(self) -> Any:
-        """A pandas frame with the whole inputs.
+        """Returns a pandas data frame with the complete inputs.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -119,7 +119,7 @@ class Explanation:
         return require("pandas", "viz").DataFrame(rows, columns=self.columns)
 
     def table(self) -> Table:
-        """A rich table; `rich.print(explanation)` prints it."""
+        """Returns a rich table; `rich.print(explanation)` prints it."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -160,14 +160,14 @@ class Explanation:
         return f"<table><caption>{self.note}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def picture(self, path: str | Path, dark: bool = False) -> None:
-        """Draws the table.
+        """Draws the table into a file.
 
         Args:
-            path: Ends in `.png` or `.svg`.
-            dark: For dark pages.
+            path: Output file, which ends in `.png` or `.svg`.
+            dark: Whether to use colours for a dark background.
 
         Raises:
-            InputError: another ending, or no such folder.
+            InputError: unsupported file type, or a folder that does not exist.
             MissingExtraError: matplotlib is not installed.
         """
         from kerasformer.viz.explanation import Cell, draw_explanation
@@ -179,18 +179,18 @@ class Explanation:
         draw_explanation(rows, path, self.note, dark=dark)
 
     def tree(self, path: str | Path, *, steps: int = 6, title: str = "", dark: bool = False) -> None:
-        """Draws the tree of beams that this text is a path of.
+        """Draws the tree of beams that contains this text.
 
         Args:
-            path: Ends in `.png` or `.svg`.
-            steps: Most columns, from the first step.
-            title: Above all.
-            dark: For dark pages.
+            path: Output file, which ends in `.png` or `.svg`.
+            steps: Maximum number of steps to draw.
+            title: Title above the tree.
+            dark: Whether to use colours for a dark background.
 
         Raises:
-            InputError: another ending, or no such folder.
+            InputError: unsupported file type, or a folder that does not exist.
             MissingExtraError: matplotlib is not installed.
-            GenerationError: it was not written by beam search.
+            GenerationError: the text was not generated by beam search.
         """
         from kerasformer.viz import draw_beam_tree
 
@@ -202,48 +202,48 @@ class Explanation:
 def explanations(
     output: GenerationOutput, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], choices: int = 5
 ) -> list[Explanation]:
-    """An explanation of each sequence.
+    """Returns an explanation of each sequence.
 
     Args:
-        output: Of a run with `Controls(record=True)`.
-        tokenizer: Of the model.
-        prompts: Each prompt's ids, to show what the model had read; empty ones for an encoder-decoder.
-        choices: Columns of tokens, at most `decoding.record.TOP`.
+        output: Result of a run with `Controls(record=True)`.
+        tokenizer: Tokenizer of the model.
+        prompts: Token ids of each prompt, which precede the new tokens; empty for an encoder-decoder.
+        choices: Number of tokens to show per step, at most `decoding.record.TOP`.
 
     Raises:
-        GenerationError: nothing was recorded.
+        GenerationError: the output has no record.
     """
     if output.record is None:
         raise GenerationError(
             f"An explanation needs a record of the run. Received: none. Pass {argument('explain', True)}."
         )
-    found = []
-    for output_number, path in enumerate(output.record.paths):
-        said = output.sequences[output_number].tolist()
-        head = [int(token) for token in prompts[path[0].prompt]] if path else []
-        lines = tuple(_line(tokenizer, node, [*head, *said[:place]], choices) for place, node in enumerate(path))
-        text = tokenizer.decode([*head, *said], skip_special_tokens=True)
-        own = Record(steps=output.record.steps, paths=[path])
-        found.append(Explanation(text, lines, own, tokenizer))
-    return found
+    results = []
+    for index, path in enumerate(output.record.paths):
+        tokens = output.sequences[index].tolist()
+        prompt = [int(token) for token in prompts[path[0].prompt]] if path else []
+        lines = tuple(_line(tokenizer, node, [*prompt, *tokens[:step]], choices) for step, node in enumerate(path))
+        text = tokenizer.decode([*prompt, *tokens], skip_special_tokens=True)
+        record = Record(steps=output.record.steps, paths=[path])
+        results.append(Explanation(text, lines, record, tokenizer))
+    return results
 
 
 def _line(tokenizer: Tokenizer, node: Node, before: Sequence[int], choices: int) -> Line:
-    seen = zip(
+    candidates = zip(
         node.choice.tokens.tolist(), node.choice.log_probabilities.tolist(), node.choice.allowed.tolist(), strict=True
     )
     options = tuple(
         Option(token, readable_token(tokenizer, token), math.exp(log), token == node.token, allowed)
-        for token, log, allowed in list(seen)[:choices]
+        for token, log, allowed in list(candidates)[:choices]
     )
     chosen = next((option for option in options if option.chosen), None) or Option(
         node.token, readable_token(tokenizer, node.token), math.exp(node.log_probability), True, True
     )
-    return Line(tokenizer.decode(before, skip_special_tokens=True), options, chosen, node.choice.left)
+    return Line(tokenizer.decode(before, skip_special_tokens=True), options, chosen, node.choice.num_allowed)
 
 
 def shortened(text: str, length: int) -> str:
-    """The end of a text, in one line; it begins with a whole word if it can."""
+    """Returns the end of a text in one line, starting with a whole word if possible."""
     flat = text.replace("\n", " ")
     if len(flat) <= length:
         return flat
@@ -252,7 +252,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def _printed(option: Option) -> Text:
-    """Two lines, so that six columns find place on a terminal of 80 letters."""
+    """Formats a cell in two lines, so that six columns fit into a terminal of 80 characters."""
     from rich.text import Text
 
     style = "bold green" if option.chosen else "" if option.allowed else "dim strike"

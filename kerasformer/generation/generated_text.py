@@ -1,4 +1,4 @@
-"""What a run wrote, as texts."""
+"""The result of text generation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kerasformer.tokenization import Tokenizer
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """Texts of a run.
+    """Generated texts.
 
     Attributes:
-        tokenizer: Of the model.
-        prompts: The ids that a decoder continued, for each prompt; empty ones for an encoder-decoder.
-        output: The new tokens.
+        tokenizer: Tokenizer of the model.
+        prompts: Token ids of each prompt of a decoder; empty for an encoder-decoder.
+        output: Generated tokens.
     """
 
     tokenizer: Tokenizer
@@ -26,15 +26,15 @@ class GeneratedText:
     output: GenerationOutput
 
     def result(self, kind: str) -> Any:
-        """What a `Request` asks for, if that is no text: the `"output"`, or an `"explanation"` of each text."""
+        """Returns a result other than the texts: the `"output"`, or an `"explanation"` of each text."""
         if kind == "output":
             return self.output
-        found = explanations(self.output, self.tokenizer, self.prompts)
-        return found[0] if len(found) == 1 else found
+        results = explanations(self.output, self.tokenizer, self.prompts)
+        return results[0] if len(results) == 1 else results
 
     @property
     def texts(self) -> list[list[str]]:
-        """For each prompt its `num_return_sequences` new texts."""
+        """The `num_return_sequences` new texts of each prompt."""
         copies = len(self.output.sequences) // len(self.prompts)
         return [
             [self._after(prompt, tokens.tolist()) for tokens in self.output.sequences[i * copies : (i + 1) * copies]]
@@ -42,6 +42,6 @@ class GeneratedText:
         ]
 
     def _after(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
-        """New tokens as they read after the prompt, for one may begin with a space or within a word."""
+        """Decodes new tokens in the context of the prompt, since a token may start with a space or within a word."""
         before = self.tokenizer.decode(prompt, skip_special_tokens=True)
         return self.tokenizer.decode([*prompt, *tokens], skip_special_tokens=True)[len(before) :]

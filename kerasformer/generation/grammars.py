@@ -1,4 +1,4 @@
-"""Grammars in the JSON form of `llguidance`, from what a caller gives: a regular expression, a JSON schema."""
+"""Conversion of regular expressions, JSON schemas and Lark grammars to the JSON format of `llguidance`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from kerasformer.errors import GenerationError, require
 
 
 def regex(pattern: Any) -> str:
-    r"""A regular expression that the whole text matches; `\d` is a digit from 0 to 9, as in JavaScript.
+    r"""Converts a regular expression that the whole text must match.
 
-    There are more digits in Unicode, more than the `re` of any one Python knows.
+    `\d` matches the digits from 0 to 9, as in JavaScript, because the set of Unicode digits depends on the version of
+    Unicode.
     """
     text = check("regex", pattern, TEXT, error=GenerationError)
     return lark(f"start: /{require('llguidance', 'grammar').regex_to_lark(text, 'd')}/")
 
 
 _SPACES = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-"""As Python's `json` writes it: small models that may write any whitespace do so without end."""
+"""Whitespace of Python's `json`: if any whitespace is allowed, small models generate it endlessly."""
 
 
 def json_schema(schema: Any) -> str:
-    """JSON that follows a schema; options of the library under its key `x-guidance` win over ours."""
+    """Converts a JSON schema; options of `llguidance` under the key `x-guidance` take precedence over our defaults."""
     try:
         content = json.loads(schema) if isinstance(schema, str) else schema
         if content is not True and not isinstance(content, Mapping):
@@ -37,7 +38,7 @@ def json_schema(schema: Any) -> str:
 
 
 def lark(grammar: Any) -> str:
-    """A context-free grammar in the syntax of Lark."""
+    """Converts a context-free grammar in the syntax of Lark."""
     return json.dumps({"grammars": [{"lark_grammar": check("grammar", grammar, TEXT, error=GenerationError)}]})
 
 
@@ -46,19 +47,19 @@ GRAMMARS: Mapping[str, Callable[[Any], str]] = {
     "json_schema": json_schema,
     "grammar": lark,
 }
-"""By the arguments that ask for them."""
+"""Conversion functions by the name of the argument."""
 
 
-def spoken(grammar: str, eats_space: bool) -> str:
-    """The grammar as tokens say it.
+def wrapped(grammar: str, drops_space: bool) -> str:
+    """Wraps the grammar of a text into a grammar of its tokens.
 
     Args:
-        grammar: Of the text.
-        eats_space: Decoding drops a space before the text, so that there may be one.
+        grammar: Grammar of the text, in the JSON format of `llguidance`.
+        drops_space: Whether decoding drops a space at the start of the text, which is then optional.
     """
     content = json.loads(grammar)
     content["grammars"][0]["name"] = "text"
-    start = 'start: " "? @text' if eats_space else "start: @text"
-    # Where only one text can follow, the library would allow but one way to spell it.
+    start = 'start: " "? @text' if drops_space else "start: @text"
+    # With forcing, the library would allow only one tokenization where only one text can follow.
     content["grammars"].insert(0, {"lark_grammar": f'%llguidance {{"no_forcing": true}}\n{start}'})
     return json.dumps(content)

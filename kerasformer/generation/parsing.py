@@ -1,4 +1,4 @@
-"""Where a text stands in its grammar, token by token, by the parsers of `llguidance`."""
+"""State of a text in a grammar, computed by the parsers of `llguidance`."""
 
 from __future__ import annotations
 
@@ -13,73 +13,75 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kerasformer.errors import GenerationError, require
-from kerasformer.generation.constraint_state import Closed
+from kerasformer.generation.constraint_state import EndedState
 from kerasformer.generation.endings import ending
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
 from kerasformer.tokenization import Tokenizer
 
-_LONGEST_ENDING = 256
-"""Bytes of an ending that is searched for."""
-_LONGEST_GRAMMAR = 250_000
-"""Characters of a grammar."""
-_STACK = 2048
-"""Bytes of stack for a character of a grammar: four times what chains of rules took that were as deep as can be."""
-_ITEMS, _ITEMS_OF_STEP = 20_000, 500_000
-"""Ways in which a text may go on at one place, and those looked at in one step."""
+_MAX_ENDING = 256
+"""Maximum length of an ending in bytes."""
+_MAX_GRAMMAR = 250_000
+"""Maximum length of a grammar in characters."""
+_STACK_PER_CHARACTER = 2048
+"""Bytes of stack per character of a grammar: four times the need of the deepest possible chains of rules."""
+_MAX_ITEMS, _MAX_STEP_ITEMS = 20_000, 500_000
+"""Limits of the Earley parser: items per byte position, and items per step."""
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
 class GrammarVocabulary:
-    """A vocabulary as `llguidance` takes it.
+    """A vocabulary in the format of `llguidance`.
 
     Args:
-        token_bytes: What its tokens spell.
+        token_bytes: Bytes of each token.
     """
 
     def __init__(self, token_bytes: TokenBytes) -> None:
         self.token_bytes = token_bytes
         single = [bytes([byte]) for byte in range(256)]
-        # In the search of endings, bytes that the vocabulary lacks do not exist; bytes of longer ones are tried.
+        # The search for endings excludes ASCII bytes that the vocabulary lacks; other bytes may be part of longer
+        # tokens.
         known = [byte if byte in token_bytes.ids or byte[0] >= 128 else b"" for byte in single]
         self._tokens, self._byte_tokenizer = _tokenizer(token_bytes.tokens), _tokenizer(known)
 
-    def begin(self, grammar: str, name: str) -> Parsed:
-        """The place before the first token.
+    def initial_state(self, grammar: str, name: str) -> GrammarState:
+        """Returns the state before the first token.
 
         Args:
-            grammar: In the JSON form of `llguidance`.
-            name: What asked for it, for the message.
+            grammar: Grammar in the JSON format of `llguidance`.
+            name: Name of the argument that defines the grammar, for error messages.
         Raises:
-            GenerationError: the library refuses the grammar, or it is too long.
+            GenerationError: the grammar is invalid or too long.
         """
-        if len(grammar) > _LONGEST_GRAMMAR:
+        if len(grammar) > _MAX_GRAMMAR:
             raise GenerationError(
-                f"{name} is too long to be followed. Expected at most {_LONGEST_GRAMMAR} characters. "
-                f"Received: {len(grammar)}. Leave parts of it out"
+                f"{name} is too long. Expected at most {_MAX_GRAMMAR} characters. Received: {len(grammar)}. Shorten it."
             )
         library = require("llguidance", "grammar")
-        limits = library.LLParserLimits(verbose_errors=False, max_items_in_row=_ITEMS, step_max_items=_ITEMS_OF_STEP)
+        limits = library.LLParserLimits(
+            verbose_errors=False, max_items_in_row=_MAX_ITEMS, step_max_items=_MAX_STEP_ITEMS
+        )
 
         def compiled(tokenizer: Any) -> Any:
             return library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
 
-        # The library goes down from rule to rule, which would end the process on a stack of the usual size.
+        # The library recurses into rules, which would overflow a stack of the default size and kill the process.
         parser, byte_parser = _with_stack(
-            _STACK * len(grammar), lambda: (compiled(self._tokens), compiled(self._byte_tokenizer))
+            _STACK_PER_CHARACTER * len(grammar), lambda: (compiled(self._tokens), compiled(self._byte_tokenizer))
         )
         _check(parser, f"{name} cannot be followed")
-        return Parsed(parser, byte_parser, self)
+        return GrammarState(parser, byte_parser, self)
 
 
 @dataclass
-class Parsed:
-    """The place that parsers have reached; see `ConstraintState`.
+class GrammarState:
+    """State of a text in a grammar; see `ConstraintState`.
 
     Attributes:
-        parser: Over the tokens of the model.
-        byte_parser: Over single bytes, for the search of an ending.
-        vocabulary: Of the model.
+        parser: Parser over the tokens of the model.
+        byte_parser: Parser over single bytes, for the search for an ending.
+        vocabulary: Vocabulary of the model.
     """
 
     parser: Any
@@ -96,7 +98,7 @@ class Parsed:
         """See `ConstraintState.allowed`.
 
         Raises:
-            GenerationError: the library gave up.
+            GenerationError: the library reports an error, such as an exceeded limit.
         """
         bits = np.frombuffer(self.parser.compute_bitmask(), np.uint8)
         _check(self.parser)
@@ -106,22 +108,22 @@ class Parsed:
     @cached_property
     def ending(self) -> list[int] | None:
         """See `ConstraintState.ending`."""
-        text = ending(self.byte_parser, _LONGEST_ENDING)
-        return None if text is None else self.vocabulary.token_bytes.spell(text)
+        text = ending(self.byte_parser, _MAX_ENDING)
+        return None if text is None else self.vocabulary.token_bytes.encode(text)
 
-    def after(self, token: int) -> Parsed | Closed:
+    def after(self, token: int) -> GrammarState | EndedState:
         """See `ConstraintState.after`.
 
         Raises:
-            GenerationError: the library gave up.
+            GenerationError: the library reports an error, such as an exceeded limit.
         """
         text = self.vocabulary.token_bytes.text(token)
         parser, byte_parser = self.parser.deep_copy(), self.byte_parser.deep_copy()
         if not text or not parser.try_consume_tokens([token]):
             _check(parser)
-            return Closed(well=False)
+            return EndedState(valid=False)
         byte_parser.try_consume_tokens(list(text))
-        return Parsed(parser, byte_parser, self.vocabulary)
+        return GrammarState(parser, byte_parser, self.vocabulary)
 
     def completes(self, tokens: Sequence[int]) -> bool:
         """See `ConstraintState.completes`."""
@@ -137,10 +139,10 @@ class Parsed:
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> GrammarVocabulary:
-    """A tokenizer's vocabulary, prepared once.
+    """Returns the vocabulary of a tokenizer, which is converted once and cached.
 
     Raises:
-        TokenizerError: its tokens spell no text.
+        TokenizerError: the tokens do not correspond to pieces of text.
         MissingExtraError: `llguidance` is not installed.
     """
     if tokenizer not in _VOCABULARIES:
@@ -153,7 +155,7 @@ _VOCABULARIES: weakref.WeakKeyDictionary[Tokenizer, GrammarVocabulary] = weakref
 
 @dataclass(frozen=True)
 class _Tokens:
-    """What `llguidance` asks of a tokenizer."""
+    """The tokenizer interface that `llguidance` requires."""
 
     tokens: list[bytes]
     eos_token_id: int
@@ -161,36 +163,36 @@ class _Tokens:
     bos_token_id: None = None
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """No tokens, for no text is tokenized: any tokens that spell it may say it."""
+        """Returns no tokens: any tokenization of a text is allowed, so that the library need not tokenize it."""
         return []
 
 
 def _tokenizer(tokens: Sequence[bytes]) -> Any:
-    """An `LLTokenizer` with one token more, which stands for the end: a model has none, one or several of these."""
+    """Returns an `LLTokenizer` with an additional end token, because a model may have none, one or several of them."""
     library = require("llguidance", "grammar")
     end = len(tokens)
     return library.LLTokenizer(library.TokenizerWrapper(_Tokens([*tokens, b"<end>"], end, [end])))
 
 
-def _with_stack(size: int, function: Callable[[], _Made]) -> _Made:
-    """What a function gives that is called with at least so many bytes of stack."""
+def _with_stack(size: int, function: Callable[[], _Result]) -> _Result:
+    """Calls a function in a thread with at least `size` bytes of stack and returns its result."""
     with ThreadPoolExecutor(1) as pool:
         with _stack_lock:
-            usual = threading.stack_size(_LEAST_STACK + -(-size // _LEAST_STACK) * _LEAST_STACK)
+            previous = threading.stack_size(_MIN_STACK + -(-size // _MIN_STACK) * _MIN_STACK)
             try:
-                made = pool.submit(function)
+                future = pool.submit(function)
             finally:
-                threading.stack_size(usual)
-        return made.result()
+                threading.stack_size(previous)
+        return future.result()
 
 
-_LEAST_STACK = 8 << 20
+_MIN_STACK = 8 << 20
 _stack_lock = threading.Lock()
 
 
-def _check(parser: Any, what: str = "the grammar cannot be followed any more") -> None:
-    """Raises what the library says when it has given up; that a text is over is none of these."""
+def _check(parser: Any, problem: str = "the grammar cannot be followed any further") -> None:
+    """Raises the error of a parser, if it has one; `NoExtension` only means that the text has ended."""
     message: str = parser.get_error() if parser.is_error() else ""
     if message and "NoExtension" not in message:
-        # Without the state that it would show its developers.
-        raise GenerationError(f"{what}: {message.split('<non-verbose/>')[0].split('<backtrace>')[0].strip()}")
+        # The rest of the message is debugging information.
+        raise GenerationError(f"{problem}: {message.split('<non-verbose/>')[0].split('<backtrace>')[0].strip()}")

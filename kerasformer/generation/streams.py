@@ -1,4 +1,4 @@
-"""Text piece by piece, as it is written."""
+"""Streaming of generated text."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from kerasformer.tokenization import Tokenizer
 
 Callback = Callable[[str], object]
-"""Is given each piece."""
+"""Function that receives each piece of text."""
 
 Tokens = Generator[np.ndarray, None, list[str]]
-"""New tokens `(1,)` as they come, and at the end why it ended."""
+"""Yields new tokens `(1,)` and returns the finish reasons."""
 
 
 class Stream:
-    """Pieces of one text that together are the whole: `for piece in stream`, or `async for piece in stream`.
+    """Iterator over the pieces of one text: `for piece in stream`, or `async for piece in stream`.
 
-    A token is generated when the next piece is asked for, never ahead. In the async form that happens in a thread, so
-    that the event loop stays free; a task that is cancelled ends the text with the token at hand.
+    Tokens are generated when the next piece is requested, not in advance. Asynchronous iteration generates them in a
+    thread, so that the event loop is not blocked; cancelling the task ends the text after the current token.
 
         with pipe.stream("Once upon", max_new_tokens=40) as stream:
             for piece in stream:
@@ -30,15 +30,15 @@ class Stream:
         stream.finish_reason  # "eos", "length", "cancelled", …
 
     Args:
-        start: From a function that says whether to end now to the tokens.
-        tokenizer: Of the model.
-        prompt: Ids that stand before the text.
-        callback: Is given each piece before the reader has it, in the thread where it was made.
-        cancelled: The caller's own function that says whether to end now.
+        start: Starts generation; receives a function that returns true once generation should end.
+        tokenizer: Tokenizer of the model.
+        prompt: Token ids that precede the text.
+        callback: Called with each piece before it is returned, in the thread that generates it.
+        cancelled: Custom function; returning true ends the text.
 
     Attributes:
-        text: What has come so far.
-        finish_reason: Why the text ended, as in `GenerationOutput.finish_reasons`, or `"error"`; `None` before its end.
+        text: Text so far.
+        finish_reason: Finish reason as in `GenerationOutput.finish_reasons`, or `"error"`; `None` before the end.
     """
 
     def __init__(
@@ -52,14 +52,15 @@ class Stream:
         self.text = ""
         self.finish_reason: str | None = None
         self._cancelled = threading.Event()
-        self._asked = cancelled or (lambda: False)
+        self._is_cancelled = cancelled or (lambda: False)
         self._callback = callback
-        self._reader = tokenizer.streamer()
-        # A token may begin with a space or within a word, so it is read after the prompt, whose own text is left out.
-        before = self._reader.put(prompt)
+        self._decoder = tokenizer.streamer()
+        # A token may start with a space or within a word, so it is decoded after the prompt, whose text is then
+        # removed.
+        before = self._decoder.put(prompt)
         self._hidden = len(tokenizer.decode(prompt, skip_special_tokens=True)) - len(before)
-        self._lock = threading.RLock()  # a generator is not for two threads at once
-        self._tokens = start(lambda: self._cancelled.is_set() or self._asked())
+        self._lock = threading.RLock()  # two threads must not use the generator at the same time
+        self._tokens = start(lambda: self._cancelled.is_set() or self._is_cancelled())
 
     def __iter__(self) -> Stream:
         return self
@@ -83,17 +84,17 @@ class Stream:
         raise StopAsyncIteration
 
     def read(self) -> str:
-        """Reads to the end; the whole text."""
+        """Generates the rest of the text and returns the whole text."""
         for _ in self:
             pass
         return self.text
 
     def cancel(self) -> None:
-        """Ends the text with the token at hand; from any thread, and without waiting."""
+        """Ends the text after the current token. Can be called from any thread and does not wait."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """Ends the text, after the token at hand if another thread is generating it."""
+        """Ends the text and waits for the current token if another thread is generating it."""
         self.cancel()
         with self._lock:
             self._tokens.close()
@@ -103,7 +104,7 @@ class Stream:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
@@ -111,38 +112,38 @@ class Stream:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
 
     def _next(self) -> str:
-        """The next piece, `""` at the end."""
+        """Returns the next piece, or `""` at the end."""
         with self._lock:
             piece = ""
             while not piece and self.finish_reason is None:
-                piece = self._shown(self._put())
+                piece = self._without_prompt(self._put())
             self.text += piece
             if piece and self._callback is not None:
                 self._callback(piece)
             return piece
 
     def _put(self) -> str:
-        """Text that one more token makes certain; at the end, what was held back."""
+        """Generates one token and returns the text that is final after it; at the end, the remaining text."""
         if self._cancelled.is_set():
             self._tokens.close()
             self.finish_reason = "cancelled"
-            return self._reader.end()
+            return self._decoder.end()
         try:
-            return self._reader.put(next(self._tokens).tolist())
+            return self._decoder.put(next(self._tokens).tolist())
         except StopIteration as end:
             self.finish_reason = end.value[0]
-            return self._reader.end()
+            return self._decoder.end()
         except BaseException:
             self.finish_reason = "error"
             raise
 
-    def _shown(self, piece: str) -> str:
-        """Without what belongs to the prompt."""
+    def _without_prompt(self, piece: str) -> str:
+        """Removes the text of the prompt from a piece."""
         hidden = min(self._hidden, len(piece))
         self._hidden -= hidden
         return piece[hidden:]

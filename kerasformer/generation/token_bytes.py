@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary spell, as bytes, which a grammar reads."""
+"""The bytes of the tokens of a vocabulary, for grammars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import decoders
 
 from kerasformer.errors import TokenizerError
-from kerasformer.generation.readable_tokens import BYTE_LETTERS
+from kerasformer.generation.readable_tokens import BYTE_CHARACTERS
 from kerasformer.tokenization import Tokenizer
 
 _SPACE = "▁"
@@ -21,18 +21,18 @@ class TokenBytes:
     """The bytes of each token.
 
     Attributes:
-        tokens: Of each id; empty for special tokens, which are no text, and for ids that no token has.
+        tokens: Bytes of each id; empty for special tokens and unused ids.
         special: Ids of special tokens.
-        eats_space: Decoding drops a space that the first token begins with, as SentencePiece has it.
+        drops_space: Whether decoding drops a space at the start of the first token, as in SentencePiece.
     """
 
     tokens: tuple[bytes, ...]
     special: tuple[int, ...]
-    eats_space: bool
+    drops_space: bool
 
     @cached_property
     def ids(self) -> dict[bytes, int]:
-        """Ids of the tokens that spell something; of several alike the first."""
+        """Lowest id of each non-empty sequence of bytes."""
         ids: dict[bytes, int] = {}
         for index, token in enumerate(self.tokens):
             if token:
@@ -40,20 +40,20 @@ class TokenBytes:
         return ids
 
     @cached_property
-    def longest(self) -> int:
-        """Bytes of the longest token."""
+    def max_length(self) -> int:
+        """Length of the longest token in bytes."""
         return max(map(len, self.tokens), default=0)
 
     def text(self, token: int) -> bytes:
-        """What a token spells, `b""` if that is nothing."""
+        """Returns the bytes of a token, `b""` if it has none."""
         return self.tokens[token] if token < len(self.tokens) else b""
 
-    def spell(self, text: bytes) -> list[int] | None:
-        """Ids of tokens that together spell a text, the longest first; `None` if the vocabulary lacks a letter."""
+    def encode(self, text: bytes) -> list[int] | None:
+        """Tokenizes a text, always taking the longest token; returns `None` if the vocabulary lacks a byte."""
         ids: list[int] = []
         start = 0
         while start < len(text):
-            ends = range(min(len(text), start + self.longest), start, -1)
+            ends = range(min(len(text), start + self.max_length), start, -1)
             end = next((end for end in ends if text[start:end] in self.ids), None)
             if end is None:
                 return None
@@ -63,17 +63,17 @@ class TokenBytes:
 
 
 def token_bytes_of(tokenizer: Tokenizer) -> TokenBytes:
-    """Reads the vocabulary of a tokenizer whose tokens are pieces of text.
+    """Returns the bytes of the tokens of a tokenizer.
 
     Raises:
-        TokenizerError: its tokens are decoded in another way, so that they spell no text of their own (WordPiece).
+        TokenizerError: the tokens do not correspond to pieces of text, as in WordPiece.
     """
     backend = tokenizer.backend
     decoder = backend.decoder
     byte_level = isinstance(decoder, decoders.ByteLevel)
     if not byte_level and not _marks_spaces(decoder):
         raise TokenizerError(
-            "Constrained text needs tokens that are pieces of text: byte-level BPE or SentencePiece. "
+            "Constrained generation requires tokens that are pieces of text (byte-level BPE or SentencePiece). "
             f"Received: {type(backend.model).__name__} with the decoder {type(decoder).__name__}."
         )
     added = backend.get_added_tokens_decoder()
@@ -83,19 +83,19 @@ def token_bytes_of(tokenizer: Tokenizer) -> TokenBytes:
         if index in added:
             tokens[index] = b"" if index in special else token.encode()
         elif byte_level:
-            tokens[index] = bytes(BYTE_LETTERS[letter] for letter in token if letter in BYTE_LETTERS)
+            tokens[index] = bytes(BYTE_CHARACTERS[char] for char in token if char in BYTE_CHARACTERS)
         else:
             tokens[index] = _piece(token)
-    return TokenBytes(tuple(tokens), special, eats_space=not byte_level)
+    return TokenBytes(tuple(tokens), special, drops_space=not byte_level)
 
 
 def _marks_spaces(decoder: Any) -> bool:
-    """Whether a decoder turns `▁` into spaces: SentencePiece, in one of the forms that `tokenizers` knows."""
+    """Whether a decoder converts `▁` to spaces, as all decoders for SentencePiece do."""
     return decoder is not None and _SPACE in json.dumps(json.loads(decoder.__getstate__()), ensure_ascii=False)
 
 
 def _piece(token: str) -> bytes:
-    """A piece of SentencePiece: `▁` is a space, `<0x0A>` a byte."""
+    """Converts a SentencePiece token to bytes: `▁` is a space, `<0x0A>` a byte."""
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         return bytes.fromhex(token[3:5])
     return token.replace(_SPACE, " ").encode()

@@ -17,7 +17,7 @@ from keras import ops
 
 from kerasformer import decoding
 from kerasformer.arguments import check, integer, optional
-from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
@@ -147,7 +147,7 @@ class KerasStep:
         """The state of these rows; see `Step.reorder`."""
         if np.array_equal(rows, np.arange(len(state.starts))):
             return state
-        index = row_numbers(rows, len(state.starts)).astype("int32")
+        index = row_indices(rows, len(state.starts)).astype("int32")
         memory = state.memory
         if memory is not None:
             memory = (ops.take(memory[0], index, axis=0), _take(memory[1], index))

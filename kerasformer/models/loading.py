@@ -29,7 +29,7 @@ from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.tensor_files import TensorFile, open_tensors
 from kerasformer.models.weight_table import build_within_memory, load_weights
 from kerasformer.tasks import of_model
-from kerasformer.tokenization.fitting import excess
+from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")
 
@@ -154,7 +154,7 @@ def load(
     start_head(model, load_weights(model, file, model.backbone.checkpoint_names(), heads, request.new), request)
     model.generation_config = _generation_config(folder, config, content)
     model.tokenizer = _tokenizer(folder, model_type)
-    if problem := excess(model.tokenizer, model.config.vocab_size):
+    if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):
         logger.warning(problem)
     model.source = folder
     return model

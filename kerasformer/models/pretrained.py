@@ -15,7 +15,7 @@ from keras import ops
 import kerasformer
 from kerasformer.bundle import Bundle, ModelInfo
 from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.arrays import array_of, token_array
+from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError
 from kerasformer.files import local_path
@@ -164,7 +164,7 @@ class PretrainedModel(keras.Model):
         Raises:
             InputError: a value is outside the range, such as a token id beyond the vocabulary.
         """
-        array = array_of(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
+        array = as_array(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # `checked` raises the error
         counts = {each.name: each.count(self.config) for each in self.backbone.text_inputs}

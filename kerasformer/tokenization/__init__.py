@@ -1,4 +1,4 @@
-"""Text to ids and back: one `Tokenizer` for WordPiece, byte-level BPE and SentencePiece vocabularies, NumPy out."""
+"""Tokenization with WordPiece, byte-level BPE and SentencePiece vocabularies."""
 
 from __future__ import annotations
 

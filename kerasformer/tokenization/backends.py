@@ -1,4 +1,4 @@
-"""Builds the Rust tokenizer of a checkpoint that ships vocabulary files instead of `tokenizer.json`."""
+"""Construction of Rust tokenizers from vocabulary files, for checkpoints without `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SPACE = "▁"
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What a builder goes by.
+    """Settings for building a tokenizer.
 
     Attributes:
-        family: The defaults of the tokenizer class.
-        special_tokens: Names such as `"pad_token"` to tokens: the family's, and what the folder says instead.
-        options: `tokenizer_config.json`.
+        family: Defaults of the tokenizer class.
+        special_tokens: Mapping from names such as `"pad_token"` to tokens; tokens of the folder override the family's.
+        options: Content of `tokenizer_config.json`.
     """
 
     family: Family
@@ -35,7 +35,7 @@ class BuildSettings:
 
 
 def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """BERT's tokenizer from `vocab.txt`: one token a line, the line number is the id."""
+    """Builds a WordPiece tokenizer from `vocab.txt`, where each line is a token and its line number the id."""
     try:
         lines = vocabulary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -44,7 +44,8 @@ def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer
     unknown = settings.special_tokens["unk_token"]
     if unknown not in vocab:
         raise TokenizerError(
-            f"{vocabulary} must hold one token a line, among them {unknown!r}. Received: {len(vocab)} lines without it"
+            f"{vocabulary} must contain one token per line, including {unknown!r}. Received: {len(vocab)} lines "
+            "without it"
         )
     backend = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown))
     backend.normalizer = normalizers.BertNormalizer(clean_text=True)
@@ -56,9 +57,9 @@ def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer
 
 
 def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """GPT-2's or RoBERTa's tokenizer from `vocab.json` and `merges.txt`."""
+    """Builds a byte-level BPE tokenizer, as of GPT-2 and RoBERTa, from `vocab.json` and `merges.txt`."""
     vocab = read_vocab(vocabulary)
-    with explained(f"{merges} does not fit {vocabulary.name}"):
+    with tokenizer_errors(f"{merges} does not match {vocabulary.name}"):
         _, rules = models.BPE.read_file(str(vocabulary), str(merges))
         model = models.BPE(vocab, rules, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     backend = tokenizers.Tokenizer(model)
@@ -70,12 +71,12 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
 
 
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """T5's, ALBERT's or DeBERTa's tokenizer from `spiece.model` or `spm.model`."""
+    """Builds a Unigram tokenizer, as of T5, ALBERT and DeBERTa, from `spiece.model` or `spm.model`."""
     model = read_spiece(file)
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
         raise TokenizerError(
-            f"{file} is a SentencePiece model of another algorithm than Unigram, or with byte fallback, which is not "
-            "built here. Save it with transformers as tokenizer.json and load that"
+            f"{file} is a SentencePiece model with byte fallback or an algorithm other than Unigram, which is not "
+            "supported. Save it as tokenizer.json with transformers and load that"
         )
     pieces = [(piece.text, piece.score) for piece in model.pieces]
     known = {text for text, _ in pieces}
@@ -93,7 +94,7 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     split.append(pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme))
     backend.pre_tokenizer = pre_tokenizers.Sequence(split)
     backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
-    # Both are found in a text before it is split, but only control symbols are left out when decoding.
+    # Both are matched before a text is split, but decoding skips only control symbols.
     control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
     symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*control, *extra]])
@@ -103,10 +104,13 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
 
 
 @contextmanager
-def explained(problem: str) -> Iterator[None]:
-    """Turns what the Rust library raises on damaged files into a `TokenizerError` that names the file.
+def tokenizer_errors(problem: str) -> Iterator[None]:
+    """Converts errors of the Rust library, such as for damaged files, to a `TokenizerError`.
 
-    It raises plain `Exception`s, and on some damage panics: a `BaseException` of a class that cannot be imported.
+    The library raises plain `Exception`s or panics with a `BaseException` whose class cannot be imported.
+
+    Args:
+        problem: Start of the error message.
     """
     try:
         yield
@@ -122,7 +126,7 @@ def read_spiece(file: Path) -> spiece.SentencePieceModel:
     """Reads `spiece.model`.
 
     Raises:
-        TokenizerError: it is no SentencePiece model, or damaged.
+        TokenizerError: the file is damaged or is not a SentencePiece model.
     """
     try:
         return spiece.parse(file.read_bytes())
@@ -134,19 +138,21 @@ def read_vocab(path: Path) -> dict[str, int]:
     """Reads `vocab.json`.
 
     Raises:
-        TokenizerError: it does not map tokens to ids.
+        TokenizerError: the file does not map tokens to ids.
     """
     try:
         vocab = sources.read_json(path)
     except SourceError as error:
         raise TokenizerError(str(error)) from error
     if not vocab or not all(type(value) is int and value >= 0 for value in vocab.values()):
-        raise TokenizerError(f"{path} must map tokens to ids. Received: {len(vocab)} entries, not all of them ids")
+        raise TokenizerError(
+            f"{path} must map tokens to ids. Received: {len(vocab)} entries, with values that are not ids"
+        )
     return vocab
 
 
 def extra_tokens(settings: BuildSettings) -> list[str]:
-    """Special tokens behind the vocabulary: T5's sentinels in descending order, and those that DeBERTa's file lacks."""
+    """Returns special tokens to add to the vocabulary: T5's sentinels in descending order, or DeBERTa's tokens."""
     if settings.family is DEBERTA:
         return list(dict.fromkeys(settings.special_tokens.values()))
     if settings.family is not T5:
@@ -156,7 +162,7 @@ def extra_tokens(settings: BuildSettings) -> list[str]:
 
 
 def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> None:
-    """Carries out the options that a tokenizer class takes, which win over `tokenizer.json` too."""
+    """Applies the options of a tokenizer class, which also take precedence over `tokenizer.json`."""
     options, normalizer, splitter = settings.options, backend.normalizer, backend.pre_tokenizer
     if settings.family.kind == "wordpiece" and isinstance(normalizer, normalizers.BertNormalizer):
         normalizer.lowercase = options.get("do_lower_case", True)
@@ -176,19 +182,19 @@ def _normalize(
             steps += [normalizers.NFKD(), normalizers.StripAccents()]
         if settings.options.get("do_lower_case", True):
             steps.append(normalizers.Lowercase())
-    if settings.family is DEBERTA:  # the reference leaves the rules of the file out
+    if settings.family is DEBERTA:  # the reference implementation ignores the rules of the file
         steps += [normalizers.Lowercase()] if settings.options.get("do_lower_case", False) else []
         steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
         steps.append(normalizers.Strip(left=False, right=True))
     elif model.charsmap:
-        with explained(f"{file} holds damaged normalization rules"):
+        with tokenizer_errors(f"{file} contains damaged normalization rules"):
             steps.append(normalizers.Precompiled(model.charsmap))
     if steps:
         backend.normalizer = normalizers.Sequence(steps)
 
 
 def _surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path) -> None:
-    """Sets the template that puts special tokens around texts."""
+    """Sets the template that adds special tokens to texts."""
     family, names = settings.family, settings.special_tokens
     single, pair = family.single, family.pair
     if family.kind == "bpe" and settings.options.get("add_bos_token", False) and family is not ROBERTA:
@@ -198,7 +204,7 @@ def _surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path
     for name in used:
         token_id = backend.token_to_id(names[name])
         if token_id is None:
-            raise TokenizerError(f"{file} lacks a special token that surrounds every text. Expected: {names[name]!r}")
+            raise TokenizerError(f"{file} lacks a special token that is added to each text. Expected: {names[name]!r}")
         ids[name] = token_id
     if family is ROBERTA:
         backend.post_processor = processors.RobertaProcessing(

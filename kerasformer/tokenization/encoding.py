@@ -1,4 +1,4 @@
-"""The result of tokenizing a batch: arrays of equal width, the less common ones made when they are asked for."""
+"""The result of tokenizing a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers
 
 from kerasformer.errors import MissingExtraError
-from kerasformer.tokenization.truncation import Side, TruncationSettings, windows
+from kerasformer.tokenization.truncation import Side, TruncationSettings, chunks
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,17 @@ class EncodedRow:
     """One row of a batch.
 
     Attributes:
-        tokens: The whole text as the Rust library tokenized it.
-        kept: Positions that truncation left, or `None` for all.
-        sample: Index of the text that it comes from.
+        tokens: Encoding of the whole text by the Rust library.
+        positions: Positions of the tokens that remain after truncation, or `None` for all.
+        sample: Index of the text that the row belongs to.
     """
 
     tokens: tokenizers.Encoding
-    kept: np.ndarray | None
+    positions: np.ndarray | None
     sample: int
 
     def __len__(self) -> int:
-        return len(self.tokens) if self.kept is None else len(self.kept)
+        return len(self.tokens) if self.positions is None else len(self.positions)
 
 
 TENSORS = {
@@ -39,7 +39,7 @@ TENSORS = {
     "jax": ("jax.numpy", "asarray"),
     "pt": ("torch", "as_tensor"),
 }
-"""By the values of `return_tensors`: the package, and its function from an array to a tensor."""
+"""Package and conversion function for each value of `return_tensors`."""
 
 _ATTRIBUTES = {"offset_mapping": "offsets"}
 
@@ -47,11 +47,12 @@ _ATTRIBUTES = {"offset_mapping": "offsets"}
 class Encoding(Mapping[str, Any]):
     """A tokenized batch of `B` rows of `T` tokens.
 
-    A mapping from the names of the model's inputs to arrays: `model(encoding)`, `encoding["input_ids"]` and
-    `function(**encoding)` work as with any dictionary. The attributes hold the same and more, always as int32 arrays.
+    It is a mapping from the names of the model's inputs to arrays, so that `model(encoding)`, `encoding["input_ids"]`
+    and `function(**encoding)` work as with a dictionary. Attributes provide these and more arrays as int32 NumPy
+    arrays; less common ones are computed when they are first used.
 
     Attributes:
-        input_ids: `(B, T)`.
+        input_ids: `(B, T)` token ids.
         attention_mask: `(B, T)`, 1 for tokens and 0 for padding.
     """
 
@@ -65,21 +66,21 @@ class Encoding(Mapping[str, Any]):
         padding_side: Side,
         pad_id: int,
         model_inputs: tuple[str, ...],
-        further: tuple[str, ...] = (),
+        extra_names: tuple[str, ...] = (),
         tensors: str = "np",
     ) -> None:
         self._rows = rows
         self._width = width
         self._padding_side = padding_side
         self._model_inputs = model_inputs
-        self._names = (*model_inputs, *further)
+        self._names = (*model_inputs, *extra_names)
         self._tensors = tensors
         self.input_ids = self._gather(lambda tokens: tokens.ids, pad_id)
         self.attention_mask = self._gather(lambda tokens: tokens.attention_mask, 0)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            raise KeyError(f"one of {', '.join(self._names)} was expected. Received: {name!r}")
+            raise KeyError(f"expected one of {', '.join(self._names)}. Received: {name!r}")
         return _tensor(getattr(self, _ATTRIBUTES.get(name, name)), self._tensors)
 
     def __iter__(self) -> Iterator[str]:
@@ -89,34 +90,34 @@ class Encoding(Mapping[str, Any]):
         return len(self._names)
 
     def __eq__(self, other: object) -> bool:
-        return self is other  # arrays have no truth value
+        return self is other  # the comparison of arrays has no truth value
 
     def __repr__(self) -> str:
-        shown = {
+        texts = {
             name: np.array2string(array, threshold=200, prefix=" " * (len(name) + 4))
             for name, array in ((name, getattr(self, _ATTRIBUTES.get(name, name))) for name in self._names)
         }
-        arrays = "".join(f"\n  {name}: {text}" for name, text in shown.items())
+        arrays = "".join(f"\n  {name}: {text}" for name, text in texts.items())
         return f"Encoding of {len(self._rows)} x {self._width} tokens{arrays}"
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
-        """What the model takes: ids, mask, and segments where this tokenizer makes them, under their usual names."""
+        """Model inputs by name: `input_ids`, `attention_mask` and, for some tokenizers, `token_type_ids`."""
         return {name: getattr(self, name) for name in self._model_inputs}
 
     def tokens(self, row: int = 0) -> list[str]:
-        """The tokens of a row as the vocabulary spells them, padding left out."""
-        tokens, kept = self._rows[row].tokens.tokens, self._rows[row].kept
-        return tokens if kept is None else [tokens[index] for index in kept]
+        """Returns the tokens of a row as they appear in the vocabulary, without padding."""
+        tokens, positions = self._rows[row].tokens.tokens, self._rows[row].positions
+        return tokens if positions is None else [tokens[position] for position in positions]
 
     @cached_property
     def token_type_ids(self) -> np.ndarray:
-        """`(B, T)`: 1 for the second text of a pair where the tokenizer tells the two apart, else 0."""
+        """`(B, T)`: 1 for tokens of the second text of a pair if the tokenizer distinguishes segments, otherwise 0."""
         return self._gather(lambda tokens: tokens.type_ids, 0)
 
     @cached_property
     def special_tokens_mask(self) -> np.ndarray:
-        """`(B, T)`: 1 for tokens that are not text: those the template added, and padding."""
+        """`(B, T)`: 1 for special tokens that the tokenizer added and for padding, otherwise 0."""
         return self._gather(lambda tokens: tokens.special_tokens_mask, 1)
 
     @cached_property
@@ -126,38 +127,38 @@ class Encoding(Mapping[str, Any]):
 
     @cached_property
     def word_ids(self) -> np.ndarray:
-        """`(B, T)`: index of the word within its text, as the pre-tokenizer splits it; -1 outside text."""
+        """`(B, T)`: index of the token's word in its text, as split by the pre-tokenizer; -1 for special tokens."""
         return self._gather(lambda tokens: _or_minus_one(tokens.word_ids), -1)
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """`(B, T, 2)`: start and end of the token in its text, in characters; 0, 0 outside text."""
+        """`(B, T, 2)`: start and end of the token in its text, in characters; 0, 0 for special tokens."""
         return self._gather(lambda tokens: tokens.offsets, 0, pairs=True)
 
     @cached_property
     def overflow_to_sample(self) -> np.ndarray:
-        """`(B,)`: index of the text that each row comes from; repeated where a text was cut into windows."""
+        """`(B,)`: index of the text that each row belongs to; repeated for texts that were split into chunks."""
         return np.array([row.sample for row in self._rows], np.int32)
 
     @cached_property
     def positions(self) -> np.ndarray:
-        """`(B, T)`: index of the token among all tokens of its text, uncut; -1 for padding."""
+        """`(B, T)`: position of the token in its text before truncation; -1 for padding."""
         return self._gather(lambda tokens: range(len(tokens)), -1)
 
     def _gather(self, read: Callable[[tokenizers.Encoding], Any], fill: int, pairs: bool = False) -> np.ndarray:
-        tail = (2,) if pairs else ()
-        out = np.full((len(self._rows), self._width, *tail), fill, np.int32)
-        for target, row in zip(out, self._rows, strict=True):
-            values = np.array(read(row.tokens), np.int32).reshape(-1, *tail)
-            if row.kept is not None:
-                values = values[row.kept]
+        shape = (2,) if pairs else ()
+        result = np.full((len(self._rows), self._width, *shape), fill, np.int32)
+        for target, row in zip(result, self._rows, strict=True):
+            values = np.array(read(row.tokens), np.int32).reshape(-1, *shape)
+            if row.positions is not None:
+                values = values[row.positions]
             start = self._width - len(values) if self._padding_side == "left" else 0
             target[start : start + len(values)] = values
-        return out
+        return result
 
 
 def _tensor(array: np.ndarray, kind: str) -> Any:
-    """The array as a tensor of a framework.
+    """Converts an array to a tensor of a framework.
 
     Raises:
         MissingExtraError: the framework is not installed.
@@ -167,13 +168,13 @@ def _tensor(array: np.ndarray, kind: str) -> Any:
         return getattr(importlib.import_module(module), function)(array)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"return_tensors={kind!r} needs {module.split('.')[0]}, which is not installed. Install it, or leave "
-            "return_tensors out: Keras takes NumPy arrays on every backend"
+            f"return_tensors={kind!r} needs {module.split('.')[0]}, which is not installed. Install it, or omit "
+            "return_tensors: Keras accepts NumPy arrays with all backends"
         ) from error
 
 
 def _sequence_ids(tokens: tokenizers.Encoding) -> np.ndarray:
-    """`(T,)`: 0 and 1 for tokens of the first and second text, -1 for special tokens."""
+    """Returns `(T,)` with 0 and 1 for tokens of the first and second text, and -1 for special tokens."""
     return np.array(_or_minus_one(tokens.sequence_ids), np.int32)
 
 
@@ -181,34 +182,34 @@ def _or_minus_one(values: Sequence[int | None]) -> list[int]:
     return [-1 if value is None else value for value in values]
 
 
-def shorten(
-    rows: Sequence[EncodedRow], cut: TruncationSettings, overflowing: bool
+def truncate(
+    rows: Sequence[EncodedRow], truncation: TruncationSettings, overflowing: bool
 ) -> tuple[list[EncodedRow], list[tuple[int, int, int]]]:
-    """Cuts the rows that are too long.
+    """Shortens the rows that are too long.
 
     Args:
-        rows: One row per text.
-        cut: To which length, and how.
-        overflowing: Windows over the whole text instead of its beginning alone.
+        rows: One row for each text.
+        truncation: Maximum length and strategy.
+        overflowing: Whether to split long texts into chunks instead of dropping tokens.
 
     Returns:
-        The rows, windows of a text one after another; and `(text, tokens lost, tokens it had)` for each text that
-        lost some.
+        The rows, with the chunks of a text in sequence, and `(index of the text, tokens lost, tokens in total)` for
+        each text that lost tokens.
 
     Raises:
         InputError: no room is left for the text.
     """
-    short: list[EncodedRow] = []
-    lost: list[tuple[int, int, int]] = []
+    result: list[EncodedRow] = []
+    losses: list[tuple[int, int, int]] = []
     for row in rows:
-        if len(row) <= cut.limit:
-            short.append(row)
+        if len(row) <= truncation.limit:
+            result.append(row)
             continue
-        owners = _sequence_ids(row.tokens)
-        kept = windows(owners, cut)
+        sequence_ids = _sequence_ids(row.tokens)
+        row_chunks = chunks(sequence_ids, truncation)
         if not overflowing:
-            kept = kept[:1]
-            had = int(np.count_nonzero(owners >= 0))
-            lost.append((row.sample, len(owners) - len(kept[0]), had))
-        short += [EncodedRow(row.tokens, positions, row.sample) for positions in kept]
-    return short, lost
+            row_chunks = row_chunks[:1]
+            total = int(np.count_nonzero(sequence_ids >= 0))
+            losses.append((row.sample, len(sequence_ids) - len(row_chunks[0]), total))
+        result += [EncodedRow(row.tokens, positions, row.sample) for positions in row_chunks]
+    return result, losses

@@ -1,4 +1,4 @@
-"""The tokenizers that checkpoints name: what each class takes for granted when its files do not say it."""
+"""Default settings of the tokenizer classes of Hugging Face, which checkpoints need not repeat."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class Family:
     """Defaults of one tokenizer class of Hugging Face.
 
     Attributes:
-        kind: Which vocabulary files it is made of.
-        special_tokens: Names such as `"pad_token"` to tokens.
-        model_inputs: Arrays that the model takes.
-        single: How one text is surrounded: names of special tokens, and `"$A"` for the text.
-        pair: The same for two texts, with `"$B"`; a number after a colon is the segment.
+        kind: Kind of the vocabulary.
+        special_tokens: Mapping from names such as `"pad_token"` to tokens.
+        model_inputs: Names of the inputs of the model.
+        single: Template for one text: names of special tokens, and `"$A"` for the text. The number after a colon is the
+            segment.
+        pair: Template for two texts, with `"$B"` for the second.
     """
 
     kind: Kind
@@ -94,10 +95,10 @@ CLASSES: Mapping[str, Family] = {
     "AlbertTokenizer": ALBERT,
     "DebertaV2Tokenizer": DEBERTA,
 }
-"""By `tokenizer_class`, the ending `Fast` taken off."""
+"""Families by `tokenizer_class`, without the suffix `Fast`."""
 
 GENERIC_CLASSES = frozenset({"PreTrainedTokenizer", "TokenizersBackend", "PythonBackend"})
-"""Classes that take nothing for granted: `tokenizer.json` says it all."""
+"""Classes without defaults, whose `tokenizer.json` is complete."""
 
 MODEL_TYPES: Mapping[str, Family] = {
     "albert": ALBERT,
@@ -117,11 +118,14 @@ MODEL_TYPES: Mapping[str, Family] = {
     "switch_transformers": T5,
     "t5": T5,
 }
-"""By `model_type`, for checkpoints that name no tokenizer class."""
+"""Families by `model_type`, for checkpoints without a tokenizer class."""
 
 
 def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
-    """Finds the family of a vocabulary whose folder names neither a tokenizer class nor a model type."""
+    """Returns the family that fits the special tokens of a vocabulary, or `None`.
+
+    Used for folders that specify neither a tokenizer class nor a model type.
+    """
     families = {
         "wordpiece": (BERT,),
         "bpe": (ROBERTA, GPT2),

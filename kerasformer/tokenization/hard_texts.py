@@ -1,8 +1,8 @@
-"""Texts that another implementation of a tokenizer may read otherwise, with their ids: what every bundle carries.
+"""Texts that other implementations of a tokenizer may tokenize differently, with their ids; part of every bundle.
 
-Libraries in JavaScript, Swift, C++ and Java read the same `tokenizer.json` and implement fewer rules than the one in
-Rust, or other ones, without a word. A text of each kind shows it: fixed ones of many scripts, spaces and signs, and
-ones made of the tokenizer's own tokens and of the characters that its rules name.
+Libraries in JavaScript, Swift, C++ and Java load the same `tokenizer.json`, but may silently implement fewer or
+different rules than the Rust library. These texts reveal such differences: fixed texts with many scripts, spaces and
+symbols, and texts of tokens of the vocabulary and of characters in the tokenizer's rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kerasformer.tokenization.tokenizer import Tokenizer
 
 FILE = "tokenizer_texts.json"
-"""In a bundle: `[{"text": "…", "ids": [2, …, 3]}, …]`, ids with the special tokens around a text."""
+"""File in a bundle: `[{"text": "…", "ids": [2, …, 3]}, …]`, where the ids include special tokens."""
 
 _FIXED = (
     "A plain sentence, and another one.",
@@ -35,69 +35,70 @@ _FIXED = (
     "https://example.org/a?b=c&d=1 x@y.z !!! ... ?!",
     "word" * 30,
 )
-_TOKENS, _LONGEST, _IN_A_TEXT = 24, 8, 8
-"""Tokens of the vocabulary that become texts: spread over it, the longest ones, and how many make one text."""
-_MOST = 8
-"""Added tokens, and rules, that get a text each."""
-_NAMES = ("String", "content", "prepend", "delimiter", "replacement")
+_NUM_SPREAD, _NUM_LONGEST, _TOKENS_PER_TEXT = 24, 8, 8
+"""Number of tokens spread over the vocabulary, number of longest tokens, and number of tokens that form one text."""
+_MAX_TEXTS = 8
+"""Maximum number of texts for added tokens, and for rules."""
+_TEXT_KEYS = ("String", "content", "prepend", "delimiter", "replacement")
 """Keys of a rule in `tokenizer.json` whose values are text."""
 
 
 def hard_texts(tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
-    """Texts, and the ids that the tokenizer makes of them, special tokens around them included."""
-    made = dict.fromkeys((*_FIXED, *_of_tokens(tokenizer), *_of_added_tokens(tokenizer), *_of_rules(tokenizer)))
-    return [(text, tokenizer.encode(text)) for text in made]
+    """Returns texts and their ids, including special tokens."""
+    texts = dict.fromkeys((*_FIXED, *_of_tokens(tokenizer), *_of_added_tokens(tokenizer), *_of_rules(tokenizer)))
+    return [(text, tokenizer.encode(text)) for text in texts]
 
 
 def write(tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes them into a folder, a line each; characters beyond ASCII are escaped, so that no editor changes them."""
+    """Writes the texts into a folder; non-ASCII characters are escaped, so that no editor changes them."""
     rows = [json.dumps({"text": text, "ids": ids}) for text, ids in hard_texts(tokenizer)]
     (folder / FILE).write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
 
 
 def _of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
-    """Tokens each by itself, and several as one text."""
+    """Yields texts of several tokens, decoded one by one and together."""
     special = set(tokenizer.all_special_ids)
     ids = sorted(index for index in tokenizer.get_vocab().values() if index not in special)
-    spread = ids[:: max(1, len(ids) // _TOKENS)][:_TOKENS]
-    longest = sorted(ids, key=lambda index: (-len(tokenizer.id_to_token(index) or ""), index))[:_LONGEST]
+    spread = ids[:: max(1, len(ids) // _NUM_SPREAD)][:_NUM_SPREAD]
+    longest = sorted(ids, key=lambda index: (-len(tokenizer.id_to_token(index) or ""), index))[:_NUM_LONGEST]
     words = {index: tokenizer.decode([index]).strip() for index in (*spread, *longest)}
     chosen = [index for index, word in words.items() if _is_text(word)]
-    for start in range(0, len(chosen), _IN_A_TEXT):
-        group = chosen[start : start + _IN_A_TEXT]
+    for start in range(0, len(chosen), _TOKENS_PER_TEXT):
+        group = chosen[start : start + _TOKENS_PER_TEXT]
         yield " ".join(words[index] for index in group)
         yield tokenizer.decode(group).replace("\ufffd", "")
 
 
 def _of_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
-    """Tokens that are looked for before a text is split, among words and within one."""
+    """Yields texts with added tokens, which are matched before a text is split, between words and within a word."""
     added = sorted(tokenizer.backend.get_added_tokens_decoder().items())
-    for _, token in islice(added, _MOST):
+    for _, token in islice(added, _MAX_TEXTS):
         yield f"one {token.content} two{token.content}three"
 
 
 def _of_rules(tokenizer: Tokenizer) -> Iterator[str]:
-    """What the normalizer and the pre-tokenizer name: of a pattern, its characters that are no letters."""
+    """Yields texts with strings from the rules of the normalizer and the pre-tokenizer."""
     content = json.loads(tokenizer.backend.to_str())
-    named = dict.fromkeys(_named([content["normalizer"], content["pre_tokenizer"]]))
-    for text in islice(filter(_is_text, named), _MOST):
+    strings = dict.fromkeys(_strings([content["normalizer"], content["pre_tokenizer"]]))
+    for text in islice(filter(_is_text, strings), _MAX_TEXTS):
         yield f"one{text}two {text} three{text}{text}four{text}"
 
 
-def _named(rules: Any) -> Iterator[str]:
+def _strings(rules: Any) -> Iterator[str]:
+    """Yields the strings in rules; of a regular expression, the characters that are neither letters nor digits."""
     if isinstance(rules, list):
         for rule in rules:
-            yield from _named(rule)
+            yield from _strings(rule)
     if isinstance(rules, dict):
         for name, value in rules.items():
             if name == "Regex":
                 yield from (character for character in value if not character.isalnum() and character.isprintable())
-            elif name in _NAMES and isinstance(value, str):
+            elif name in _TEXT_KEYS and isinstance(value, str):
                 yield value
             else:
-                yield from _named(value)
+                yield from _strings(value)
 
 
 def _is_text(text: str) -> bool:
-    """Whether it can be given to any library: not empty or long, and no part of a character."""
+    """Whether a text is suitable for any library: neither empty nor too long, and without incomplete characters."""
     return 0 < len(text) <= 100 and "\0" not in text and "\ufffd" not in text

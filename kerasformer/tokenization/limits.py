@@ -1,8 +1,8 @@
-"""What a tokenizer file may do to a text: each step may lengthen it a little, all of them together not without end.
+"""Protection against malicious tokenizer files, whose rules could make a text grow without bound.
 
-A chain of replacing rules can double a text at every step, so that a file of a few kilobytes takes all memory at its
-first use. Nothing in the format forbids that; so the steps are tried one after another on short probes, before the
-tokenizer sees a text.
+A chain of replacement rules can double a text at each step, so that a file of a few kilobytes exhausts the memory at
+its first use. The format does not forbid this. The steps are therefore tried one after another on short probes before
+the tokenizer is used.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tokenizers import models
 
 from kerasformer.errors import TokenizerError
 
-_MOST_STEPS = 256
-_MOST_GROWTH = 64  # the longest of Unicode's own replacements has 18 characters for one
+_MAX_STEPS = 256
+_MAX_GROWTH = 64  # the longest replacement of one character in Unicode has 18 characters
 _PROBE_LENGTH = 256
-# One character of each length in UTF-8, half-width and composed ones, and those that normal forms lengthen most.
+# Characters of each length in UTF-8, half-width and composed characters, and those that normalization lengthens most.
 _PROBES = ("aA1 é ½ 語 ﷺ 😀 ΐ ｶﾞ", "\t\n . ``''")
 _PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
 def check_rules(backend: tokenizers.Tokenizer) -> None:
-    """Refuses a tokenizer whose rules would make a text grow without bound, or lose it.
+    """Checks that the rules of a tokenizer neither make texts grow without bound nor lose them.
 
     Args:
-        backend: Not yet used on any text.
+        backend: Tokenizer that has not been used on any text.
 
     Raises:
-        TokenizerError: more steps than any tokenizer has, text that grows more than 64 times, or a template that does
-            not hold each text once.
+        TokenizerError: too many steps, a text that becomes more than 64 times as long, or a template that does not
+            contain each text exactly once.
     """
     rules = _rules(backend)
     steps = {part: list(_steps(rules.get(part), plural)) for part, plural in _PARTS.items()}
     for part, rows in steps.items():
-        if len(rows) > _MOST_STEPS:
-            raise TokenizerError(f"{part} must have at most {_MOST_STEPS} steps. Received: {len(rows)}")
+        if len(rows) > _MAX_STEPS:
+            raise TokenizerError(f"{part} must have at most {_MAX_STEPS} steps. Received: {len(rows)}")
         for row in rows:
             _check_replacement(row, part)
     _check_growth([_normalizing(row) for row in steps["normalizer"]], steps["normalizer"], "normalizer")
@@ -51,7 +51,7 @@ def check_rules(backend: tokenizers.Tokenizer) -> None:
 
 
 def _rules(backend: tokenizers.Tokenizer) -> dict[str, Any]:
-    """All but the vocabulary, as `tokenizer.json` spells it."""
+    """Returns the rules in the format of `tokenizer.json`, without the vocabulary."""
     bare = tokenizers.Tokenizer(models.BPE())
     for part in (*_PARTS, "post_processor"):
         if getattr(backend, part) is not None:
@@ -61,7 +61,7 @@ def _rules(backend: tokenizers.Tokenizer) -> dict[str, Any]:
 
 
 def _steps(rule: Any, plural: str) -> Iterator[dict[str, Any]]:
-    """A rule, or the rules in turn that it consists of."""
+    """Yields a rule or, for a sequence, the rules that it contains."""
     if rule is None:
         return
     if rule.get("type") == "Sequence":
@@ -72,23 +72,23 @@ def _steps(rule: Any, plural: str) -> Iterator[dict[str, Any]]:
 
 
 def _check_replacement(rule: dict[str, Any], part: str) -> None:
-    """Bounds what a single rule writes at each place where it fits."""
+    """Limits the length of the replacement of a rule."""
     content = rule.get("content")
     longest = len(content) if isinstance(content, str) else 0
     if "precompiled_charsmap" in rule:
         longest = _longest_replacement(rule["precompiled_charsmap"], part)
     pattern = rule.get("pattern")
     replaced = len(pattern.get("String", "")) if isinstance(pattern, dict) else 0
-    most = _MOST_GROWTH * max(replaced, 1)
-    if longest > most:
+    limit = _MAX_GROWTH * max(replaced, 1)
+    if longest > limit:
         raise TokenizerError(
-            f"{part}: a rule may replace text by at most {_MOST_GROWTH} times its length. Expected at most {most} "
-            f"characters. Received: {longest}"
+            f"{part}: a replacement may be at most {_MAX_GROWTH} times as long as the replaced text. Expected at most "
+            f"{limit} characters. Received: {longest}"
         )
 
 
 def _longest_replacement(charsmap: Any, part: str) -> int:
-    """Characters of the longest replacement in SentencePiece's table: a trie with its size, then strings."""
+    """Returns the length of the longest replacement in SentencePiece's table: a trie with its size, then strings."""
     try:
         table = base64.b64decode(charsmap or "", validate=True)
     except (TypeError, binascii.Error) as error:
@@ -98,55 +98,55 @@ def _longest_replacement(charsmap: Any, part: str) -> int:
 
 
 def _check_growth(steps: list[Callable[[str], str]], rules: Any, part: str) -> None:
-    """Tries the steps in turn on short texts: usual ones, and what the rules themselves look for and write."""
-    own = [_probe(rule) for rule in rules]
-    for probe in dict.fromkeys([*_PROBES, *filter(None, own)]):
+    """Applies the steps to short texts: fixed ones, and the patterns and replacements of the rules."""
+    rule_probes = [_probe(rule) for rule in rules]
+    for probe in dict.fromkeys([*_PROBES, *filter(None, rule_probes)]):
         text = probe
         for step in steps:
             text = step(text)
-            if len(text) > _MOST_GROWTH * len(probe):
+            if len(text) > _MAX_GROWTH * len(probe):
                 raise TokenizerError(
-                    f"{part}: its steps together may make a text at most {_MOST_GROWTH} times as long. "
+                    f"{part}: all steps together may make a text at most {_MAX_GROWTH} times as long. "
                     f"Received: {len(text)} characters from {len(probe)}, {probe[:20]!r}"
                 )
 
 
 def _probe(rule: dict[str, Any]) -> str:
     pattern = rule.get("pattern")
-    sought = "".join(value for value in pattern.values() if isinstance(value, str)) if isinstance(pattern, dict) else ""
-    return f"{sought[:_PROBE_LENGTH]}{str(rule.get('content') or '')[:_PROBE_LENGTH]}"
+    strings = [value for value in pattern.values() if isinstance(value, str)] if isinstance(pattern, dict) else []
+    return f"{''.join(strings)[:_PROBE_LENGTH]}{str(rule.get('content') or '')[:_PROBE_LENGTH]}"
 
 
-def _alone(part: str, rule: dict[str, Any]) -> Any:
-    """One step of a tokenizer as an object: the library reads whole tokenizers alone."""
+def _step_object(part: str, rule: dict[str, Any]) -> Any:
+    """Creates the object of one step; the library can only load complete tokenizers."""
     content = json.loads(tokenizers.Tokenizer(models.BPE()).to_str()) | {part: rule}
     return getattr(tokenizers.Tokenizer.from_str(json.dumps(content)), part)
 
 
 def _normalizing(rule: dict[str, Any]) -> Callable[[str], str]:
-    step = _alone("normalizer", rule)
+    step = _step_object("normalizer", rule)
     return lambda text: str(step.normalize_str(text))
 
 
 def _splitting(rule: dict[str, Any]) -> Callable[[str], str]:
-    step = _alone("pre_tokenizer", rule)
+    step = _step_object("pre_tokenizer", rule)
     return lambda text: "".join(piece for piece, _ in step.pre_tokenize_str(text))
 
 
 def _decoding(rule: dict[str, Any]) -> Callable[[str], str]:
-    step = _alone("decoder", rule)
+    step = _step_object("decoder", rule)
     return lambda text: str(step.decode([text]))
 
 
 def _check_template(rule: dict[str, Any]) -> None:
-    """Each text must stand once in what is put around it: the library loses or repeats it otherwise, in silence."""
+    """Checks that a template contains each text once; otherwise the library would silently lose or repeat it."""
     if rule.get("type") != "TemplateProcessing":
         return
-    for name, wanted in (("single", ["A"]), ("pair", ["A", "B"])):
+    for name, expected in (("single", ["A"]), ("pair", ["A", "B"])):
         pieces = rule.get(name, [])
-        found = [piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece]
-        if sorted(found) != wanted:
+        received = [piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece]
+        if sorted(received) != expected:
             raise TokenizerError(
-                f"the template {name!r} must hold each text once, {' and '.join(wanted)}. "
-                f"Received: {' and '.join(found) or 'none'}"
+                f"the template {name!r} must contain each text exactly once: {' and '.join(expected)}. "
+                f"Received: {' and '.join(received) or 'none'}"
             )

@@ -1,4 +1,4 @@
-"""From a folder to a `Tokenizer`."""
+"""Loading of tokenizers from folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
 from kerasformer.tokenization.tokenizer import Tokenizer
 
-# In the order of preference; several names for the files of one kind.
+# In order of preference.
 _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("sentencepiece", ("spiece.model",)),
     ("sentencepiece", ("spm.model",)),
@@ -31,24 +31,24 @@ _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
     """Loads the tokenizer of a preset, a folder or a hub id.
 
-    `tokenizer.json` is taken where there is one. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),
-    `vocab.json` with `merges.txt` or `encoder.json` with `vocab.bpe` (byte-level BPE), or `spiece.model` (Unigram), in
-    the way of the class that `tokenizer_config.json` or `config.json` names. Only files of these names, inside the
-    folder, are read; no code of the folder is run.
+    `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
+    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE), or `spiece.model` (Unigram), with the defaults
+    of the class that `tokenizer_config.json` or `config.json` specifies. Only files with these names inside the folder
+    are read, and no code of the folder is executed.
 
     Args:
         source: A preset, a folder or a hub id.
-        model_type: The architecture, such as `"bert"`, where `config.json` names none.
+        model_type: Architecture, such as `"bert"`, if `config.json` does not specify it.
 
     Raises:
-        SourceError: there is no such folder.
-        TokenizerError: no tokenizer is in it, or it is damaged or of an unknown kind.
+        SourceError: the source does not exist.
+        TokenizerError: the folder contains no tokenizer, or one that is damaged or unsupported.
     """
     folder = sources.resolve(source)
     settings = read_settings(folder, model_type)
-    ready = folder / "tokenizer.json"
-    if ready.exists():
-        backend = _from_json(ready)
+    json_path = folder / "tokenizer.json"
+    if json_path.exists():
+        backend = _from_json(json_path)
         family = settings.family or _guessed(settings, backend.get_vocab(), _kind(backend))
         if family is not None:
             backends.apply_options(backend, _build_settings(family, settings))
@@ -68,15 +68,15 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a local folder holds files that `load_tokenizer` reads."""
+    """Whether a local folder contains files that `load_tokenizer` can load."""
     return (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES)
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:
-    with backends.explained(f"{path} is not a readable tokenizer"):
+    with backends.tokenizer_errors(f"{path} is not a readable tokenizer"):
         backend = tokenizers.Tokenizer.from_str(sources.inside(path.parent, path.name).read_text(encoding="utf-8"))
         check_rules(backend)
-        # A template that names tokens it does not define fails only here.
+        # A template with undefined tokens fails only when it is used.
         backend.encode("", "")
     return backend
 
@@ -84,17 +84,18 @@ def _from_json(path: Path) -> tokenizers.Tokenizer:
 def _from_vocabulary(folder: Path, settings: Settings) -> tuple[Family, tokenizers.Tokenizer]:
     if is_unknown_class(settings):
         raise TokenizerError(
-            f"a tokenizer of class {settings.tokenizer_class} is built from tokenizer.json alone, which is missing in "
-            f"{folder}. Classes built from a vocabulary: {', '.join(sorted(CLASSES))}. Save it with transformers first"
+            f"a tokenizer of class {settings.tokenizer_class} can only be loaded from tokenizer.json, which {folder} "
+            f"lacks. Classes that can be built from a vocabulary: {', '.join(sorted(CLASSES))}. Save it with "
+            "transformers first"
         )
     family = settings.family or settings.model_family
     for kind, names in _VOCABULARIES:
         if _present(folder, names) and (family is None or family.kind == kind):
             return _build(folder, kind, names, family, settings)
-    wanted = [" + ".join(names) for kind, names in _VOCABULARIES if family is None or family.kind == kind]
-    present = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
+    expected = [" + ".join(names) for kind, names in _VOCABULARIES if family is None or family.kind == kind]
+    received = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
     raise TokenizerError(
-        f"{folder} holds no tokenizer. Expected: tokenizer.json, or {', or '.join(wanted)}. Received: {present}"
+        f"{folder} contains no tokenizer. Expected: tokenizer.json, or {', or '.join(expected)}. Received: {received}"
     )
 
 
@@ -112,7 +113,7 @@ def _build(
     if kind == "bpe":
         return family, backends.byte_level_bpe(paths[0], paths[1], build_settings)
     backend = backends.sentencepiece(paths[0], build_settings)
-    with backends.explained(f"{paths[0]} holds rules that cannot be followed"):
+    with backends.tokenizer_errors(f"{paths[0]} contains unsupported rules"):
         check_rules(backend)
     return family, backend
 
@@ -127,14 +128,14 @@ def _guess_from_files(kind: Kind, paths: list[Path]) -> Family:
     family = guess(vocabulary, kind)
     if family is None:
         raise TokenizerError(
-            f"it is not known which tokenizer {paths[0]} belongs to: no tokenizer_config.json or config.json names "
-            "one, and its special tokens are of no usual kind. Add the folder's config.json"
+            f"the tokenizer class of {paths[0]} is unknown: neither tokenizer_config.json nor config.json specifies "
+            "it, and the special tokens match no known class. Add config.json to the folder"
         )
     return family
 
 
 def _guessed(settings: Settings, vocabulary: Mapping[str, int], kind: Kind | None) -> Family | None:
-    """Family of a lone `tokenizer.json`; with a stated class or model type nothing is guessed."""
+    """Returns the family of a `tokenizer.json` without settings, or `None` if a class or options are specified."""
     if settings.tokenizer_class or settings.options or kind is None:
         return None
     return guess(vocabulary, kind)
@@ -147,12 +148,12 @@ def _kind(backend: tokenizers.Tokenizer) -> Kind | None:
 
 
 def _build_settings(family: Family, settings: Settings) -> backends.BuildSettings:
-    stated = {name: token.content for name, token in settings.named.items()}
-    return backends.BuildSettings(family, {**family.special_tokens, **stated}, settings.options)
+    special_tokens = {name: token.content for name, token in settings.named.items()}
+    return backends.BuildSettings(family, {**family.special_tokens, **special_tokens}, settings.options)
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, settings: Settings, folder: Path) -> None:
-    """Adds the tokens that the folder names and the vocabulary lacks, and makes its special tokens special."""
+    """Adds the tokens that the folder specifies and that are not added tokens yet."""
     present = {token.content for token in backend.get_added_tokens_decoder().values()}
     for token in settings.added:
         if token.content not in present:
@@ -161,7 +162,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, settings: Settings, folder: Path)
     for content, token_id in settings.fixed_ids.items():
         if backend.token_to_id(content) != token_id:
             raise TokenizerError(
-                f"added tokens of {folder} do not follow its vocabulary: {content!r} must have id {token_id}. "
+                f"the added tokens of {folder} do not match its vocabulary: {content!r} must have the id {token_id}. "
                 f"Received: {backend.token_to_id(content)}"
             )
 
@@ -174,7 +175,7 @@ def _add(backend: tokenizers.Tokenizer, token: AddedToken) -> None:
 
 
 def _special_tokens(backend: tokenizers.Tokenizer, family: Family | None, settings: Settings) -> dict[str, str]:
-    """Named special tokens: those that the folder states, and the family's where the vocabulary has them."""
+    """Returns the named special tokens of the folder, and those of the family that the vocabulary contains."""
     named = {name: token.content for name, token in settings.named.items()}
     if family is not None:
         for name, token in family.special_tokens.items():
@@ -184,17 +185,17 @@ def _special_tokens(backend: tokenizers.Tokenizer, family: Family | None, settin
 
 
 def _model_inputs(backend: tokenizers.Tokenizer, family: Family | None, settings: Settings) -> tuple[str, ...]:
-    stated = settings.options.get("model_input_names")
-    if stated is not None:
-        return SEGMENT_INPUTS if "token_type_ids" in stated else PLAIN_INPUTS
-    known = settings.model_family or family
-    if known is not None:
-        return known.model_inputs
-    return SEGMENT_INPUTS if _marks_segments(backend) else PLAIN_INPUTS
+    names = settings.options.get("model_input_names")
+    if names is not None:
+        return SEGMENT_INPUTS if "token_type_ids" in names else PLAIN_INPUTS
+    family = settings.model_family or family
+    if family is not None:
+        return family.model_inputs
+    return SEGMENT_INPUTS if _has_segments(backend) else PLAIN_INPUTS
 
 
-def _marks_segments(backend: tokenizers.Tokenizer) -> bool:
-    """Whether the template gives the second text and the special tokens behind it to segment 1, as BERT's does."""
+def _has_segments(backend: tokenizers.Tokenizer) -> bool:
+    """Whether the template assigns segment 1 to the special tokens after the second text, as BERT's does."""
     template = json.loads(backend.to_str()).get("post_processor") or {}
     if template.get("type") == "BertProcessing":
         return True

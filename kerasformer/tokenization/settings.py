@@ -1,4 +1,4 @@
-"""What a folder says about its tokenizer besides the vocabulary: class, special and added tokens, lengths, sides."""
+"""Settings of a tokenizer besides its vocabulary: class, special and added tokens, maximum length, sides."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization.families import CLASSES, GENERIC_CLASSES, MODEL_TYPES, Family
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# transformers writes a huge number where no length is known.
+# transformers stores a huge number if the maximum length is unknown.
 _NO_LIMIT = 10**9
-_MOST_EXTRA_IDS = 100_000
+_MAX_EXTRA_IDS = 100_000
 _BOOLEAN = (bool, type(None))
 _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "do_lower_case": (bool,),
@@ -39,16 +39,16 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What the JSON files beside a vocabulary say.
+    """Content of the JSON files of a tokenizer.
 
     Attributes:
-        options: `tokenizer_config.json`.
-        tokenizer_class: As stated, the ending `Fast` taken off; `None` when nothing states it.
-        class_family: Defaults of that class; `None` for a generic or unknown one.
-        model_family: Defaults of the model type in `config.json`, `None` when unknown.
-        named: `"pad_token"` and so on, as stated.
-        added: Tokens that the vocabulary may lack, in the order in which they get their ids.
-        fixed_ids: Ids that some of them must get.
+        options: Content of `tokenizer_config.json`.
+        tokenizer_class: Tokenizer class without the suffix `Fast`; `None` if it is not specified.
+        class_family: Defaults of that class; `None` if it is generic or unknown.
+        model_family: Defaults of the model type in `config.json`; `None` if it is unknown.
+        named: Special tokens by name, such as `"pad_token"`.
+        added: Tokens to add to the vocabulary, in the order of their ids.
+        fixed_ids: Expected ids of some of the added tokens.
     """
 
     options: Mapping[str, Any]
@@ -61,39 +61,39 @@ class Settings:
 
     @property
     def family(self) -> Family | None:
-        """Defaults to go by: of the stated class; without one, of the model type."""
+        """Defaults of the tokenizer class or, if none is specified, of the model type."""
         return self.class_family if self.tokenizer_class else self.model_family
 
     @property
     def model_max_length(self) -> int | None:
-        """Tokens that the model takes, `None` when unknown."""
+        """Maximum number of tokens of the model; `None` if it is unknown."""
         limit = self.options.get("model_max_length")
         return int(limit) if limit is not None and 0 < limit < _NO_LIMIT else None
 
 
 def read_settings(folder: Path, model_type: str | None = None) -> Settings:
-    """Reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json`, where present.
+    """Reads `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json`, if present.
 
-    File names and code that these files mention (`vocab_file`, `auto_map`) are never followed.
+    References to other files and to code in these files (`vocab_file`, `auto_map`) are ignored.
 
     Args:
-        folder: Where they lie.
-        model_type: The architecture, where `config.json` names none.
+        folder: Folder of the files.
+        model_type: Architecture, if `config.json` does not specify it.
 
     Raises:
-        TokenizerError: one of them is damaged, or a value has the wrong type.
+        TokenizerError: a file is damaged, or a value has the wrong type.
     """
     options = _read(folder, "tokenizer_config.json")
     _check_types(options, folder)
     config = _read(folder, "config.json")
-    stated = dict(options)
+    specified = dict(options)
     if "added_tokens_decoder" not in options:
-        stated |= _read(folder, "special_tokens_map.json")
+        specified |= _read(folder, "special_tokens_map.json")
     fixed = _fixed_tokens(options, _read(folder, "added_tokens.json"), folder)
     exact = {token.content: token for token in fixed.values()}
     named = {}
     for name in NAMED_TOKENS:
-        token = _added_token(stated.get(name), f"{name} in {folder / 'tokenizer_config.json'}")
+        token = _added_token(specified.get(name), f"{name} in {folder / 'tokenizer_config.json'}")
         if token is not None:
             named[name] = exact.get(token.content, token)
     tokenizer_class = options.get("tokenizer_class") or config.get("tokenizer_class")
@@ -105,13 +105,13 @@ def read_settings(folder: Path, model_type: str | None = None) -> Settings:
         class_family=CLASSES.get(tokenizer_class) if tokenizer_class else None,
         model_family=MODEL_TYPES.get(str(config.get("model_type") or model_type)),
         named=named,
-        added=(*fixed.values(), *named.values(), *_further_tokens(stated, folder)),
+        added=(*fixed.values(), *named.values(), *_unnamed_tokens(specified, folder)),
         fixed_ids={token.content: token_id for token_id, token in fixed.items()},
     )
 
 
 def is_unknown_class(settings: Settings) -> bool:
-    """Whether a tokenizer class is stated that is neither generic nor one of ours."""
+    """Whether a tokenizer class is specified that is neither generic nor supported."""
     name = settings.tokenizer_class
     return name is not None and name not in GENERIC_CLASSES and settings.class_family is None
 
@@ -133,34 +133,34 @@ def _check_types(options: Mapping[str, Any], folder: Path) -> None:
         if name in options and (wrong_bool or not isinstance(value, types)):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
             raise TokenizerError(f"{name} in {path} must be {expected}. Received: {value!r}")
-    if not 0 <= options.get("extra_ids", 0) <= _MOST_EXTRA_IDS:
-        raise TokenizerError(f"extra_ids of {path} must be 0 to {_MOST_EXTRA_IDS}. Received: {options['extra_ids']}")
+    if not 0 <= options.get("extra_ids", 0) <= _MAX_EXTRA_IDS:
+        raise TokenizerError(f"extra_ids of {path} must be 0 to {_MAX_EXTRA_IDS}. Received: {options['extra_ids']}")
     for name in ("padding_side", "truncation_side"):
         if options.get(name, "right") not in ("left", "right"):
             raise TokenizerError(f"{name} in {path} must be 'left' or 'right'. Received: {options[name]!r}")
 
 
 def _fixed_tokens(options: Mapping[str, Any], legacy: Mapping[str, Any], folder: Path) -> dict[int, AddedToken]:
-    """Added tokens whose ids are written down, by id: `added_tokens_decoder`, or the older `added_tokens.json`."""
+    """Returns added tokens by id, from `added_tokens_decoder` or the older `added_tokens.json`."""
     entries = {index: token for token, index in legacy.items()} | dict(options.get("added_tokens_decoder", {}))
     tokens = {}
     for index, value in entries.items():
-        where = f"added token {index} of {folder}"
+        location = f"added token {index} of {folder}"
         try:
             token_id = int(index)
         except (TypeError, ValueError) as error:
-            raise TokenizerError(f"{where} must have a number for its id") from error
-        token = _added_token(value, where, special=not isinstance(value, str))
+            raise TokenizerError(f"{location} must have a number as its id") from error
+        token = _added_token(value, location, special=not isinstance(value, str))
         if token is not None:
             tokens[token_id] = token
     return dict(sorted(tokens.items()))
 
 
-def _further_tokens(stated: Mapping[str, Any], folder: Path) -> list[AddedToken]:
-    """Special tokens without one of the usual names: lists or dicts, under the old key or the new one."""
+def _unnamed_tokens(specified: Mapping[str, Any], folder: Path) -> list[AddedToken]:
+    """Returns additional special tokens: lists or dicts, under the old or the new key."""
     tokens = []
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        values = stated.get(key) or []
+        values = specified.get(key) or []
         for value in values.values() if isinstance(values, dict) else values:
             token = _added_token(value, f"{key} of {folder}")
             if token is not None:
@@ -168,8 +168,8 @@ def _further_tokens(stated: Mapping[str, Any], folder: Path) -> list[AddedToken]
     return tokens
 
 
-def _added_token(value: Any, where: str, special: bool = True) -> AddedToken | None:
-    """A special token as the files spell it: a string, or a dict with its flags."""
+def _added_token(value: Any, location: str, special: bool = True) -> AddedToken | None:
+    """Converts an added token of a file: a string, or a dict with flags."""
     if value is None:
         return None
     if isinstance(value, str) and value:
@@ -177,4 +177,4 @@ def _added_token(value: Any, where: str, special: bool = True) -> AddedToken | N
     if isinstance(value, dict) and isinstance(value.get("content"), str) and value["content"]:
         flags = {name: bool(value[name]) for name in ("single_word", "lstrip", "rstrip", "normalized") if name in value}
         return AddedToken(value["content"], special=bool(value.get("special", special)), **flags)
-    raise TokenizerError(f"{where} must be a token, or null. Received: {value!r}")
+    raise TokenizerError(f"{location} must be a token or null. Received: {value!r}")

@@ -1,8 +1,8 @@
-"""Reads a SentencePiece model file (`spiece.model`) without the SentencePiece library.
+"""Reading and writing of SentencePiece model files (`spiece.model`) without the SentencePiece library.
 
-The file is one Protocol Buffers message. Its wire format is short enough to read here: a sequence of fields, each a
-key (number and wire type in one varint) and a value. Numbers of fields: sentencepiece_model.proto of the SentencePiece
-project; wire format: https://protobuf.dev/programming-guides/encoding/.
+The file is one Protocol Buffers message: a sequence of fields, each a key (field number and wire type in one varint)
+and a value. Field numbers: sentencepiece_model.proto of the SentencePiece project; wire format:
+https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ UNUSED = 5
 BYTE = 6
 UNIGRAM = 1
 
-# Fields that a message may have; numbers from 200 on are for extensions. Anything else is damage: zeros in the middle
-# of a file read as fields of number 0, and the pieces under them would be gone without a word.
+# Fields that a message may have; numbers from 200 on are extensions. Others indicate damage: zeros in the middle of a
+# file look like fields with the number 0, and the pieces that they replace would be lost silently.
 _MODEL_FIELDS = frozenset({1, 2, 3, 4, 5})
 _PIECE_FIELDS = frozenset({1, 2, 3})
 _EXTENSIONS = 200
@@ -29,7 +29,13 @@ _EXTENSIONS = 200
 
 @dataclass
 class Piece:
-    """One entry of the vocabulary; its id is its place in the list."""
+    """One entry of the vocabulary, whose id is its index in the list.
+
+    Attributes:
+        text: Text of the piece.
+        score: Log-probability of the piece.
+        kind: `NORMAL`, `UNKNOWN`, `CONTROL`, `USER_DEFINED`, `UNUSED` or `BYTE`.
+    """
 
     text: str = ""
     score: float = 0.0
@@ -38,15 +44,16 @@ class Piece:
 
 @dataclass
 class SentencePieceModel:
-    """What a tokenizer needs of the file.
+    """The content of the file that a tokenizer needs.
 
     Attributes:
-        pieces: The vocabulary in the order of ids.
-        algorithm: `UNIGRAM`, or another of SentencePiece's.
-        unk_id: Id of the piece that stands for unknown characters.
-        byte_fallback: Unknown characters become byte pieces.
-        charsmap: Compiled normalization rules, empty for none.
-        usual_spaces: A text begins with a space, has no two in a row, and they are written as `▁` before words.
+        pieces: Vocabulary in the order of ids.
+        algorithm: `UNIGRAM` or the number of another algorithm of SentencePiece.
+        unk_id: Id of the piece for unknown characters.
+        byte_fallback: Whether unknown characters become byte pieces.
+        charsmap: Compiled normalization rules, empty if there are none.
+        default_spaces: Whether spaces are handled in the default way: a space is added to the start of a text, repeated
+            spaces are removed, and spaces become `▁` before words.
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -54,14 +61,14 @@ class SentencePieceModel:
     unk_id: int = 0
     byte_fallback: bool = False
     charsmap: bytes = b""
-    usual_spaces: bool = True
+    default_spaces: bool = True
 
 
 def parse(data: bytes) -> SentencePieceModel:
-    """Reads the bytes of a model file.
+    """Parses the bytes of a model file.
 
     Raises:
-        ValueError: the bytes are not such a message; says where.
+        ValueError: the bytes are not a SentencePiece model; the message contains the position of the error.
     """
     model = SentencePieceModel()
     for number, value in _fields(data, _MODEL_FIELDS):
@@ -74,44 +81,43 @@ def parse(data: bytes) -> SentencePieceModel:
                 if key == 2:
                     model.charsmap = _bytes(content)
                 elif key in (3, 4, 5):  # add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces
-                    model.usual_spaces &= bool(_int(content))
+                    model.default_spaces &= bool(_int(content))
     if not model.pieces:
-        raise ValueError("it holds no pieces")
+        raise ValueError("it contains no pieces")
     _check_pieces(model.pieces)
     if not 0 <= model.unk_id < len(model.pieces):
-        raise ValueError(f"the unknown piece has id {model.unk_id}, outside its {len(model.pieces)} pieces")
+        raise ValueError(f"the unknown piece has the id {model.unk_id}, but there are {len(model.pieces)} pieces")
     return model
 
 
 def serialize(model: SentencePieceModel) -> bytes:
-    """The bytes of a model file; `parse` and the SentencePiece library read them. The treatment of spaces is the usual.
+    """Returns the bytes of a model file, which `parse` and the SentencePiece library can read.
 
     Args:
-        model: Its `usual_spaces` must be true.
+        model: Model whose `default_spaces` is true.
     """
     pieces = (
         _field(1, _field(1, piece.text.encode()) + _tag(2, 5) + struct.pack("<f", piece.score) + _field(3, piece.kind))
         for piece in model.pieces
     )
-    # There are no pieces of these kinds that the library itself would add: -1.
-    absent = b"".join(_field(number, -1) for number in (41, 42, 43))
-    trainer = _field(3, model.algorithm) + _field(35, int(model.byte_fallback)) + _field(40, model.unk_id) + absent
+    # The ids of the begin, end and padding pieces are -1, so that the library does not add them.
+    disabled = b"".join(_field(number, -1) for number in (41, 42, 43))
+    trainer = _field(3, model.algorithm) + _field(35, int(model.byte_fallback)) + _field(40, model.unk_id) + disabled
     return b"".join(pieces) + _field(2, trainer) + _field(3, _field(2, model.charsmap))
 
 
 def _tag(number: int, wire: int) -> bytes:
-    return _encoded(number << 3 | wire)
+    return _encode_varint(number << 3 | wire)
 
 
 def _field(number: int, value: int | bytes) -> bytes:
-    """A number as a varint, or bytes with their length before them."""
+    """Encodes a field: an integer as a varint, bytes with their length."""
     if isinstance(value, bytes):
-        return _tag(number, 2) + _encoded(len(value)) + value
-    return _tag(number, 0) + _encoded(value % (1 << 64))
+        return _tag(number, 2) + _encode_varint(len(value)) + value
+    return _tag(number, 0) + _encode_varint(value % (1 << 64))
 
 
-def _encoded(value: int) -> bytes:
-    """A varint."""
+def _encode_varint(value: int) -> bytes:
     parts = []
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)
@@ -132,18 +138,22 @@ def _piece(data: bytes) -> Piece:
 
 
 def _check_pieces(pieces: list[Piece]) -> None:
-    """Refuses what no trainer writes, and what would give two tokens one id."""
-    seen: dict[str, int] = {}
+    """Checks that all pieces are valid and different.
+
+    Raises:
+        ValueError: an invalid piece, or two equal pieces.
+    """
+    indices: dict[str, int] = {}
     for index, piece in enumerate(pieces):
         if not piece.text or "\0" in piece.text:
-            raise ValueError(f"piece {index} is {piece.text!r}: no text, or one with a zero in it")
+            raise ValueError(f"piece {index} is {piece.text!r}, which is empty or contains a null character")
         if not math.isfinite(piece.score):
             raise ValueError(f"piece {index}, {piece.text!r}, has the score {piece.score}, which is not finite")
         if not NORMAL <= piece.kind <= BYTE:
-            raise ValueError(f"piece {index}, {piece.text!r}, is of type {piece.kind}, which is none from 1 to 6")
-        first = seen.setdefault(piece.text, index)
+            raise ValueError(f"piece {index}, {piece.text!r}, has the type {piece.kind}, which is not from 1 to 6")
+        first = indices.setdefault(piece.text, index)
         if first != index:
-            raise ValueError(f"pieces {first} and {index} are the same, {piece.text!r}")
+            raise ValueError(f"pieces {first} and {index} are equal, {piece.text!r}")
 
 
 def _trainer(data: bytes, model: SentencePieceModel) -> None:
@@ -151,7 +161,7 @@ def _trainer(data: bytes, model: SentencePieceModel) -> None:
         if number == 3:
             model.algorithm = _int(value)
         elif number == 24:  # treat_whitespace_as_suffix
-            model.usual_spaces &= not _int(value)
+            model.default_spaces &= not _int(value)
         elif number == 35:
             model.byte_fallback = bool(_int(value))
         elif number == 40:
@@ -159,57 +169,61 @@ def _trainer(data: bytes, model: SentencePieceModel) -> None:
 
 
 def _fields(data: bytes, known: Collection[int] = ()) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers of fields and values: an `int` for varints, else the raw bytes. Other fields than `known` are refused."""
-    at = 0
-    while at < len(data):
-        begin = at
-        key, at = _varint(data, at)
+    """Yields the number and value of each field: an `int` for varints, otherwise the raw bytes.
+
+    Raises:
+        ValueError: damaged data, or a field that is not in `known`.
+    """
+    offset = 0
+    while offset < len(data):
+        start = offset
+        key, offset = _varint(data, offset)
         number, wire = key >> 3, key & 7
         if number == 0 or (known and number not in known and number < _EXTENSIONS):
-            raise ValueError(f"a field of number {number} at byte {begin} of a message is none of SentencePiece's")
+            raise ValueError(f"the field number {number} at byte {start} of a message is unknown")
         if wire == 0:
-            value, at = _varint(data, at)
+            value, offset = _varint(data, offset)
             yield number, value
             continue
         if wire == 2:
-            size, at = _varint(data, at)
+            size, offset = _varint(data, offset)
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError(f"wire type {wire} at byte {at} is none of SentencePiece's")
-        if at + size > len(data):
+            raise ValueError(f"the wire type {wire} at byte {offset} of a message is unknown")
+        if offset + size > len(data):
             raise ValueError(f"it ends at byte {len(data)}, in the middle of a field")
-        yield number, data[at : at + size]
-        at += size
+        yield number, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
+        if offset >= len(data):
             raise ValueError(f"it ends at byte {len(data)}, in the middle of a number")
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
-    raise ValueError(f"a number longer than 64 bits at byte {at}")
+            return value, offset
+    raise ValueError(f"a number longer than 64 bits at byte {offset}")
 
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number stands where a text or message was expected")
+        raise ValueError("expected a text or message, received a number")
     return value
 
 
 def _float(value: int | bytes) -> float:
     content = _bytes(value)
     if len(content) != 4:
-        raise ValueError(f"a number of {len(content)} bytes stands where one of 4 was expected")
+        raise ValueError(f"expected a number of 4 bytes, received {len(content)} bytes")
     return float(struct.unpack("<f", content)[0])
 
 
 def _int(value: int | bytes) -> int:
     if isinstance(value, bytes):
-        raise ValueError("a text or message stands where a number was expected")
+        raise ValueError("expected a number, received a text or message")
     return value

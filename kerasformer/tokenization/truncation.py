@@ -1,7 +1,7 @@
-"""Cutting token sequences to a length: which tokens stay, which windows cover the rest, how much was lost.
+"""Truncation of token sequences, and splitting into overlapping chunks.
 
-It works on finished sequences, special tokens included, and never asks the Rust tokenizer to truncate: that would be
-a setting on an object shared by all threads, and would not say how many tokens went.
+It works on complete sequences with special tokens. The truncation of the Rust library is not used, because it is a
+setting of an object that all threads share, and does not report how many tokens were lost.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Side = Literal["left", "right"]
 
 
 class TruncationWarning(UserWarning):
-    """Text was cut: the model does not see the tokens that the message counts."""
+    """Tokens were lost by truncation; the message contains their number."""
 
 
 @dataclass(frozen=True)
 class TruncationSettings:
-    """How sequences are shortened.
+    """Settings of truncation.
 
     Attributes:
-        limit: Tokens that may stay, special tokens included.
-        strategy: Which of the two texts gives way; `"longest_first"` takes from the longer one.
-        stride: Tokens that neighbouring windows share.
-        side: The end that is cut off.
+        limit: Maximum number of tokens, including special tokens.
+        strategy: Text to shorten; `"longest_first"` shortens the longer one first.
+        stride: Number of tokens that neighbouring chunks share.
+        side: Side at which tokens are removed.
     """
 
     limit: int
@@ -39,100 +39,100 @@ class TruncationSettings:
     side: Side = "right"
 
 
-def windows(sequence_ids: np.ndarray, cut: TruncationSettings) -> list[np.ndarray]:
-    """Positions that stay in each of the windows that together cover a sequence.
+def chunks(sequence_ids: np.ndarray, truncation: TruncationSettings) -> list[np.ndarray]:
+    """Splits a sequence into overlapping chunks.
 
     Args:
         sequence_ids: `(T,)`: 0 and 1 for tokens of the first and second text, -1 for special tokens.
-        cut: How to shorten it. Special tokens stay in every window.
+        truncation: Maximum length, strategy and stride. Each chunk contains all special tokens.
 
     Returns:
-        Ascending positions, one array per window. The first window alone is the truncated sequence.
+        Ascending positions of the tokens of each chunk. The first chunk is the truncated sequence.
 
     Raises:
-        InputError: no room is left for the text, or both texts would be cut into windows.
+        InputError: no room is left for the text, or the stride is too large.
     """
     counts = [int(np.count_nonzero(sequence_ids == text)) for text in (0, 1)]
-    room = _room(counts, cut, int(np.count_nonzero(sequence_ids < 0)))
+    room = _room(counts, truncation, int(np.count_nonzero(sequence_ids < 0)))
     if room == tuple(counts):
         return [np.arange(len(sequence_ids))]
-    first, second = _spans(counts[0], room[0], cut), _spans(counts[1], room[1], cut)
+    first, second = _spans(counts[0], room[0], truncation), _spans(counts[1], room[1], truncation)
     if len(first) > 1 and len(second) > 1:
-        # Both texts are cut: only the truncated sequence has a meaning, not a product of windows.
+        # If both texts are shortened, only the truncated sequence is meaningful.
         first, second = first[:1], second[:1]
     longest = max(len(first), len(second))
     spans = zip(first * (longest if len(first) == 1 else 1), second * (longest if len(second) == 1 else 1), strict=True)
     return [_positions(sequence_ids, pair) for pair in spans]
 
 
-def check_windows(cut: TruncationSettings, has_pairs: bool) -> None:
-    """Refuses settings under which windows would not cover the text.
+def check_chunks(truncation: TruncationSettings, has_pairs: bool) -> None:
+    """Checks that the chunks of each text will contain all of its tokens.
 
     Raises:
-        InputError: pairs are cut by `"longest_first"`, which shortens both texts.
+        InputError: pairs with the strategy `"longest_first"`, which shortens both texts.
     """
-    if has_pairs and cut.strategy == "longest_first":
+    if has_pairs and truncation.strategy == "longest_first":
         raise InputError(
-            "windows over a pair need to know which text is cut: truncation='only_first' or 'only_second'. "
-            "Received: truncation='longest_first' with return_overflowing_tokens=True"
+            "return_overflowing_tokens requires truncation='only_first' or 'only_second' for pairs of texts. "
+            "Received: truncation='longest_first'"
         )
 
 
-def loss_message(lost: Sequence[tuple[int, int, int]], limit: int) -> str:
-    """Says what truncation took.
+def loss_message(losses: Sequence[tuple[int, int, int]], limit: int) -> str:
+    """Returns the message of a `TruncationWarning`.
 
     Args:
-        lost: `(index of the text, tokens lost, tokens it had)` of every text that was cut.
-        limit: Tokens that may stay, special tokens included.
+        losses: `(index of the text, tokens lost, tokens in total)` of each truncated text.
+        limit: Maximum number of tokens, including special tokens.
     """
-    named = ", ".join(f"text {index} lost {gone} of {had} tokens" for index, gone, had in lost[:5])
-    more = f", and {len(lost) - 5} more texts were cut" if len(lost) > 5 else ""
-    return f"truncated to {limit} tokens: {named}{more}"
+    listed = ", ".join(f"text {index} lost {lost} of {total} tokens" for index, lost, total in losses[:5])
+    more = f", and {len(losses) - 5} more texts were truncated" if len(losses) > 5 else ""
+    return f"truncated to {limit} tokens: {listed}{more}"
 
 
-def _room(counts: list[int], cut: TruncationSettings, special: int) -> tuple[int, int]:
-    """Tokens of each text that may stay."""
-    budget = cut.limit - special
+def _room(counts: list[int], truncation: TruncationSettings, special: int) -> tuple[int, int]:
+    """Returns the number of tokens of each text that fit."""
+    budget = truncation.limit - special
     first, second = counts
     if first + second <= budget:
         return first, second
-    if cut.strategy == "only_first":
-        first = kept = budget - second
-    elif cut.strategy == "only_second":
-        second = kept = budget - first
+    if truncation.strategy == "only_first":
+        first = room = budget - second
+    elif truncation.strategy == "only_second":
+        second = room = budget - first
     else:
-        # The shorter text keeps up to half; on equal lengths the second gets the odd token.
+        # The shorter text keeps up to half of the budget; for equal lengths, the second gets the odd token.
         shorter = min(first, second, budget // 2)
         first, second = (shorter, budget - shorter) if first <= second else (budget - shorter, shorter)
-        kept = budget
-    if kept < 1:
+        room = budget
+    if room < 1:
         raise InputError(
-            f"max_length leaves no room: {special} special tokens and texts of {counts[0]} and {counts[1]} tokens "
-            f"cannot be cut to it by {cut.strategy!r}. Received: max_length={cut.limit}. Give a larger one"
+            f"max_length is too small: {special} special tokens and texts of {counts[0]} and {counts[1]} tokens cannot "
+            f"be truncated to it with {truncation.strategy!r}. Received: max_length={truncation.limit}. Increase it"
         )
     return first, second
 
 
-def _spans(count: int, keep: int, cut: TruncationSettings) -> list[tuple[int, int]]:
-    """`[start, end)` among the tokens of one text, for each window."""
-    if keep >= count:
+def _spans(count: int, size: int, truncation: TruncationSettings) -> list[tuple[int, int]]:
+    """Returns `(start, end)` of each chunk among the `count` tokens of one text, of which `size` fit into a chunk."""
+    if size >= count:
         return [(0, count)]
-    if keep == 0:
+    if size == 0:
         return [(0, 0)]
-    step = keep - cut.stride
+    step = size - truncation.stride
     if step < 1:
         raise InputError(
-            f"stride must be smaller than the {keep} tokens of text that fit into a window. Received: "
-            f"stride={cut.stride}, max_length={cut.limit}"
+            f"stride must be smaller than the {size} tokens of text that fit into a chunk. Received: "
+            f"stride={truncation.stride}, max_length={truncation.limit}"
         )
-    # The first start whose window reaches the end is the last one.
-    starts = range(0, max(count - keep, 0) + step, step)
-    spans = [(start, min(start + keep, count)) for start in starts if start < count]
-    return spans if cut.side == "right" else [(count - end, count - start) for start, end in spans]
+    # The last chunk is the first one that reaches the end.
+    starts = range(0, max(count - size, 0) + step, step)
+    spans = [(start, min(start + size, count)) for start in starts if start < count]
+    return spans if truncation.side == "right" else [(count - end, count - start) for start, end in spans]
 
 
 def _positions(sequence_ids: np.ndarray, spans: tuple[tuple[int, int], tuple[int, int]]) -> np.ndarray:
-    stays = sequence_ids < 0
+    selected = sequence_ids < 0
     for text, (start, end) in enumerate(spans):
-        stays[np.flatnonzero(sequence_ids == text)[start:end]] = True
-    return np.flatnonzero(stays)
+        selected[np.flatnonzero(sequence_ids == text)[start:end]] = True
+    return np.flatnonzero(selected)

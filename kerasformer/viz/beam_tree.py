@@ -65,7 +65,7 @@ def draw_beam_tree(
 
 def _ranked(nodes: Sequence[Node]) -> list[Node]:
     """Those that go on or have ended first, then the dropped, each with the best sum on top."""
-    return sorted(nodes, key=lambda node: (not node.kept, -(node.total or 0)))
+    return sorted(nodes, key=lambda node: (not node.selected, -(node.total or 0)))
 
 
 class _Tree:
@@ -78,7 +78,7 @@ class _Tree:
 
     def draw(self, columns: Sequence[Sequence[Node]]) -> None:
         """All boxes, lines and the legend."""
-        running = [node for node in columns[0] if node.kept]
+        running = [node for node in columns[0] if node.selected]
         begin = (-0.6, (len(running) - 1) / 2)
         places: dict[int, tuple[float, float]] = {}
         for step, nodes in enumerate(columns):
@@ -94,7 +94,7 @@ class _Tree:
     def _color(self, node: Node) -> str:
         if node.finished:
             return self._theme.second
-        return self._theme.own if node.kept else self._theme.other
+        return self._theme.own if node.selected else self._theme.other
 
     def _line(self, node: Node, x: float, y: float, to_x: float, to_y: float) -> None:
         half = (to_x - x) / 2
@@ -108,8 +108,8 @@ class _Tree:
             fill=False,
             edgecolor=self._color(node),
             linewidth=_THICK if best else 1.3,
-            linestyle="-" if node.kept else _DASHED,
-            zorder=2 if best else 1 if node.kept else 0,
+            linestyle="-" if node.selected else _DASHED,
+            zorder=2 if best else 1 if node.selected else 0,
         )
         self._axis.add_patch(line)
 
@@ -123,11 +123,11 @@ class _Tree:
             facecolor=theme.paper,
             edgecolor=self._color(node),
             linewidth=_THICK if best else 1.3,
-            linestyle="-" if node.kept else _DASHED,
+            linestyle="-" if node.selected else _DASHED,
             zorder=3,
         )
         self._axis.add_patch(box)
-        ink = theme.ink if node.kept else theme.faint
+        ink = theme.ink if node.selected else theme.faint
         word = self._spell(node.token)
         word = word if len(word) <= _LETTERS else f"{word[: _LETTERS - 1]}…"
         weight = "bold" if best else "normal"
@@ -139,9 +139,9 @@ class _Tree:
         """What the lines mean, as far as they occur."""
         line, theme = require("matplotlib.lines", "viz").Line2D, self._theme
         looks: dict[str, tuple[dict[str, Any], bool]] = {
-            "goes on": ({"color": theme.own}, any(node.kept and not node.finished for node in nodes)),
+            "goes on": ({"color": theme.own}, any(node.selected and not node.finished for node in nodes)),
             "finished": ({"color": theme.second}, any(node.finished for node in nodes)),
-            "dropped": ({"color": theme.other, "linestyle": _DASHED}, any(not node.kept for node in nodes)),
+            "dropped": ({"color": theme.other, "linestyle": _DASHED}, any(not node.selected for node in nodes)),
             "returned": ({"color": theme.ink, "linewidth": _THICK}, any(id(node) in self._best for node in nodes)),
         }
         marks = [line([], [], label=name, **look) for name, (look, occurs) in looks.items() if occurs]

@@ -1,4 +1,4 @@
-"""Engines for the tests: a toy in NumPy, and PyTorch models of `transformers` behind the `Step` protocol."""
+"""Engines for tests: a toy model in NumPy, and PyTorch models of `transformers` that implement `Step`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from kerasformer.errors import CapacityError
 
 @dataclasses.dataclass
 class Rows:
-    """The whole input of each row, which these engines read anew at each step; dead after one use."""
+    """State of a `Recomputing` engine: all tokens of each row. It can be used only once."""
 
     ids: np.ndarray
     mask: np.ndarray
     extra: Any = None
-    dead: bool = False
+    used: bool = False
 
     def use(self) -> Rows:
-        if self.dead:
+        if self.used:
             raise RuntimeError("a state was used twice")
-        self.dead = True
+        self.used = True
         return self
 
 
 class Recomputing:
-    """A `Step` that keeps all tokens and computes everything again; subclasses give the logits."""
+    """A `Step` without a cache, which processes all tokens at each step; subclasses compute the logits."""
 
     is_encoder_decoder = False
     step_lengths: tuple[int, ...] = (1,)
@@ -55,11 +55,11 @@ class Recomputing:
         assert tokens.shape == (len(old.ids), 1) and tokens.dtype == np.int32
         self.batches.append(len(tokens))
         ids = np.concatenate([old.ids, tokens], axis=1)
-        missing = np.ones((len(ids), ids.shape[1] - old.mask.shape[1]), np.int32)
-        rows = Rows(ids, np.concatenate([old.mask, missing], axis=1), old.extra)
+        new_mask = np.ones((len(ids), ids.shape[1] - old.mask.shape[1]), np.int32)
+        rows = Rows(ids, np.concatenate([old.mask, new_mask], axis=1), old.extra)
         assert ids.shape[1] <= self.capacity
         logits = self.logits(rows)
-        logits.flags.writeable = False  # an engine's buffer is not the caller's
+        logits.flags.writeable = False  # callers must not change the buffer of an engine
         return logits, rows
 
     def reorder(self, state: Rows, rows: np.ndarray) -> Rows:
@@ -76,7 +76,7 @@ class Recomputing:
 
 
 class Toy(Recomputing):
-    """Logits of the last two real tokens; or any function of a row's real tokens."""
+    """An engine whose logits depend on the last two tokens of a row, or are `of(tokens of the row)`."""
 
     def __init__(self, vocab_size: int = 12, capacity: int = 64, of: Callable[[np.ndarray], np.ndarray] | None = None):
         super().__init__(vocab_size, capacity)
@@ -89,7 +89,7 @@ class Toy(Recomputing):
 
 
 class TorchDecoder(Recomputing):
-    """A `transformers` decoder."""
+    """A decoder of `transformers`."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model.config.vocab_size)
@@ -105,7 +105,7 @@ class TorchDecoder(Recomputing):
 
 
 class TorchEncoderDecoder(Recomputing):
-    """A `transformers` encoder-decoder; `extra` holds the encoder's states and mask side by side."""
+    """An encoder-decoder of `transformers`; `extra` contains the encoder states and the mask, concatenated."""
 
     is_encoder_decoder = True
 
@@ -118,8 +118,8 @@ class TorchEncoderDecoder(Recomputing):
 
         with torch.no_grad():
             encoded = self.model.encoder(torch.tensor(inputs), torch.tensor(mask)).last_hidden_state.numpy()
-        nothing = np.zeros((len(inputs), 0), np.int32)
-        return Rows(nothing, nothing, np.concatenate([encoded, mask[..., None].astype(encoded.dtype)], axis=2))
+        empty = np.zeros((len(inputs), 0), np.int32)
+        return Rows(empty, empty, np.concatenate([encoded, mask[..., None].astype(encoded.dtype)], axis=2))
 
     def logits(self, rows: Rows) -> np.ndarray:
         import torch
@@ -134,4 +134,4 @@ class TorchEncoderDecoder(Recomputing):
             )
 
 
-_: Step = Toy()  # the toy follows the protocol, says the type checker
+_: Step = Toy()  # the type checker verifies that the toy implements the protocol

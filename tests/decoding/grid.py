@@ -1,12 +1,13 @@
-"""Random models, prompts and arguments, each compared token by token with `transformers.generate`.
+"""Random models, prompts and settings, each compared token by token with `transformers.generate`.
 
-`python -m tests.decoding.grid [--cases N] [--first N]` prints a table of what was found. Prompts run here in one ragged
-batch, there each alone, so a case also shows that batches change nothing.
+`python -m tests.decoding.grid [--cases N] [--first N]` prints a table of the results. Our implementation runs the
+prompts in one ragged batch and `transformers` one by one, so that a case also shows that results do not depend on the
+batch.
 
-Where tokens differ only because several continuations are equally good, a case counts as a tie. `torch.topk` leaves
-open which of equals it takes, and two correct log-softmaxes differ in the last bit. So a tie is not guessed from
-scores: `transformers` runs again with a `topk` that takes the first of equals, as ours does, and with our log-softmax,
-and must then give exactly our tokens.
+If tokens differ only because several continuations are equally good, a case counts as a tie: the order of equal values
+is undefined in `torch.topk`, and two correct implementations of log-softmax differ in the last bit. Ties are not
+inferred from scores. Instead, `transformers` runs again with a `topk` that returns the first of equal values, as ours
+does, and with our log-softmax, and must then return exactly our tokens.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 
 Settings = dict[str, Any]
 
-UNREAL = -1e5
-"""Scores below it are those of hypotheses that `transformers` invents when it finds fewer than it has beams."""
+INVALID = -1e5
+"""Upper bound of the scores of hypotheses with which `transformers` fills beams if there are too few."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +44,11 @@ class Case:
     """One comparison.
 
     Attributes:
-        model: Kind, vocabulary, seed, and what logits are rounded to (0: not).
-        prompts: Token ids of each.
-        settings: Of both libraries, under the names that they share.
-        methods: The names in `METHODS` that they came from.
+        number: Number of the case, which seeds its random numbers.
+        model: Kind, vocabulary size, seed, and the multiple to which logits are rounded (0: no rounding).
+        prompts: Token ids of each prompt.
+        settings: Generation settings, whose names are the same in both libraries.
+        methods: Keys of `METHODS` that the settings come from.
     """
 
     number: int
@@ -56,34 +58,35 @@ class Case:
     methods: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The report's line."""
+        """Returns a line of the report."""
         return f"{self.number}: {self.model} {self.prompts} {self.settings}"
 
 
 class Draw:
-    """What the arguments of a case are drawn with.
+    """Draws random settings of a case.
 
     Args:
-        random: The source.
-        vocab_size: Of its model.
-        alike: Whether prompts are equally long, and lengths that count them mean the same in a batch as alone.
+        random: Random number generator.
+        vocab_size: Vocabulary size of the model.
+        equal_lengths: Whether all prompts have the same length, so that settings which count the prompt mean the same
+            in a batch.
     """
 
-    def __init__(self, random: np.random.Generator, vocab_size: int, alike: bool) -> None:
-        self.random, self.vocab_size, self.alike = random, vocab_size, alike
+    def __init__(self, random: np.random.Generator, vocab_size: int, equal_lengths: bool) -> None:
+        self.random, self.vocab_size, self.equal_lengths = random, vocab_size, equal_lengths
 
     def one(self, *values: Any) -> Any:
-        """One of them."""
+        """Returns one of the values."""
         return values[self.random.integers(len(values))]
 
-    def tokens(self, most: int) -> list[int]:
-        """Some tokens, each once."""
-        count = self.random.integers(1, max(2, min(most, self.vocab_size)))
+    def tokens(self, limit: int) -> list[int]:
+        """Returns fewer than `limit` different tokens, but at least one."""
+        count = self.random.integers(1, max(2, min(limit, self.vocab_size)))
         return self.random.choice(self.vocab_size, count, replace=False).tolist()
 
-    def sequence(self, most: int) -> list[int]:
-        """Some tokens in a row."""
-        return self.random.integers(0, self.vocab_size, self.random.integers(1, most + 1)).tolist()
+    def sequence(self, limit: int) -> list[int]:
+        """Returns a sequence of 1 to `limit` tokens."""
+        return self.random.integers(0, self.vocab_size, self.random.integers(1, limit + 1)).tolist()
 
 
 def _beams(draw: Draw) -> Settings:
@@ -96,12 +99,12 @@ def _beams(draw: Draw) -> Settings:
     }
 
 
-# Each method of the tests: what it draws. A new setting is a line here.
+# Random settings of each method. To test a new setting, add a line.
 METHODS: dict[str, Callable[[Draw], Settings]] = {
     "greedy": lambda draw: {},
     "allowed after a prefix": lambda draw: {"prefix_allowed_tokens_fn": _allowed(draw)},
-    "prompt's words": lambda draw: {"encoder_repetition_penalty": draw.one(0.5, 1.3, 5.0)},
-    "growing end": lambda draw: {
+    "tokens of the prompt": lambda draw: {"encoder_repetition_penalty": draw.one(0.5, 1.3, 5.0)},
+    "likelier end": lambda draw: {
         "exponential_decay_length_penalty": (draw.one(0, 2), draw.one(0.7, 1.5)),
         "eos_token_id": draw.tokens(3),
     },
@@ -117,18 +120,18 @@ METHODS: dict[str, Callable[[Draw], Settings]] = {
     "bias": lambda draw: {"sequence_bias": [[s, draw.one(-9.0, 0.5, 4.0)] for s in _distinct(draw)]},
     "suppressed": lambda draw: {"suppress_tokens": draw.tokens(draw.vocab_size)},
     "suppressed first": lambda draw: {"begin_suppress_tokens": draw.tokens(draw.vocab_size)},
-    "forced begin": lambda draw: {"forced_bos_token_id": draw.tokens(2)[0]} if draw.alike else {},
+    "forced begin": lambda draw: {"forced_bos_token_id": draw.tokens(2)[0]} if draw.equal_lengths else {},
     "forced end": lambda draw: {"forced_eos_token_id": draw.tokens(3)},
     "min_new_tokens": lambda draw: {"min_new_tokens": draw.one(1, 2)},
-    "min_length": lambda draw: {"min_length": draw.one(2, 4)} if draw.alike else {},
-    "max_length": lambda draw: {"max_length": draw.one(13, 16), "max_new_tokens": None} if draw.alike else {},
+    "min_length": lambda draw: {"min_length": draw.one(2, 4)} if draw.equal_lengths else {},
+    "max_length": lambda draw: {"max_length": draw.one(13, 16), "max_new_tokens": None} if draw.equal_lengths else {},
 }
 
 
 def _allowed(draw: Draw) -> Callable[[int, Any], list[int]]:
-    """A function of the last token alone: their tokens are a tensor and ours an array."""
-    after = [sorted(draw.tokens(draw.vocab_size)) for _ in range(draw.vocab_size)]
-    return lambda prompt, tokens: after[int(tokens[-1])]
+    """Returns a function of the last token; tokens are a tensor in `transformers` and an array in ours."""
+    followers = [sorted(draw.tokens(draw.vocab_size)) for _ in range(draw.vocab_size)]
+    return lambda prompt, tokens: followers[int(tokens[-1])]
 
 
 def _distinct(draw: Draw) -> list[list[int]]:
@@ -136,27 +139,27 @@ def _distinct(draw: Draw) -> list[list[int]]:
 
 
 def case(number: int) -> Case:
-    """The case of that number; sixteen in a row hold each method."""
+    """Returns the case with a number; consecutive cases cycle through all methods."""
     random = np.random.default_rng(number)
-    kind, alike = str(random.choice(["gpt2", "t5"])), bool(random.integers(2))
+    kind, equal_lengths = str(random.choice(["gpt2", "t5"])), bool(random.integers(2))
     vocab_size = int(random.choice([1, 2, 3, 5, 17, 61, 61, 61, 130]))
-    draw = Draw(random, vocab_size, alike or kind == "t5")
+    draw = Draw(random, vocab_size, equal_lengths or kind == "t5")
     names = list(METHODS)
     methods = {names[number % len(names)], *random.choice(names, draw.one(0, 1, 2, 4), replace=False).tolist()}
     if random.integers(2):
-        methods.add("beams")  # where most can go wrong
+        methods.add("beams")  # the most complex method
     settings: Settings = {"max_new_tokens": draw.one(1, 2, 5, 9)}
     for name in sorted(methods, key=names.index):
         settings |= METHODS[name](draw)
-    if settings["max_new_tokens"] is not None:  # less than the least is refused there
+    if settings["max_new_tokens"] is not None:  # transformers raises if it is below min_new_tokens
         settings["max_new_tokens"] = max(settings["max_new_tokens"], settings.get("min_new_tokens", 0))
     lengths = random.integers(1, 13, draw.one(1, 2, 3))
-    texts = [_text(random, vocab_size, int(lengths[0] if alike else length)) for length in lengths]
+    texts = [_text(random, vocab_size, int(lengths[0] if equal_lengths else length)) for length in lengths]
     return Case(number, (kind, vocab_size, draw.one(0, 1), draw.one(0.0, 0.5)), tuple(texts), settings, tuple(methods))
 
 
 def _text(random: np.random.Generator, vocab_size: int, length: int) -> tuple[int, ...]:
-    """Random tokens, of which half repeat themselves."""
+    """Returns random tokens; half of the texts are repetitive."""
     tokens = random.integers(0, vocab_size, length)
     if random.integers(2):
         tokens = np.resize(tokens[: random.integers(1, 4)], length)
@@ -165,17 +168,17 @@ def _text(random: np.random.Generator, vocab_size: int, length: int) -> tuple[in
 
 @functools.cache
 def engine(model: tuple[str, int, int, float]) -> Recomputing:
-    """The model of a case."""
+    """Returns the engine of a case."""
     kind, *rest = model
     return {"gpt2": gpt2, "t5": t5}[kind](*rest)
 
 
-Found = list[tuple[list[int], float | None]]
+Result = list[tuple[list[int], float | None]]
 """Sequences and their scores."""
 
 
-def ours(of: Case) -> Found:
-    """What a case gives here."""
+def ours(of: Case) -> Result:
+    """Runs a case with our implementation."""
     width = max(map(len, of.prompts))
     ids = np.array([[*prompt, *[PAD] * (width - len(prompt))] for prompt in of.prompts])
     mask = np.array([[1] * len(prompt) + [0] * (width - len(prompt)) for prompt in of.prompts])
@@ -186,50 +189,50 @@ def ours(of: Case) -> Found:
 
 
 class Theirs:
-    """What a case gives in `transformers`, each prompt alone.
+    """Runs a case with `transformers`, one prompt at a time.
 
     Attributes:
-        found: Sequences and scores of all prompts; `None` if it refuses.
-        stuck: Whether it went on with a forbidden token where none was left, or found no real hypothesis.
+        result: Sequences and scores of all prompts; `None` if it raises.
+        stuck: Whether it chose a forbidden token because none was allowed, or found no valid hypothesis.
     """
 
     def __init__(self, of: Case) -> None:
-        self.found: Found | None = []
+        self.result: Result | None = []
         self.stuck = False
         for prompt in of.prompts:
             try:
-                self.found += self._of(of, prompt)
+                self.result += self._of(of, prompt)
             except (RuntimeError, IndexError, ValueError):
-                self.found = None
+                self.result = None
                 return
 
-    def _of(self, of: Case, prompt: tuple[int, ...]) -> Found:
-        made = engine(of.model)
+    def _of(self, of: Case, prompt: tuple[int, ...]) -> Result:
+        torch_engine = engine(of.model)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # theirs are about lengths
-            result = made.model.generate(  # type: ignore[attr-defined]
+            warnings.simplefilter("ignore")  # warnings about lengths
+            result = torch_engine.model.generate(  # type: ignore[attr-defined]
                 torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), pad_token_id=PAD,
                 return_dict_in_generate=True, output_scores=True, **of.settings,
             )  # fmt: skip
-        tokens = result.sequences[:, 1 if made.is_encoder_decoder else len(prompt) :].tolist()
+        tokens = result.sequences[:, 1 if torch_engine.is_encoder_decoder else len(prompt) :].tolist()
         if "sequences_scores" not in result:
             self.stuck |= any(not bool((scores > -torch.inf).any()) for scores in result.scores)
             return [(row, None) for row in tokens]
-        self.stuck |= not bool((result.sequences_scores > UNREAL).any())
+        self.stuck |= not bool((result.sequences_scores > INVALID).any())
         lengths = (result.beam_indices >= 0).sum(dim=1).tolist()
         scores = result.sequences_scores.tolist()
         return [(row[:size], score) for row, size, score in zip(tokens, lengths, scores, strict=True)]
 
 
 @contextlib.contextmanager
-def first_of_equals() -> Iterator[None]:
-    """`transformers` with our log-softmax, and a `topk` that takes the first of equals."""
+def stable_ties() -> Iterator[None]:
+    """Runs `transformers` with our log-softmax and a `topk` that returns the first of equal values."""
 
     def topk(values: Any, k: int) -> tuple[Any, Any]:
         if k > values.shape[-1]:
             raise RuntimeError("selected index k out of range")
-        ordered, places = values.sort(dim=-1, descending=True, stable=True)
-        return ordered[..., :k], places[..., :k]
+        ordered, indices = values.sort(dim=-1, descending=True, stable=True)
+        return ordered[..., :k], indices[..., :k]
 
     def softmax(logits: Any, dim: int) -> Any:
         return torch.from_numpy(log_softmax(logits.numpy()))
@@ -244,66 +247,67 @@ def first_of_equals() -> Iterator[None]:
         yield
 
 
-WORDS = ("equal", "tie", "theirs fails", "no token left")
-"""What may come out of a comparison."""
+OUTCOMES = ("equal", "tie", "theirs fails", "no token left")
+"""Accepted outcomes of a comparison."""
 
 
 def compare(of: Case) -> str:
-    """A word for what came out.
+    """Returns the outcome of a comparison.
 
-    - `equal`: the same tokens;
-    - `tie`: the same once ties are broken alike;
-    - `theirs fails`: as beam search there does with a vocabulary smaller than its candidates;
-    - `no token left`: the rules forbid every token: ours refuses, and theirs had none either;
+    - `equal`: the tokens are equal;
+    - `tie`: the tokens are equal if ties are broken in the same way;
+    - `theirs fails`: `transformers` raises, as beam search does with a vocabulary smaller than its candidates;
+    - `no token left`: the rules forbid all tokens, ours raises, and `transformers` had no token either;
     - `different`: none of these, which is a bug.
     """
     theirs = Theirs(of)
     try:
         mine = ours(of)
     except GenerationError as error:
-        refused = "no token can be chosen" in str(error) and theirs.stuck
-        if theirs.found is not None:
-            return "no token left" if refused else f"different: {error}"
-    if theirs.found is None:
+        no_token = "no token can be chosen" in str(error) and theirs.stuck
+        if theirs.result is not None:
+            return "no token left" if no_token else f"different: {error}"
+    if theirs.result is None:
         return "theirs fails"
-    if _same(mine, theirs.found):
+    if _same(mine, theirs.result):
         return "equal"
-    with first_of_equals():
-        again = Theirs(of).found
+    with stable_ties():
+        again = Theirs(of).result
     if again is not None and _same(mine, again):
         return "tie"
     return f"different: ours {mine}, theirs {again}"
 
 
-def _same(mine: Found, theirs: Found) -> bool:
-    """Whether tokens are equal, and scores nearly, wherever theirs are those of real hypotheses."""
+def _same(mine: Result, theirs: Result) -> bool:
+    """Whether tokens are equal and scores are close for all valid hypotheses of `transformers`."""
     for (tokens, score), (others, other) in zip(mine, theirs, strict=True):
         if other is None or score is None:
             if (tokens, score) != (others, other):
                 return False
-        elif other > UNREAL or score > UNREAL:
+        elif other > INVALID or score > INVALID:
             if tokens != others or not np.isclose(score, other, rtol=1e-4, atol=1e-5):
                 return False
     return True
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=400)
     parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for each in map(case, range(given.first, given.first + given.cases)):
-        verdict = compare(each)
-        if verdict.startswith("different"):
-            print(each, verdict, sep="\n    ", flush=True)
+    for each in map(case, range(arguments.first, arguments.first + arguments.cases)):
+        outcome = compare(each)
+        if outcome.startswith("different"):
+            print(each, outcome, sep="\n    ", flush=True)
         for method in ("all", *each.methods):
-            table[method][verdict.split(":")[0]] += 1
-    words = (*WORDS, "different")
-    print("|".join(["", f" {'method':24}", *(f" {word} " for word in words), ""]))
+            table[method][outcome.split(":")[0]] += 1
+    outcomes = (*OUTCOMES, "different")
+    print("|".join(["", f" {'method':24}", *(f" {outcome} " for outcome in outcomes), ""]))
     for method in ("all", *METHODS):
-        print("|".join(["", f" {method:24}", *(f" {table[method][word]:{len(word)}} " for word in words), ""]))
+        counts = (f" {table[method][outcome]:{len(outcome)}} " for outcome in outcomes)
+        print("|".join(["", f" {method:24}", *counts, ""]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Tiny random models of `transformers` for the tests of decoding.
 
-The weights are large, so that the best token is clear and outputs vary. Numbers are float64 inside: the logits, float32
-after all, then do not depend on the batch that a row is in.
+The weights are large, so that the best token is unambiguous and outputs vary. The models compute in float64, so that
+the float32 logits of a row do not depend on its batch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.decoding.engines import TorchDecoder, TorchEncoderDecoder
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-torch.set_num_threads(1)  # these models are too small to share
+torch.set_num_threads(1)  # the models are too small for several threads
 PAD = 0
 
 
 def gpt2(vocab_size: int, seed: int, grain: float = 0) -> TorchDecoder:
-    """A decoder; with `grain` its logits are rounded to multiples of it, so that many are equal."""
+    """Returns a decoder; with `grain`, logits are rounded to multiples of it, so that many are equal."""
     torch.manual_seed(seed)
     config = transformers.GPT2Config(
         vocab_size=vocab_size, n_positions=64, n_embd=24, n_layer=2, n_head=3, initializer_range=0.25, bos_token_id=PAD,
@@ -32,7 +32,7 @@ def gpt2(vocab_size: int, seed: int, grain: float = 0) -> TorchDecoder:
 
 
 def t5(vocab_size: int, seed: int, grain: float = 0) -> TorchEncoderDecoder:
-    """An encoder-decoder; see `gpt2`."""
+    """Returns an encoder-decoder; see `gpt2`."""
     torch.manual_seed(seed)
     config = transformers.T5Config(
         vocab_size=vocab_size, d_model=24, d_kv=7, d_ff=40, num_layers=2, num_heads=3, feed_forward_proj="gated-gelu",

@@ -1,4 +1,4 @@
-"""Beam search against all that could be said; its equality with `transformers` is in test_parity."""
+"""Beam search compared with exhaustive search; test_parity compares it with `transformers`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def test_enough_beams_find_the_best_sequence() -> None:
 
     def score(tokens: tuple[int, ...]) -> float:
         row = np.array([*IDS[0], *tokens])
-        places = range(2, 2 + length)
-        return sum(float(log_softmax(np.asarray(engine.of(row[:place]))[None])[0, row[place]]) for place in places)
+        positions = range(2, 2 + length)
+        return sum(float(log_softmax(np.asarray(engine.of(row[:end]))[None])[0, row[end]]) for end in positions)
 
     best = max(itertools.product(range(5), repeat=length), key=score)
     assert output.sequences[0].tolist() == list(best)
     np.testing.assert_allclose(output.sequence_scores, [score(best) / length], rtol=1e-5)
 
 
-def test_more_beams_find_no_worse() -> None:
+def test_more_beams_find_equal_or_better_sequences() -> None:
     prompts = np.arange(12)[:, None]
     scores = [
         generate(Toy(), prompts, config=GenerationConfig(num_beams=n, max_new_tokens=6)).sequence_scores
@@ -40,7 +40,7 @@ def test_more_beams_find_no_worse() -> None:
     assert (scores[1] >= scores[0] - 1e-6).all() and (scores[1] > scores[0] + 1e-6).any()
 
 
-def test_results_come_best_first() -> None:
+def test_results_are_sorted_by_score() -> None:
     config = GenerationConfig(num_beams=4, num_return_sequences=3, max_new_tokens=5, eos_token_id=(2, 5))
     output = generate(Toy(), IDS, MASK, config)
     assert len(output.sequences) == len(output.finish_reasons) == 9
@@ -56,14 +56,14 @@ def test_a_prompt_is_the_same_alone_or_in_a_batch(settings: dict[str, Any]) -> N
     config = GenerationConfig(num_beams=3, max_new_tokens=12, eos_token_id=(2, 5), **settings)
     engine = Toy()
     together = generate(engine, IDS, MASK, config)
-    assert min(engine.batches) < max(engine.batches) == 9  # prompts left the batch
-    count = 1 if "seed" in settings else 3  # a prompt's random numbers depend on its place
+    assert min(engine.batches) < max(engine.batches) == 9  # rows of closed prompts were dropped
+    count = 1 if "seed" in settings else 3  # the random numbers of a prompt depend on its index
     for row in range(count):
         alone = generate(Toy(), IDS[row : row + 1], MASK[row : row + 1], config)
         assert alone.sequences[0].tolist() == together.sequences[row].tolist()
 
 
-def test_drawn_beams() -> None:
+def test_sampled_beams() -> None:
     config = GenerationConfig(num_beams=3, max_new_tokens=6, top_k=4, seed=1)
     texts = [str([s.tolist() for s in generate(Toy(), IDS, MASK, config.replace(seed=s)).sequences]) for s in range(4)]
     assert len(set(texts)) > 1
@@ -71,14 +71,14 @@ def test_drawn_beams() -> None:
     assert str([sequence.tolist() for sequence in again.sequences]) == texts[2]
 
 
-def test_a_state_moves_only_when_parents_change() -> None:
+def test_rows_are_reordered_only_when_parents_change() -> None:
     # Token 1 can only follow itself in the first beam, so from the second step on each beam continues itself.
     engine = Toy(4, of=lambda row: np.array([-50.0, 0.0, -1.0, -50.0]) if len(row) == 1 else 30.0 * np.eye(4)[row[-1]])
     generate(engine, np.array([[3]]), config=GenerationConfig(num_beams=2, max_new_tokens=6))
     assert engine.reorders == 2  # the expansion to two beams, and their split after the first step
 
 
-def test_stops_and_full_engines() -> None:
+def test_stopping_functions_and_full_caches() -> None:
     config = GenerationConfig(num_beams=2, max_new_tokens=30)
     output = generate(Toy(), IDS, MASK, config, controls=Controls(stop=lambda tokens: len(tokens) == 3))
     assert output.finish_reasons == ["stop"] * 3
@@ -93,7 +93,7 @@ def test_tiny_vocabularies() -> None:
 
 
 def test_more_beams_than_sequences() -> None:
-    """All there are, each once, and nothing after an end."""
+    """Each possible sequence is returned once; the rest is empty."""
     config = GenerationConfig(num_beams=5, num_return_sequences=5, max_new_tokens=2, eos_token_id=0)
     with pytest.warns(UserWarning, match="2 of 5 sequences are empty"):
         output = generate(Toy(2), np.array([[1]]), config=config)
@@ -101,7 +101,7 @@ def test_more_beams_than_sequences() -> None:
     assert sorted(sequence.tolist() for sequence in output.sequences) == [[], [], [0], [1, 0], [1, 1]]
 
 
-def test_logits_without_a_choice_are_refused() -> None:
+def test_logits_without_a_finite_maximum_raise() -> None:
     broken = Toy(4, of=lambda row: np.full(4, np.nan))
     with pytest.raises(GenerationError, match="Received: nan"):
         generate(broken, IDS[:1, 1:], config=GenerationConfig(num_beams=2))

@@ -31,7 +31,7 @@ from kerasformer.errors import GenerationError
     ],
     ids=str,
 )  # fmt: skip
-def test_values_that_cannot_be_are_named(settings: dict[str, Any]) -> None:
+def test_invalid_values_are_named(settings: dict[str, Any]) -> None:
     (name,) = settings
     with pytest.raises(GenerationError, match=f"{name} must be .*Received: {name}="):
         GenerationConfig(**settings)
@@ -43,12 +43,12 @@ def test_values_that_cannot_be_are_named(settings: dict[str, Any]) -> None:
      {"num_beams": 2, "num_return_sequences": 3, "do_sample": True}],
     ids=str,
 )  # fmt: skip
-def test_more_results_than_hypotheses(settings: dict[str, Any]) -> None:
+def test_more_sequences_than_hypotheses(settings: dict[str, Any]) -> None:
     with pytest.raises(GenerationError, match="num_return_sequences must not exceed num_beams"):
         GenerationConfig(**settings)
 
 
-def test_unknown_names_get_the_nearest_known_one() -> None:
+def test_unknown_names_suggest_the_closest_known_name() -> None:
     with pytest.raises(GenerationError, match="Did you mean temperature?"):
         GenerationConfig().replace(temprature=0.5)
     with pytest.raises(GenerationError, match="Known names: .*top_k"):
@@ -63,18 +63,18 @@ def test_unknown_names_get_the_nearest_known_one() -> None:
      ({"temperature": 0, "do_sample": True, "seed": 1}, False), ({"repetition_penalty": 2.0}, False)],
     ids=str,
 )  # fmt: skip
-def test_settings_of_sampling_ask_for_it(settings: dict[str, Any], samples: bool) -> None:
+def test_sampling_settings_enable_sampling(settings: dict[str, Any], samples: bool) -> None:
     assert GenerationConfig(**settings).do_sample is samples
     assert GenerationConfig.from_dict({}).replace(**settings).do_sample is samples
 
 
-def test_a_file_does_not_sample_unless_it_says_so() -> None:
+def test_a_file_enables_sampling_only_with_do_sample() -> None:
     assert GenerationConfig.from_dict({"top_p": 0.9}).do_sample is False
     assert GenerationConfig.from_dict({"top_p": 0.9, "do_sample": True}).do_sample is True
     assert GenerationConfig.from_dict({"do_sample": False}).replace(top_p=0.9).do_sample is True
 
 
-def test_a_call_wins_over_the_file() -> None:
+def test_a_call_takes_precedence_over_the_file() -> None:
     file = GenerationConfig.from_dict({"max_new_tokens": 5, "min_new_tokens": 3})
     assert file.replace(max_length=30).max_new_tokens is None
     assert file.replace(min_length=2).min_new_tokens is None
@@ -82,7 +82,7 @@ def test_a_call_wins_over_the_file() -> None:
     assert file.replace(top_p=None).top_p == 1
 
 
-def test_numbers_of_numpy_and_single_ids_are_accepted() -> None:
+def test_numpy_numbers_and_single_ids_are_accepted() -> None:
     config = GenerationConfig(eos_token_id=7, max_new_tokens=np.int64(3), suppress_tokens=np.array([1, 2]))
     assert config.eos_token_id == (7,)
     assert config.suppress_tokens == (1, 2)
@@ -100,7 +100,7 @@ def test_round_trip_of_every_setting() -> None:
         "repetition_penalty": 1.5, "remove_invalid_values": True, "renormalize_logits": True,
         "exponential_decay_length_penalty": [4, 1.5],
     }  # fmt: skip
-    names = {field.name for field in dataclasses.fields(GenerationConfig) if not field.metadata["live"]}
+    names = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["serializable"]}
     for name in names:
         values.setdefault(name, 4)
     config = GenerationConfig(**values)
@@ -113,7 +113,7 @@ def test_the_default_file_is_empty() -> None:
     assert GenerationConfig().to_dict() == {}
 
 
-def test_fields_without_effect_are_told_and_neutral_ones_are_not() -> None:
+def test_unsupported_fields_warn_unless_they_are_disabled() -> None:
     with pytest.warns(UserWarning, match="not implemented.*: dola_layers='high', penalty_alpha=0.6"):
         GenerationConfig.from_dict({"dola_layers": "high", "penalty_alpha": 0.6, "use_cache": True})
     with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def test_fields_without_effect_are_told_and_neutral_ones_are_not() -> None:
         GenerationConfig.from_dict({**neutral, "_from_model_config": True, "transformers_version": "5.23.0"})
 
 
-def test_what_is_not_here_is_told_with_what_there_is() -> None:
+def test_unsupported_settings_are_reported_with_alternatives() -> None:
     with pytest.warns(UserWarning, match="num_beam_groups=2\n- group beam search is not .*do_sample=True"):
         GenerationConfig.from_dict({"num_beam_groups": 2, "diversity_penalty": 0.5})
     with pytest.raises(GenerationError, match="force_words_ids is not a .* setting: .*prefix_allowed_tokens_fn"):
@@ -130,27 +130,27 @@ def test_what_is_not_here_is_told_with_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", ALIASES)
-def test_names_of_others_are_understood_and_told(name: str) -> None:
+def test_aliases_are_replaced_with_a_warning(name: str) -> None:
     value = {"stop": "end", "sampling_topp": 0.5}.get(name, 3)
     for read in (GenerationConfig.from_dict, lambda data: GenerationConfig().replace(**data)):
-        with pytest.warns(UserWarning, match=f"{name} is read as {ALIASES[name]}"):
+        with pytest.warns(UserWarning, match=f"{name} is an alias of {ALIASES[name]}"):
             config = read({name: value, "do_sample": True})
         assert getattr(config, ALIASES[name]) in (value, (value,))
 
 
-def test_a_setting_under_two_names_is_refused() -> None:
-    with pytest.raises(GenerationError, match="max_new_tokens is given twice.*max_new_tokens=3, max_tokens=4"):
+def test_a_setting_under_two_names_raises() -> None:
+    with pytest.raises(GenerationError, match="max_new_tokens is passed twice.*max_new_tokens=3, max_tokens=4"):
         GenerationConfig().replace(max_new_tokens=3, max_tokens=4)
-    with pytest.raises(GenerationError, match="max_new_tokens=4, max_output_tokens=5. Leave max_output_tokens out"):
+    with pytest.raises(GenerationError, match="max_new_tokens=4, max_output_tokens=5. Remove max_output_tokens"):
         GenerationConfig.from_dict({"max_tokens": 4, "max_output_tokens": 5})
 
 
-def test_of_biases_for_one_sequence_the_last_counts() -> None:
+def test_the_last_bias_of_a_sequence_wins() -> None:
     config = GenerationConfig(sequence_bias=[[[1, 2], 1.0], [[3], 2.0], [[1, 2], -5]])
     assert config.sequence_bias == (((1, 2), -5), ((3,), 2.0))
 
 
-def test_a_function_is_a_setting_of_the_moment() -> None:
+def test_a_function_is_not_saved() -> None:
     config = GenerationConfig(prefix_allowed_tokens_fn=lambda prompt, tokens: [1], top_k=3)
     assert config.to_dict() == {"do_sample": True, "top_k": 3}
     assert config.replace(top_p=0.5).prefix_allowed_tokens_fn is config.prefix_allowed_tokens_fn
@@ -166,7 +166,7 @@ def test_files_are_written_and_read(tmp_path: Path) -> None:
     assert GenerationConfig.load(path.parent, {"bos_token_id": 7}).bos_token_id == 7
 
 
-def test_transformers_reads_what_is_written(tmp_path: Path) -> None:
+def test_transformers_loads_saved_files(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     GenerationConfig(eos_token_id=[1, 2], sequence_bias={(4, 5): -1.5}, num_beams=3, max_new_tokens=9).save(tmp_path)
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
@@ -185,14 +185,14 @@ def test_transformers_reads_what_is_written(tmp_path: Path) -> None:
      (None, "cannot be read.*is missing")],
     ids=str,
 )  # fmt: skip
-def test_broken_files_are_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_errors_contain_the_name_of_the_file(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "generation_config.json").write_bytes(content)
     with pytest.raises(GenerationError, match=f"generation_config.json.*{message}"):
         GenerationConfig.load(tmp_path)
 
 
-def test_old_checkpoints_keep_settings_in_the_model_config() -> None:
+def test_settings_in_the_model_config_of_old_checkpoints() -> None:
     model_config = {"eos_token_id": 2, "num_beams": 4, "hidden_size": 8, "max_length": 12}
     config = GenerationConfig.from_dict({"eos_token_id": 3, "num_beams": None}, model_config)
     assert (config.eos_token_id, config.num_beams, config.max_length) == ((3,), 4, 12)
@@ -200,11 +200,11 @@ def test_old_checkpoints_keep_settings_in_the_model_config() -> None:
     assert GenerationConfig.from_dict({"max_length": 20}, {"max_length": 20}).max_length == 20
 
 
-def test_the_default_of_every_setting_is_that_of_transformers() -> None:
+def test_defaults_are_those_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.GenerationConfig._get_default_generation_params()
     ours = GenerationConfig()
     for name in {field.name for field in dataclasses.fields(GenerationConfig)} & set(theirs):
-        # Told in the docstring; DEFAULT_NEW_TOKENS; unset there means the same as these.
+        # top_k differs, see the docstring; max_length is DEFAULT_NEW_TOKENS; unset num_assistant_tokens means the same.
         if name not in ("top_k", "max_length", "num_assistant_tokens"):
             assert (getattr(ours, name) or None) == (theirs[name] or None), name

@@ -1,4 +1,4 @@
-"""Why sequences end: the same reasons whatever the method."""
+"""Finish reasons, which are the same for all methods."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import Controls, GenerationConfig, generate, stream
-from kerasformer.decoding import preparation as planning
+from kerasformer.decoding import Controls, GenerationConfig, generate, preparation, stream
 from kerasformer.errors import CapacityError, GenerationError
 from tests.decoding.engines import Toy
 
@@ -19,15 +18,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "samples": {"do_sample": True, "seed": 2, "num_return_sequences": 3},
     "beams": {"num_beams": 3, "num_return_sequences": 3},
-    "drawn beams": {"num_beams": 3, "do_sample": True, "seed": 2},
+    "sampled beams": {"num_beams": 3, "do_sample": True, "seed": 2},
     "prompt lookup": {"prompt_lookup_num_tokens": 2},
 }
 
 
 def after(count: int) -> Callable[[], bool]:
-    """True from the `count`-th question on."""
-    asked = iter(range(1, 1000))
-    return lambda: next(asked) >= count
+    """Returns a function that returns true from its `count`-th call on."""
+    calls = iter(range(1, 1000))
+    return lambda: next(calls) >= count
 
 
 REASONS: dict[str, tuple[dict[str, Any], Callable[[], dict[str, Any]], int]] = {
@@ -42,7 +41,7 @@ REASONS: dict[str, tuple[dict[str, Any], Callable[[], dict[str, Any]], int]] = {
 @pytest.mark.parametrize("method", METHODS)
 def test_reasons(method: str, reason: str) -> None:
     settings, controls, length = REASONS[reason]
-    rows = 1 if method == "prompt lookup" else 2  # whose rows are cancelled one after another
+    rows = 1 if method == "prompt lookup" else 2  # with speculation, rows run one after another
     config = GenerationConfig(max_new_tokens=8, **METHODS[method], **settings)
     output = generate(Toy(), IDS[:rows], MASK[:rows], config, Controls(**controls()))
     assert len(output.sequences) == rows * config.num_return_sequences
@@ -52,14 +51,14 @@ def test_reasons(method: str, reason: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_capacity(method: str) -> None:
-    with pytest.warns(UserWarning, match="the engine is full"):
+    with pytest.warns(UserWarning, match="the cache is full"):
         output = generate(Toy(capacity=7), IDS, MASK, GenerationConfig(max_new_tokens=10**12, **METHODS[method]))
     assert set(output.finish_reasons) == {"capacity"}
     assert {len(sequence) for sequence in output.sequences} == {4}
 
 
 class Clocked(Toy):
-    """Reading the prompt takes ten seconds, and each step one."""
+    """A toy with simulated time: reading the prompt takes ten seconds, and each step one second."""
 
     now = 0.0
 
@@ -74,18 +73,18 @@ class Clocked(Toy):
 
 @pytest.mark.parametrize(("limit", "length"), [(5, 1), (12.5, 3)])
 @pytest.mark.parametrize("method", METHODS)
-def test_time_counts_the_reading_of_the_prompt(
+def test_time_includes_reading_the_prompt(
     monkeypatch: pytest.MonkeyPatch, method: str, limit: float, length: int
 ) -> None:
     engine = Clocked()
-    monkeypatch.setattr(planning.time, "monotonic", lambda: engine.now)
+    monkeypatch.setattr(preparation.time, "monotonic", lambda: engine.now)
     config = GenerationConfig(max_new_tokens=8, max_time=limit, **METHODS[method])
     output = generate(engine, IDS[:1], MASK[:1], config)
     assert set(output.finish_reasons) == {"time"}
     assert {len(sequence) for sequence in output.sequences} == {length}
 
 
-def test_interrupted_beams_give_the_best_so_far() -> None:
+def test_interrupted_beam_search_returns_the_best_hypotheses() -> None:
     config = GenerationConfig(num_beams=3, num_return_sequences=3, eos_token_id=(2, 5), max_new_tokens=9)
     cut = generate(Toy(), IDS, MASK, config, Controls(cancelled=after(4)))
     short = generate(Toy(), IDS, MASK, config.replace(max_new_tokens=4))
@@ -94,9 +93,9 @@ def test_interrupted_beams_give_the_best_so_far() -> None:
     np.testing.assert_array_equal(cut.sequence_scores, short.sequence_scores)
 
 
-def test_samples_follow_their_own_prompt() -> None:
-    """Ragged prompts, of which rows leave the batch: the samples of each stand together."""
-    engine = Toy(12, of=lambda row: 50 * np.eye(12)[(row[-1] + len(row)) % 12])  # one possible text a prompt
+def test_samples_are_grouped_by_prompt() -> None:
+    """Also for ragged prompts of which some rows end early."""
+    engine = Toy(12, of=lambda row: 50 * np.eye(12)[(row[-1] + len(row)) % 12])  # one possible text per prompt
     config = GenerationConfig(max_new_tokens=9, do_sample=True, seed=1, eos_token_id=7, num_return_sequences=2)
     output = generate(engine, IDS, MASK, config)
     alone = [generate(engine, IDS[i : i + 1], MASK[i : i + 1], config).sequences[0].tolist() for i in (0, 1)]
@@ -107,7 +106,7 @@ def test_samples_follow_their_own_prompt() -> None:
 
 
 def only(*tokens: int) -> Callable[..., np.ndarray]:
-    """A rule that allows these after other tokens, and after an end nothing: what a grammar may do."""
+    """Returns a rule that allows these tokens, and none after token 0, like a grammar."""
 
     def rule(history: Any, logits: np.ndarray) -> np.ndarray:
         allowed = np.full_like(logits, -np.inf)
@@ -119,7 +118,7 @@ def only(*tokens: int) -> Callable[..., np.ndarray]:
 
 
 @pytest.mark.parametrize("method", ["greedy", "samples"])
-def test_rules_are_not_asked_about_rows_that_have_ended(method: str) -> None:
+def test_rules_are_not_applied_to_rows_that_have_ended(method: str) -> None:
     engine = Toy(12, of=lambda row: 50 * np.eye(12)[0 if row[0] == 2 else 1])  # the second row ends at once
     config = GenerationConfig(max_new_tokens=4, eos_token_id=0, **METHODS[method])
     output = generate(engine, IDS[[0, 0, 1]], MASK[[0, 0, 1]], config, Controls(rules=(only(0, 1),)))
@@ -127,8 +126,8 @@ def test_rules_are_not_asked_about_rows_that_have_ended(method: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*sequences are empty")
-def test_beams_of_which_all_have_ended() -> None:
-    """Two hypotheses for four beams: both are found, and nothing is made up."""
+def test_beam_search_with_fewer_hypotheses_than_beams() -> None:
+    """Two hypotheses for four beams: both are returned, and the others are empty."""
     config = GenerationConfig(num_beams=4, num_return_sequences=4, max_new_tokens=5, eos_token_id=(0, 1))
     engine = Toy()
     output = generate(engine, IDS, MASK, config, Controls(rules=(only(0, 1),)))
@@ -150,14 +149,14 @@ def test_no_token_left(method: str) -> None:
 @pytest.mark.parametrize(
     ("capacity", "settings", "error", "message"),
     [
-        (3, {}, CapacityError, "leaves no place for a new token. Expected at most 2 tokens. Received: 3"),
+        (3, {}, CapacityError, "leaves no room for a new token. Expected at most 2 tokens. Received: 3"),
         (2, {"max_new_tokens": 1}, CapacityError, "Expected at most 1 tokens. Received: 3"),
-        (9, {"max_length": 3}, GenerationError, "must exceed it. Received: max_length=3 for a prompt of 3"),
-        (9, {"max_length": 2}, GenerationError, "must exceed it. Received: max_length=2 for a prompt of 3"),
+        (9, {"max_length": 3}, GenerationError, "must exceed its length. Received: max_length=3 for a prompt of 3"),
+        (9, {"max_length": 2}, GenerationError, "must exceed its length. Received: max_length=2 for a prompt of 3"),
         (9, {"forced_eos_token_id": 12}, GenerationError, r"from 0 to 11. Received: \[12\]"),
     ],
 )
-def test_lengths_that_cannot_be(
+def test_invalid_lengths(
     method: str, capacity: int, settings: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     config = GenerationConfig(**METHODS[method], **settings)
@@ -169,13 +168,13 @@ def test_lengths_that_cannot_be(
 
 
 @pytest.mark.parametrize("penalty", [99.0, -99.0])
-def test_a_length_penalty_beyond_all_numbers(penalty: float) -> None:
+def test_a_length_penalty_that_overflows(penalty: float) -> None:
     config = GenerationConfig(num_beams=2, length_penalty=penalty, max_new_tokens=6)
     with pytest.raises(GenerationError, match=f"from -38.6 to 38.6. Received: {penalty}"):
         generate(Toy(), IDS, MASK, config)
 
 
-CUTS = [
+FILTERS = [
     {},
     {"top_k": 2},
     {"top_p": 0.7},
@@ -186,12 +185,12 @@ CUTS = [
 ]
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
 @pytest.mark.parametrize("vocab_size", [2, 4, 7])
-def test_drawn_beams_that_cannot_go_on(vocab_size: int, cut: dict[str, Any]) -> None:
-    """No token twice: sooner or later rules leave some hypotheses nothing."""
+def test_sampled_beams_without_continuation(vocab_size: int, filters: dict[str, Any]) -> None:
+    """As no token may occur twice, some hypotheses have no continuation in the end."""
     config = GenerationConfig(
-        num_beams=3, do_sample=True, seed=1, max_new_tokens=6, eos_token_id=0, no_repeat_ngram_size=1, **cut
+        num_beams=3, do_sample=True, seed=1, max_new_tokens=6, eos_token_id=0, no_repeat_ngram_size=1, **filters
     )
     output = generate(Toy(vocab_size), np.array([[vocab_size - 1]]), config=config)
     assert output.finish_reasons == ["eos"]

@@ -1,4 +1,4 @@
-"""Classifier-free guidance: as in `transformers` where that is right, and by its formula everywhere else."""
+"""Classifier-free guidance, compared with `transformers` where that is correct, and otherwise with the formula."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def engines() -> dict[str, Recomputing]:
     return {"gpt2": gpt2(VOCAB, 0), "t5": t5(VOCAB, 0)}
 
 
-# Beams of transformers do not move the cache of the negative prompt, and ragged negative prompts have wrong positions
-# there: one prompt and greedy search are what can be compared.
+# Beam search in transformers does not reorder the cache of the negative prompt, and positions of ragged negative
+# prompts are wrong, so that only greedy search with one prompt can be compared.
 @pytest.mark.parametrize("negative", [None, [30], [8, 2, 50, 7, 44], [12, 3, 4, 33, 9, 41, 6, 55]], ids=str)
 @pytest.mark.parametrize("scale", [0.0, 0.4, 1.5, 3.0])
 def test_the_tokens_and_scores_of_transformers(engines, scale, negative) -> None:
@@ -42,20 +42,20 @@ def test_the_tokens_and_scores_of_transformers(engines, scale, negative) -> None
     assert ours.sequences[0].tolist() != free.sequences[0].tolist()
 
 
-def by_hand(engine: Recomputing, prompt: list[int], negative: list[int], scale: float, count: int) -> list[int]:
-    """Two runs of the engine side by side, and the formula."""
+def expected_tokens(engine: Recomputing, prompt: list[int], negative: list[int], scale: float, count: int) -> list[int]:
+    """Runs the engine separately for prompt and negative prompt and applies the formula."""
     rows = [np.array([ids], np.int32) for ids in (prompt, negative)]
     states = [engine.start(row, np.ones_like(row)) for row in rows]
     tokens = [np.array([[PAD]], np.int32)] * 2 if engine.is_encoder_decoder else [row[:, -1:] for row in rows]
-    said: list[int] = []
+    chosen: list[int] = []
     for _ in range(count):
         logs = []
         for side in (0, 1):
             logits, states[side] = engine.step(tokens[side], states[side])
             logs.append(log_softmax(logits[0, -1]))
-        said.append(int((logs[1] + np.float32(scale) * (logs[0] - logs[1])).argmax()))
-        tokens = [np.array([said[-1:]], np.int32)] * 2
-    return said
+        chosen.append(int((logs[1] + np.float32(scale) * (logs[0] - logs[1])).argmax()))
+        tokens = [np.array([chosen[-1:]], np.int32)] * 2
+    return chosen
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "t5"])
@@ -64,12 +64,12 @@ def test_each_row_of_a_ragged_batch_has_its_own_negative_prompt(engines, kind) -
     negatives = [[30], [8, 2, 50, 7, 44, 10, 12], [7, 7]]
     (ids, mask), (other, other_mask) = map(padded, (prompts, negatives))
     config = GenerationConfig(guidance_scale=2.0, max_new_tokens=8, decoder_start_token_id=PAD)
-    expected = [by_hand(engines[kind], *row, 2.0, 8) for row in zip(prompts, negatives, strict=True)]
+    expected = [expected_tokens(engines[kind], *row, 2.0, 8) for row in zip(prompts, negatives, strict=True)]
     output = generate(engines[kind], ids, mask, config, Controls(negative_ids=other, negative_mask=other_mask))
     assert [row.tolist() for row in output.sequences] == expected
     output = generate(engines[kind], ids, mask, config, Controls(negative_ids=np.array([[7, 7]])))
     assert output.sequences[2].tolist() == expected[2]
-    assert output.sequences[0].tolist() == by_hand(engines[kind], prompts[0], [7, 7], 2.0, 8)
+    assert output.sequences[0].tolist() == expected_tokens(engines[kind], prompts[0], [7, 7], 2.0, 8)
 
 
 def padded(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -80,15 +80,15 @@ def padded(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Several(Toy):
-    """A toy that reads several tokens at once, and whose logits depend on all that a row holds."""
+    """A toy that reads several tokens at once and whose logits depend on all tokens of a row."""
 
     step_lengths = (1, 2, 4)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        places = np.random.default_rng(7).normal(size=(64, self.vocab_size)).astype(np.float32)
-        pairs = self.of
-        self.of = lambda row: pairs(row) + places[int(row @ np.arange(1, len(row) + 1)) % 64]
+        table = np.random.default_rng(7).normal(size=(64, self.vocab_size)).astype(np.float32)
+        of_pairs = self.of
+        self.of = lambda row: of_pairs(row) + table[int(row @ np.arange(1, len(row) + 1)) % 64]
 
     def step(self, tokens: np.ndarray, state: Rows) -> tuple[np.ndarray, Rows]:
         parts = []
@@ -101,15 +101,15 @@ class Several(Toy):
 NEGATIVE = [3, 8, 1]
 
 
-class Alike(Toy):
-    """The toy whose logits are already what guidance makes of those of `Several`, after prompts of `length` tokens."""
+class AlreadyGuided(Toy):
+    """A toy whose logits are the guided logits of `Several` after prompts of `length` tokens."""
 
     def __init__(self, length: int, scale: float) -> None:
         of = Several().of
 
         def guided(row: np.ndarray) -> np.ndarray:
-            wanted, unwanted = (log_softmax(of(each)) for each in (row, np.append(NEGATIVE, row[length:])))
-            return unwanted + np.float32(scale) * (wanted - unwanted)
+            positive, negative = (log_softmax(of(each)) for each in (row, np.append(NEGATIVE, row[length:])))
+            return negative + np.float32(scale) * (positive - negative)
 
         super().__init__(of=guided)
 
@@ -132,13 +132,13 @@ def test_every_method_works_on_guided_logits(settings) -> None:
     config = GenerationConfig(max_new_tokens=10, guidance_scale=1.7, **settings)
     received = generate(Several(), ids, None, config, Controls(negative_ids=np.array([NEGATIVE])))
     plain = config.replace(guidance_scale=1.0, prompt_lookup_num_tokens=0)
-    expected = generate(Alike(4, 1.7), ids, None, plain)
+    expected = generate(AlreadyGuided(4, 1.7), ids, None, plain)
     assert [row.tolist() for row in received.sequences] == [row.tolist() for row in expected.sequences]
     assert received.finish_reasons == expected.finish_reasons
     assert len({tuple(row.tolist()) for row in received.sequences}) > 1
 
 
-def test_a_guided_engine_keeps_the_protocol() -> None:
+def test_a_guided_engine_implements_the_protocol() -> None:
     ids, negative = np.array([[1, 2, 6], [5, 6, 7]], np.int32), np.array([[3, 8], [4, 9]], np.int32)
     inputs = side_by_side(ids, np.ones_like(ids), negative, np.ones_like(negative))
     following = np.array([[6, 4, 2, 8], [7, 1, 1, 3]], np.int32)
@@ -151,14 +151,14 @@ def test_a_guided_engine_keeps_the_protocol() -> None:
     whole, _ = engine.step(following, state)
     assert whole.shape == (2, 4, 12)
     engine, state = start()
-    state = engine.rewind(engine.step(following[:, :2], state)[1], 2)  # the last token of the negative prompt again
+    state = engine.rewind(engine.step(following[:, :2], state)[1], 2)  # back to the end of both prompts
     first, state = engine.step(following[:, :1], engine.fork(state))
     rest, _ = engine.step(following[[1, 0, 1], 1:], engine.reorder(state, np.array([1, 0, 1])))
     np.testing.assert_array_equal(first, whole[:, :1])
     np.testing.assert_array_equal(rest, whole[[1, 0, 1], 1:])
 
 
-def test_a_long_negative_prompt_takes_room() -> None:
+def test_a_long_negative_prompt_reduces_the_capacity() -> None:
     config = GenerationConfig(max_new_tokens=9, guidance_scale=2.0)
     ids, negative = np.array([[1, 2]]), np.arange(1, 11)[None]
     fits = generate(Several(capacity=19), ids, None, config, Controls(negative_ids=negative))
@@ -167,7 +167,7 @@ def test_a_long_negative_prompt_takes_room() -> None:
         cut = generate(Several(capacity=16), ids, None, config, Controls(negative_ids=negative))
     assert cut.finish_reasons == ["capacity"]
     assert cut.sequences[0].tolist() == fits.sequences[0][:6].tolist()
-    with pytest.raises(CapacityError, match="negative prompt leaves no place.*at most 9 tokens. Received: 10"):
+    with pytest.raises(CapacityError, match="negative prompt leaves no room.*at most 9 tokens. Received: 10"):
         generate(Several(capacity=10), ids, None, config, Controls(negative_ids=negative))
 
 
@@ -179,7 +179,7 @@ def test_a_long_negative_prompt_takes_room() -> None:
         (np.array([[5, 99]]), "from 0 to 11. Received: 5 to 99"),
     ],
 )
-def test_negative_prompts_that_cannot_be(negative, message) -> None:
+def test_invalid_negative_prompts(negative, message) -> None:
     with pytest.raises(InputError, match=message):
         generate(
             Toy(), np.array([[1], [2]]), None, GenerationConfig(guidance_scale=2.0), Controls(negative_ids=negative)

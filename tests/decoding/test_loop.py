@@ -15,31 +15,31 @@ MASK = np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0]])
 
 
 def counting(vocab_size: int = 12, **settings: Any) -> Toy:
-    """A toy that says the number after the last one."""
+    """Returns a toy that generates the successor of the last token."""
     return Toy(vocab_size, of=lambda row: np.eye(vocab_size)[(row[-1] + 1) % vocab_size], **settings)
 
 
-def told(sequences: list[np.ndarray]) -> list[list[int]]:
+def as_lists(sequences: list[np.ndarray]) -> list[list[int]]:
     assert all(sequence.dtype == np.int32 for sequence in sequences)
     return [sequence.tolist() for sequence in sequences]
 
 
-def test_each_row_ends_when_it_ends() -> None:
+def test_rows_end_independently() -> None:
     output = generate(counting(), IDS, MASK, GenerationConfig(max_new_tokens=4, eos_token_id=9))
-    assert told(output.sequences) == [[6, 7, 8, 9], [7, 8, 9], [9]]
+    assert as_lists(output.sequences) == [[6, 7, 8, 9], [7, 8, 9], [9]]
     assert output.finish_reasons == ["eos", "eos", "eos"]
     assert output.sequence_scores is None
 
 
-def test_reasons_are_those_of_the_row() -> None:
+def test_finish_reasons_belong_to_rows() -> None:
     config = GenerationConfig(max_new_tokens=3, eos_token_id=(9, 10))
     output = generate(counting(), IDS, MASK, config, controls=Controls(stop=lambda tokens: tokens[-1] == 8))
-    assert told(output.sequences) == [[6, 7, 8], [7, 8], [9]]
+    assert as_lists(output.sequences) == [[6, 7, 8], [7, 8], [9]]
     assert output.finish_reasons == ["stop", "stop", "eos"]
     assert generate(counting(), IDS, MASK, config).finish_reasons == ["length", "eos", "eos"]
 
 
-def test_rows_leave_the_batch() -> None:
+def test_finished_rows_are_dropped_from_the_batch() -> None:
     engine = counting(vocab_size=40)
     prompts = np.array([[1], [20], [25], [28]])
     output = generate(engine, prompts, config=GenerationConfig(max_new_tokens=12, eos_token_id=30))
@@ -50,21 +50,21 @@ def test_rows_leave_the_batch() -> None:
 @pytest.mark.parametrize("settings", [{}, {"seed": 3, "temperature": 2.0}, {"no_repeat_ngram_size": 1}], ids=str)
 def test_a_row_is_the_same_alone_or_in_a_batch(settings: dict[str, Any]) -> None:
     config = GenerationConfig(max_new_tokens=8, eos_token_id=(1, 2), **settings)
-    together = told(generate(Toy(), IDS, MASK, config).sequences)
+    together = as_lists(generate(Toy(), IDS, MASK, config).sequences)
     assert len(together) == 3
-    if "seed" not in settings:  # there, a row's random numbers depend on its place
-        alone = [told(generate(Toy(), IDS[i : i + 1], MASK[i : i + 1], config).sequences)[0] for i in range(3)]
+    if "seed" not in settings:  # the random numbers of a row depend on its index
+        alone = [as_lists(generate(Toy(), IDS[i : i + 1], MASK[i : i + 1], config).sequences)[0] for i in range(3)]
         assert together == alone
-    assert told(generate(Toy(), IDS[:, ::-1], MASK[:, ::-1], config).sequences) != together
+    assert as_lists(generate(Toy(), IDS[:, ::-1], MASK[:, ::-1], config).sequences) != together
     padded = np.pad(IDS, ((0, 0), (2, 3)), constant_values=11), np.pad(MASK, ((0, 0), (2, 3)))
-    assert told(generate(Toy(), *padded, config).sequences) == together
+    assert as_lists(generate(Toy(), *padded, config).sequences) == together
 
 
-def test_a_row_draws_the_same_whatever_others_do() -> None:
+def test_samples_do_not_depend_on_other_rows() -> None:
     settings = GenerationConfig(max_new_tokens=12, do_sample=True, seed=5)
-    free = told(generate(Toy(), IDS, MASK, settings).sequences)
+    free = as_lists(generate(Toy(), IDS, MASK, settings).sequences)
     engine = Toy()
-    ended = told(
+    ended = as_lists(
         generate(engine, IDS, MASK, settings, controls=Controls(stop=lambda tokens: tokens[0] != free[1][0])).sequences
     )
     assert ended[1] == free[1]
@@ -73,31 +73,31 @@ def test_a_row_draws_the_same_whatever_others_do() -> None:
 
 def test_seeds() -> None:
     config = GenerationConfig(max_new_tokens=10, do_sample=True)
-    first, again, other = (told(generate(Toy(), IDS, MASK, config.replace(seed=s)).sequences) for s in (1, 1, 2))
+    first, again, other = (as_lists(generate(Toy(), IDS, MASK, config.replace(seed=s)).sequences) for s in (1, 1, 2))
     assert first == again != other
-    assert len({str(told(generate(Toy(), IDS, MASK, config).sequences)) for _ in range(3)}) > 1
+    assert len({str(as_lists(generate(Toy(), IDS, MASK, config).sequences)) for _ in range(3)}) > 1
 
 
 def test_several_samples_of_each_prompt() -> None:
     config = GenerationConfig(max_new_tokens=6, seed=1, num_return_sequences=3)
     output = generate(Toy(), IDS[:2], MASK[:2], config)
     assert len(output.sequences) == len(output.finish_reasons) == 6
-    assert len({str(sequence) for sequence in told(output.sequences)[:3]}) == 3
+    assert len({str(sequence) for sequence in as_lists(output.sequences)[:3]}) == 3
 
 
-def test_the_stream_says_what_generate_says() -> None:
+def test_the_stream_yields_the_tokens_of_generate() -> None:
     config = GenerationConfig(max_new_tokens=6, eos_token_id=9, pad_token_id=11)
     pieces = list(stream(counting(), IDS, MASK, config))
     assert np.stack(pieces, axis=1).tolist() == [[6, 7, 8, 9], [7, 8, 9, 11], [9, 11, 11, 11]]
     assert pieces[0].dtype == np.int32
     sampled = config.replace(seed=4)
     rows = np.stack(list(stream(Toy(), IDS, MASK, sampled)), axis=1).tolist()
-    for row, sequence in zip(rows, told(generate(Toy(), IDS, MASK, sampled).sequences), strict=True):
+    for row, sequence in zip(rows, as_lists(generate(Toy(), IDS, MASK, sampled).sequences), strict=True):
         assert row[: len(sequence)] == sequence
         assert set(row[len(sequence) :]) <= {11}
 
 
-def test_a_stream_computes_as_it_is_read() -> None:
+def test_a_stream_computes_tokens_on_request() -> None:
     engine = counting()
     pieces = stream(engine, IDS, MASK, GenerationConfig(max_new_tokens=9))
     assert engine.batches == []
@@ -114,23 +114,23 @@ def test_lengths() -> None:
     assert lengths(max_length=5, max_new_tokens=4) == [4, 4, 4]
     assert lengths(max_new_tokens=8, eos_token_id=9, min_new_tokens=6) == [8, 8, 8]
     assert lengths(max_new_tokens=8, eos_token_id=9, min_length=6) == [4, 8, 8]
-    with pytest.raises(GenerationError, match="max_length counts the prompt"):
+    with pytest.raises(GenerationError, match="max_length includes the prompt"):
         lengths(max_length=3)
 
 
-def test_a_full_engine_is_told() -> None:
+def test_a_full_cache_warns() -> None:
     config = GenerationConfig(max_new_tokens=10, eos_token_id=9)
     with pytest.warns(UserWarning, match="1 of 3 sequences were cut after 3 new tokens"):
         output = generate(counting(capacity=6), IDS, MASK, config)
-    assert told(output.sequences) == [[6, 7, 8], [7, 8, 9], [9]]
+    assert as_lists(output.sequences) == [[6, 7, 8], [7, 8, 9], [9]]
     assert output.finish_reasons == ["capacity", "eos", "eos"]
-    with pytest.warns(UserWarning, match="the engine is full"):
+    with pytest.warns(UserWarning, match="the cache is full"):
         assert len(list(stream(counting(capacity=6), IDS, MASK, config))) == 3
     assert generate(counting(capacity=6), IDS, MASK, config.replace(max_new_tokens=3)).finish_reasons[0] == "length"
 
 
 @pytest.mark.parametrize("capacity", [2, 3])
-def test_a_prompt_that_leaves_no_place(capacity: int) -> None:
+def test_a_prompt_that_leaves_no_room(capacity: int) -> None:
     with pytest.raises(CapacityError, match="Received: 3"):
         generate(counting(capacity=capacity), IDS, MASK)
 
@@ -141,20 +141,20 @@ def test_a_prompt_that_leaves_no_place(capacity: int) -> None:
         (np.zeros((0, 3), int), None, r"Received: shape \(0, 3\)"),
         (np.zeros((2, 0), int), None, r"Received: shape \(2, 0\)"),
         (np.zeros(3, int), None, r"Received: shape \(3,\)"),
-        (IDS, np.array([[1, 1, 1], [0, 0, 0], [0, 0, 0]]), r"empty prompts at rows \[1, 2\]"),
+        (IDS, np.array([[1, 1, 1], [0, 0, 0], [0, 0, 0]]), r"empty prompts in rows \[1, 2\]"),
         (IDS, MASK[:2], "shape of input_ids"),
-        (IDS, MASK * 2, "hold 0 and 1"),
+        (IDS, MASK * 2, "contain only 0 and 1"),
         (IDS.astype(float), None, "must be integers"),
         (IDS + 10, None, "from 0 to 11. Received: 10 to 18"),
         (IDS - 5, None, "from 0 to 11. Received: -5 to 3"),
     ],
 )
-def test_prompts_that_cannot_be_used(ids: np.ndarray, mask: np.ndarray | None, message: str) -> None:
+def test_invalid_prompts(ids: np.ndarray, mask: np.ndarray | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         generate(counting(), ids, mask)
 
 
-def test_a_stream_refuses_at_the_call() -> None:
+def test_a_stream_checks_its_arguments_at_the_call() -> None:
     with pytest.raises(InputError):
         stream(counting(), np.zeros((0, 3), int))
     with pytest.raises(GenerationError, match="num_beams=1"):
@@ -166,9 +166,9 @@ def test_forced_tokens_outside_the_vocabulary() -> None:
         generate(counting(), IDS, MASK, GenerationConfig(forced_eos_token_id=50))
 
 
-def test_ends_and_padding_outside_the_vocabulary_do_no_harm() -> None:
+def test_end_and_padding_tokens_outside_the_vocabulary_are_ignored() -> None:
     config = GenerationConfig(max_new_tokens=2, eos_token_id=50256, pad_token_id=50256, min_new_tokens=1)
-    assert told(generate(counting(), IDS, MASK, config).sequences) == [[6, 7], [7, 8], [9, 10]]
+    assert as_lists(generate(counting(), IDS, MASK, config).sequences) == [[6, 7], [7, 8], [9, 10]]
 
 
 def test_an_encoder_decoder_needs_a_start() -> None:
@@ -191,7 +191,7 @@ def test_stop_strings_span_tokens() -> None:
 
     config = GenerationConfig(max_new_tokens=8, stop_strings=["STOP", "vw"])
     output = generate(counting(), np.array([[1], [6]]), config=config, controls=Controls(decode=decode))
-    assert told(output.sequences) == [[2, 3, 4, 5], [7, 8, 9, 10, 11]]
+    assert as_lists(output.sequences) == [[2, 3, 4, 5], [7, 8, 9, 10, 11]]
     assert output.finish_reasons == ["stop", "stop"]
     with pytest.raises(GenerationError, match="decode"):
         generate(counting(), IDS, MASK, config)

@@ -1,4 +1,4 @@
-"""Token by token what `transformers.generate` gives: a row of arguments for each method; `grid.py` mixes them."""
+"""Tokens compared with `transformers.generate`, with settings for each method; `grid.py` combines them at random."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def engines() -> dict[tuple[str, int], Recomputing]:
 
 
 def prompts(lengths: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Right-padded random prompts."""
+    """Returns right-padded random prompts and their mask."""
     random = np.random.default_rng(seed)
     mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int32)
     return random.integers(2, VOCAB, mask.shape) * mask, mask
 
 
 def reference(engine: Recomputing, ids: np.ndarray, mask: np.ndarray, arguments: dict[str, Any]) -> Any:
-    if not engine.is_encoder_decoder:  # transformers wants left padding from its caller
+    if not engine.is_encoder_decoder:  # transformers requires left padding
         shifts = mask.shape[1] - mask.sum(axis=1)
         ids, mask = (np.stack([np.roll(row, shift) for row, shift in zip(a, shifts, strict=True)]) for a in (ids, mask))
     result = engine.model.generate(  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ def check(engine: Recomputing, lengths: tuple[int, ...], seed: int, **arguments:
     assert len(output.sequences) == len(expected)
     for ours, theirs in zip(output.sequences, expected.tolist(), strict=True):
         assert ours.tolist() == theirs[: len(ours)]
-        assert set(theirs[len(ours) :]) <= ends  # and only padding after that
+        assert set(theirs[len(ours) :]) <= ends  # only padding follows
     if config.num_beams > 1:
         np.testing.assert_allclose(output.sequence_scores, full.sequences_scores.numpy(), rtol=1e-4)
     return output
@@ -66,11 +66,11 @@ def test_models_are_not_ambiguous(engines: dict[Any, Recomputing], kind: tuple[s
     assert len(np.unique(tokens)) > 8
 
 
-# One row per rule: what it is called in the report, and the arguments that switch it on.
+# One row per rule: its name in the report, and the settings that enable it.
 RULES: dict[str, dict[str, Any]] = {
     "plain": {},
     "repetition penalty": {"repetition_penalty": 1.7},
-    # There, padding counts as said; here a row is the same alone and in a batch. Hence no pad token in the output.
+    # transformers treats padding as part of the text; so the comparison excludes the pad token from the output.
     "no token twice": {"no_repeat_ngram_size": 1, "suppress_tokens": [PAD]},
     "no bigram twice, repetition favoured": {"no_repeat_ngram_size": 2, "repetition_penalty": 0.6},
     "no bigram of the prompt": {"encoder_no_repeat_ngram_size": 2},
@@ -86,7 +86,7 @@ RULES: dict[str, dict[str, Any]] = {
     "max_length": {"max_length": 16, "max_new_tokens": None},
     "words of the prompt": {"encoder_repetition_penalty": 1.6, "suppress_tokens": [PAD]},
     "allowed after a prefix": {"prefix_allowed_tokens_fn": lambda prompt, tokens: range(int(tokens[-1]) % 7, 50, 3)},
-    "ever likelier end": {"exponential_decay_length_penalty": (1, 1.5), "eos_token_id": list(range(30, 45))},
+    "likelier end": {"exponential_decay_length_penalty": (1, 1.5), "eos_token_id": list(range(30, 45))},
     "renormalized": {"renormalize_logits": True, "suppress_tokens": list(range(5, 30))},
     "no invalid values": {"remove_invalid_values": True, "suppress_tokens": list(range(5, 30))},
 }

@@ -1,4 +1,4 @@
-"""What is remembered of a run, against what `transformers` reports of its own."""
+"""The record of a run, compared with the scores that `transformers` returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engines() -> dict[str, Recomputing]:
 
 
 def both(engine: Recomputing, **settings: Any) -> tuple[Any, GenerationOutput]:
-    """Their output and ours, for tokens that are the same."""
+    """Returns the outputs of `transformers` and ours, after checking that their tokens are equal."""
     theirs = engine.model.generate(  # type: ignore[attr-defined]
         torch.tensor(IDS), attention_mask=torch.ones_like(torch.tensor(IDS)), return_dict_in_generate=True,
         output_scores=True, output_logits=True, **settings,
@@ -41,17 +41,17 @@ def both(engine: Recomputing, **settings: Any) -> tuple[Any, GenerationOutput]:
 
 
 def along(theirs: Any, rows: Any, output: int, count: int) -> np.ndarray:
-    """`(N, V)` of one returned sequence: the row of each step that its beam indices name."""
+    """Selects the rows of one returned sequence by its beam indices, `(N, V)`."""
     indices = getattr(theirs, "beam_indices", None)
-    places = [output] * count if indices is None else indices[output, :count].tolist()
-    return np.stack([rows[step][place].numpy() for step, place in enumerate(places)])
+    selected = [output] * count if indices is None else indices[output, :count].tolist()
+    return np.stack([rows[step][index].numpy() for step, index in enumerate(selected)])
 
 
 BEAMS: dict[str, Any] = {"num_beams": 3, "num_return_sequences": 2}
 CASES: dict[str, dict[str, Any]] = {
     "greedy": {},
     "greedy with rules": {"repetition_penalty": 1.6, "suppress_tokens": list(range(8)), "no_repeat_ngram_size": 1},
-    "one left": {"do_sample": True, "top_k": 1, "temperature": 0.7},
+    "one allowed": {"do_sample": True, "top_k": 1, "temperature": 0.7},
     "beams": BEAMS,
     "beams with rules and ends": {**BEAMS, "repetition_penalty": 1.6, "eos_token_id": list(range(20, 26))},
 }
@@ -73,7 +73,7 @@ def test_scores_are_those_of_transformers(engines: dict[str, Recomputing], kind:
         np.testing.assert_allclose(ours.log_probabilities[output], raw[output, :count].numpy(), atol=1e-5)
 
 
-CUTS: dict[str, dict[str, Any]] = {
+FILTERS: dict[str, dict[str, Any]] = {
     "temperature": {"temperature": 0.6},
     "top-k": {"top_k": 5},
     "top-p": {"top_p": 0.6, "temperature": 1.4},
@@ -82,10 +82,10 @@ CUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", CUTS)
-def test_the_first_scores_of_a_draw_are_those_of_transformers(engines: dict[str, Recomputing], case: str) -> None:
+@pytest.mark.parametrize("case", FILTERS)
+def test_scores_of_sampling_are_those_of_transformers(engines: dict[str, Recomputing], case: str) -> None:
     engine = engines["decoder"]
-    settings = {"do_sample": True, "top_k": 0, **CUTS[case]}
+    settings = {"do_sample": True, "top_k": 0, **FILTERS[case]}
     torch.manual_seed(1)
     theirs = engine.model.generate(  # type: ignore[attr-defined]
         torch.tensor(IDS), max_new_tokens=1, return_dict_in_generate=True, output_scores=True, **settings
@@ -96,7 +96,7 @@ def test_the_first_scores_of_a_draw_are_those_of_transformers(engines: dict[str,
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 4}, {"do_sample": True, "seed": 2, "top_k": 3}], ids=str)
-def test_little_is_kept_unless_more_is_asked_for(settings: dict[str, Any]) -> None:
+def test_scores_and_logits_are_recorded_on_request(settings: dict[str, Any]) -> None:
     config = GenerationConfig(max_new_tokens=5, **settings)
     short = generate(Toy(), IDS % 12, config=config, controls=Controls(record=True))
     assert short.scores is None and short.logits is None and short.record is not None
@@ -106,14 +106,14 @@ def test_little_is_kept_unless_more_is_asked_for(settings: dict[str, Any]) -> No
         assert sequence.tolist() == whole.sequences[output].tolist()
         logs = log_softmax(whole.logits[output])
         np.testing.assert_allclose(short.log_probabilities[output], logs[np.arange(5), sequence], atol=1e-6)
-        for place, node in enumerate(short.record.paths[output]):
-            order = np.argsort(-logs[place], kind="stable")[:TOP]
-            assert node.choice.tokens.tolist() == order.tolist() and node.kept
-            allowed = np.isfinite(whole.scores[output][place])
-            assert node.choice.left == allowed.sum() and (node.choice.allowed == allowed[order]).all()
+        for step, node in enumerate(short.record.paths[output]):
+            order = np.argsort(-logs[step], kind="stable")[:TOP]
+            assert node.choice.tokens.tolist() == order.tolist() and node.selected
+            allowed = np.isfinite(whole.scores[output][step])
+            assert node.choice.num_allowed == allowed.sum() and (node.choice.allowed == allowed[order]).all()
 
 
-def test_nothing_is_kept_unasked() -> None:
+def test_nothing_is_recorded_by_default() -> None:
     output = generate(Toy(), IDS % 12)
     assert output.record is None and output.scores is None and output.logits is None
     assert output.log_probabilities is None
@@ -128,18 +128,19 @@ def tree(**settings: Any) -> tuple[Record, GenerationOutput]:
 
 def test_the_tree_of_beams() -> None:
     record, output = tree()
-    assert {len(nodes) for nodes in record.steps} == {9}  # (1 + 2 ends) * 3 beams are looked at
+    assert {len(nodes) for nodes in record.steps} == {9}  # (1 + 2 end tokens) * 3 beams are examined
     for before, nodes in zip([[None], *record.steps], record.steps, strict=False):
         for node in nodes:
-            assert node.parent in before and (node.parent is None or (node.parent.kept and not node.parent.finished))
-            assert node.finished <= node.kept
+            assert node.parent in before
+            assert node.parent is None or (node.parent.selected and not node.parent.finished)
+            assert node.finished <= node.selected
             assert not node.finished or node.token in (2, 5) or nodes is record.steps[-1]
-        running = [node for node in nodes if node.kept and not node.finished]
+        running = [node for node in nodes if node.selected and not node.finished]
         assert len(running) == (0 if nodes is record.steps[-1] else 3)
-    assert any(not node.kept for node in record.steps[0])
+    assert any(not node.selected for node in record.steps[0])
     for path, sequence, score in zip(record.paths, output.sequences, output.sequence_scores, strict=True):
         assert [node.token for node in path] == sequence.tolist() and path[-1].finished
         assert path[-1].total == pytest.approx(sum(node.log_probability for node in path), abs=1e-5)
         assert score == pytest.approx(path[-1].total / len(path), abs=1e-5)
-    # Nodes that continue one row share what they were chosen from.
+    # Nodes that continue the same row share their candidates.
     assert len({id(node.choice) for node in record.steps[0]}) < len(record.steps[0])

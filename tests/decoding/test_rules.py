@@ -1,4 +1,4 @@
-"""Rules on small histories, beside the processors of `transformers`; whole runs of both are in test_parity."""
+"""Rules on small histories, compared with the processors of `transformers`; test_parity compares whole runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INF = float("inf")
 
 
 def after(rows: list[list[int]], width: int, logits: list[float], **settings: Any) -> list[list[float]]:
-    """Logits after the rules for left-padded `rows`, the first `width` columns being the prompt."""
+    """Returns the logits after the rules for left-padded `rows`, whose first `width` columns are the prompt."""
     longest = max(map(len, rows))
     ids = np.array([[0] * (longest - len(row)) + row for row in rows], np.int32)
     starts = np.array([longest - len(row) for row in rows])
@@ -28,9 +28,9 @@ def after(rows: list[list[int]], width: int, logits: list[float], **settings: An
     return apply_rules(rules_of(GenerationConfig(**settings)), history, engine).tolist()
 
 
-# One row per rule: the settings, and the processor of `transformers` with its arguments.
-# `{ids}` and `{width}` stand for the prompts and their length.
-BESIDE: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+# One row per rule: the settings, and the processor of `transformers` with its arguments, where `{ids}` and `{width}`
+# are replaced by the prompts and their length.
+PROCESSORS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "sequence_bias": (
         {"sequence_bias": [[[0], 1.5], [[2, 1, 0], -4.0], [[1, 0], 3.0], [[0], 2.5], [[1], -INF]]},
         "SequenceBias", {"sequence_bias": [[[0], 1.5], [[2, 1, 0], -4.0], [[1, 0], 3.0], [[0], 2.5], [[1], -INF]]},
@@ -73,7 +73,7 @@ BESIDE: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 
 ONE = "a vocabulary of one"
 
-# Rows of tokens, the length of their prompts, and logits of both rows.
+# Rows of tokens, the length of their prompts, and the logits of both rows.
 STATES: dict[str, tuple[list[list[int]], int, list[list[float]]]] = {
     "first": ([[2, 1, 2, 1], [0, 1, 1, 1]], 4, [[1.0, -2.0, 0.5, 3.0], [-1.0, -2.0, -3.0, -4.0]]),
     "later": ([[1, 0, 2, 1, 2, 1], [3, 2, 0, 1, 0, 1]], 2, [[1.0, -2.0, 0.5, 3.0], [2.0, 2.0, 2.0, 2.0]]),
@@ -85,24 +85,26 @@ STATES: dict[str, tuple[list[list[int]], int, list[list[float]]]] = {
 }
 
 
-UNLIKE = {
-    # There an error for tokens beyond the vocabulary; here they cannot be generated anyway.
+DIFFERENT = {
+    # transformers raises for tokens outside the vocabulary; ours ignores them.
     ("sequence_bias", ONE),
     ("bad_words_ids with an end token", ONE),
-    # There NaN; see below.
+    # transformers returns NaN; see test_a_row_without_allowed_tokens_is_not_renormalized.
     ("renormalize_logits", "all forbidden"),
 }
 
 
-@pytest.mark.parametrize(("rule", "state"), [pair for pair in itertools.product(BESIDE, STATES) if pair not in UNLIKE])
+@pytest.mark.parametrize(
+    ("rule", "state"), [pair for pair in itertools.product(PROCESSORS, STATES) if pair not in DIFFERENT]
+)
 def test_a_rule_is_that_of_transformers(rule: str, state: str) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    settings, name, arguments = BESIDE[rule]
+    settings, name, arguments = PROCESSORS[rule]
     rows, width, logits = STATES[state]
-    places = {"{ids}": torch.tensor([row[:width] for row in rows]), "{width}": width}
-    arguments = {key: places.get(value, value) if isinstance(value, str) else value for key, value in arguments.items()}
-    kinds = vars(transformers.generation.logits_process)
-    processor = kinds.get(f"{name}LogitsProcessor", kinds.get(name))(**arguments)
+    values = {"{ids}": torch.tensor([row[:width] for row in rows]), "{width}": width}
+    arguments = {key: values.get(value, value) if isinstance(value, str) else value for key, value in arguments.items()}
+    classes = vars(transformers.generation.logits_process)
+    processor = classes.get(f"{name}LogitsProcessor", classes.get(name))(**arguments)
     expected = processor(torch.tensor(rows), torch.tensor(logits)).numpy()
     ids = np.array(rows, np.int32)
     history = History(ids, np.zeros(len(ids), int), width, tuple(ids[:, :width]), np.arange(len(ids)))
@@ -110,7 +112,7 @@ def test_a_rule_is_that_of_transformers(rule: str, state: str) -> None:
     np.testing.assert_allclose(ours, expected, rtol=1e-6)
 
 
-def test_no_rules_no_copy() -> None:
+def test_without_rules_logits_are_not_copied() -> None:
     logits = np.zeros((1, 3), np.float32)
     history = History(np.zeros((1, 1), np.int32), np.zeros(1, int), 1, (np.zeros(1, int),), np.zeros(1, int))
     assert apply_rules(rules_of(GenerationConfig()), history, logits) is logits
@@ -127,28 +129,28 @@ def test_no_repeat_ngram() -> None:
     assert after([[1, 1]], 2, [0, 0], no_repeat_ngram_size=2) == [[0, -INF]]
 
 
-def test_encoder_no_repeat_ngram_reads_the_row_s_own_prompt() -> None:
+def test_encoder_no_repeat_ngram_uses_the_prompt_of_the_row() -> None:
     rows = [[1, 2, 3, 1], [2, 1, 1, 1]]
     assert after(rows, 3, [0, 0, 0, 0], encoder_no_repeat_ngram_size=2) == [[0, 0, -INF, 0], [0, -INF, 0, 0]]
 
 
-def test_bad_words_span_tokens_and_spare_the_end() -> None:
+def test_bad_words_span_tokens_and_ignore_end_tokens() -> None:
     words = [[1], [2, 3], [0, 0, 2], [9]]
     banned = after([[0, 0], [1, 2]], 1, [0, 0, 0, 0], bad_words_ids=words, eos_token_id=1)
     assert banned == [[0, 0, -INF, 0], [0, 0, 0, -INF]]
 
 
-def test_a_row_without_any_token_is_not_renormalized() -> None:
+def test_a_row_without_allowed_tokens_is_not_renormalized() -> None:
     assert after([[1]], 1, [-INF, -INF], renormalize_logits=True) == [[-INF, -INF]]
 
 
-def test_own_rules_come_before_the_last_one() -> None:
-    def own(history: History, logits: np.ndarray) -> np.ndarray:
+def test_custom_rules_run_before_renormalization() -> None:
+    def custom(history: History, logits: np.ndarray) -> np.ndarray:
         assert np.isneginf(logits).tolist() == [[False, True, False, False]]
         logits[:, 0] = -INF
         return logits
 
-    rules = rules_of(GenerationConfig(suppress_tokens=1, renormalize_logits=True), [own])
+    rules = rules_of(GenerationConfig(suppress_tokens=1, renormalize_logits=True), [custom])
     history = History(np.zeros((1, 1), np.int32), np.zeros(1, int), 1, (np.zeros(1, int),), np.zeros(1, int))
     logits = apply_rules(rules, history, np.zeros((1, 4), np.float32))
     np.testing.assert_allclose(np.exp(logits), [[0, 0, 0.5, 0.5]])
@@ -161,15 +163,15 @@ def test_own_rules_come_before_the_last_one() -> None:
     ids=str,
 )  # fmt: skip
 def test_frequency_and_presence_count_generated_tokens(settings: dict[str, float], expected: list[float]) -> None:
-    # Tokens 0 and 3 are in the prompt alone; 1 is said twice and 2 once.
+    # Tokens 0 and 3 occur only in the prompt; 1 was generated twice and 2 once.
     assert after([[0, 3, 1, 2, 1]], 2, [4.0, 4.0, 2.0, 1.0], **settings) == [expected]
 
 
-def test_a_prefix_function_sees_real_tokens_and_the_prompt_s_number() -> None:
-    seen = []
+def test_a_prefix_function_receives_the_prompt_index_and_tokens_without_padding() -> None:
+    calls = []
 
     def allowed(prompt: int, tokens: np.ndarray) -> list[int]:
-        seen.append((prompt, tokens.tolist()))
+        calls.append((prompt, tokens.tolist()))
         return [prompt, 99]
 
     settings = {"prefix_allowed_tokens_fn": allowed, "eos_token_id": 2}
@@ -178,7 +180,7 @@ def test_a_prefix_function_sees_real_tokens_and_the_prompt_s_number() -> None:
         [-INF, 2, -INF],
         [1, 2, 3],
     ]
-    assert seen == [(0, [1, 1, 0]), (1, [1, 0])]  # the third row has ended
+    assert calls == [(0, [1, 1, 0]), (1, [1, 0])]  # the third row has ended
 
 
 @pytest.mark.parametrize("allowed", [[], [7, -1], "no", [0.5]], ids=str)
@@ -187,7 +189,7 @@ def test_a_prefix_function_must_allow_something(allowed: Any) -> None:
         after([[1]], 1, [1, 2], prefix_allowed_tokens_fn=lambda prompt, tokens: allowed)
 
 
-def test_a_decay_without_end_stays_finite() -> None:
+def test_an_unbounded_decay_stays_finite() -> None:
     rows = [[1] * 4000]
     ((_, ended),) = after(rows, 1, [1.0, 5.0], exponential_decay_length_penalty=(1, 9.0), eos_token_id=1)
     assert np.isfinite(ended)
@@ -216,14 +218,14 @@ def test_suppressed_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "received"),
+    ("result", "received"),
     [(None, "None"), (np.zeros((1, 2), np.float32), r"float32 \(1, 2\)"), (np.zeros((1, 3), int), "int64")],
 )
-def test_a_rule_that_returns_no_logits_is_named(answer: Any, received: str) -> None:
-    def forgetful(history: History, logits: np.ndarray) -> Any:
-        return answer
+def test_errors_name_the_rule_that_returns_no_logits(result: Any, received: str) -> None:
+    def invalid(history: History, logits: np.ndarray) -> Any:
+        return result
 
-    (rule,) = rules_of(GenerationConfig(), [forgetful])
+    (rule,) = rules_of(GenerationConfig(), [invalid])
     history = History(np.zeros((1, 1), np.int32), np.zeros(1, int), 1, (np.zeros(1, int),), np.zeros(1, int))
-    with pytest.raises(GenerationError, match=f"Received: {received}.* from forgetful"):
+    with pytest.raises(GenerationError, match=f"Received: {received}.* from invalid"):
         rule(history, np.zeros((1, 3), np.float32))

@@ -13,11 +13,11 @@ from kerasformer.decoding.distribution import log_softmax, softmax
 from kerasformer.decoding.samplers import Greedy, sampler_of, sampling_of
 from kerasformer.errors import GenerationError
 
-# One row per cut, and some together: the arguments, and the classes of transformers with theirs in the order of use.
-CUTS: dict[str, tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
+# One row per filter, and some combinations: the settings, and the classes of transformers with their arguments.
+FILTERS: dict[str, tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
     "temperature": ({"temperature": 0.6}, [("Temperature", {"temperature": 0.6})]),
     "top_k": ({"top_k": 7}, [("TopK", {"top_k": 7})]),
-    "top_k of too few for beams": ({"top_k": 1}, [("TopK", {"top_k": 1})]),
+    "top_k below the minimum of beams": ({"top_k": 1}, [("TopK", {"top_k": 1})]),
     "top_k of all": ({"top_k": 1000}, [("TopK", {"top_k": 1000})]),
     "top_p": ({"top_p": 0.8}, [("TopP", {"top_p": 0.8})]),
     "top_p of nothing": ({"top_p": 0.0, "do_sample": True}, [("TopP", {"top_p": 0.0})]),
@@ -49,7 +49,7 @@ VOCAB = 50_257
 
 
 def _peaked(random: np.random.Generator) -> np.ndarray:
-    """Like a language model's: few likely tokens far above a broad rest, from sure rows to open ones."""
+    """Returns logits like those of a language model: 1 to 3000 likely tokens far above the others."""
     logits = random.normal(-8, 2, size=(4, VOCAB)).astype(np.float32)
     for row, likely in zip(logits, (1, 20, 300, 3000), strict=True):
         row[random.choice(VOCAB, likely, replace=False)] += 12 - np.log(np.arange(1, likely + 1))
@@ -57,7 +57,7 @@ def _peaked(random: np.random.Generator) -> np.ndarray:
 
 
 def _forbidden(random: np.random.Generator) -> np.ndarray:
-    """After rules: of most rows the greater part is forbidden, of the last all but one token."""
+    """Returns logits with forbidden tokens, up to all but one."""
     logits = random.normal(size=(4, 700)).astype(np.float32)
     for row, count in zip(logits, (1, 300, 600, 699), strict=True):
         row[random.choice(700, count, replace=False)] = -np.inf
@@ -67,8 +67,8 @@ def _forbidden(random: np.random.Generator) -> np.ndarray:
 LOGITS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "flat": lambda random: random.normal(scale=0.5, size=(4, 700)).astype(np.float32),
     "steep": lambda random: random.normal(scale=3, size=(4, 700)).astype(np.float32),
-    "equal ones": lambda random: random.normal(scale=3, size=(4, 700)).round().astype(np.float32),
-    "sure": lambda random: random.normal(size=(4, 700)).astype(np.float32) * np.float32(40),
+    "ties": lambda random: random.normal(scale=3, size=(4, 700)).round().astype(np.float32),
+    "confident": lambda random: random.normal(size=(4, 700)).astype(np.float32) * np.float32(40),
     "forbidden": _forbidden,
     "one token": lambda random: random.normal(size=(4, 1)).astype(np.float32),
     "like GPT-2's": _peaked,
@@ -84,15 +84,16 @@ def _theirs(kind: str, parameters: dict[str, Any], beams: int) -> Any:
     return getattr(transformers.generation.logits_process, f"{kind}LogitsWarper")(**parameters, **extra)
 
 
-# Of tokens that no cut may take from beams, all that equal the last one stay; there, only as many as must.
+# Excluded: of the tokens that must remain for beams, ours keeps all ties with the last one, transformers only as many
+# as required.
 @pytest.mark.parametrize(
     ("name", "beams", "kind"),
-    [case for case in itertools.product(CUTS, (1, 3), LOGITS) if case != ("top_p of nothing", 3, "equal ones")],
+    [case for case in itertools.product(FILTERS, (1, 3), LOGITS) if case != ("top_p of nothing", 3, "ties")],
 )
 def test_the_filtered_distribution_is_that_of_transformers(name: str, kind: str, beams: int) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    arguments, theirs = CUTS[name]
+    arguments, theirs = FILTERS[name]
     logits = LOGITS[kind](np.random.default_rng(5))
     config = GenerationConfig(**arguments, num_beams=beams, eos_token_id=(1, 2))
     expected = torch.tensor(logits)
@@ -100,76 +101,76 @@ def test_the_filtered_distribution_is_that_of_transformers(name: str, kind: str,
         expected = _theirs(each, parameters, beams)(None, expected)
     expected = expected.double().softmax(dim=-1).numpy()
     ours = softmax(sampling_of(config).filtered(logits).astype(np.float64))
-    if kind == "equal ones":  # it is left open there which of them stay
+    if kind == "ties":  # in transformers, it is undefined which of them are kept
         ours, expected = np.sort(ours), np.sort(expected)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
-def test_what_is_left_is_renormalized() -> None:
+def test_remaining_candidates_are_renormalized() -> None:
     logits = np.array([[3.0, 2.0, 1.0]], np.float32)
-    left = sampling_of(GenerationConfig(top_k=2, renormalize_logits=True)).filtered(logits)
-    np.testing.assert_allclose(np.exp(left).sum(), 1, rtol=1e-6)
+    filtered = sampling_of(GenerationConfig(top_k=2, renormalize_logits=True)).filtered(logits)
+    np.testing.assert_allclose(np.exp(filtered).sum(), 1, rtol=1e-6)
 
 
-def test_top_p_looks_beyond_its_first_partition() -> None:
+def test_top_p_of_a_nearly_uniform_distribution() -> None:
     logits = np.zeros((1, 6000), np.float32) + np.linspace(0, 1e-3, 6000, dtype=np.float32)
-    kept = np.isfinite(sampling_of(GenerationConfig(top_p=0.9)).filtered(logits)).sum()
-    assert 5390 <= kept <= 5405
+    count = np.isfinite(sampling_of(GenerationConfig(top_p=0.9)).filtered(logits)).sum()
+    assert 5390 <= count <= 5405
 
 
 def test_top_k_keeps_ties() -> None:
     logits = np.array([[3, 2, 2, 2, 1], [5, 4, 3, 2, 1]], np.float32)
-    kept = np.isfinite(sampling_of(GenerationConfig(top_k=2)).filtered(logits))
-    assert kept.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
+    mask = np.isfinite(sampling_of(GenerationConfig(top_k=2)).filtered(logits))
+    assert mask.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
 
 
 def test_top_1_is_greedy() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 30)).astype(np.float32)
-    drawn = sampler_of(GenerationConfig(top_k=1))(logits, np.linspace(0, 0.999, 50))
-    assert drawn.tolist() == Greedy()(logits, np.zeros(50)).tolist()
+    sampled = sampler_of(GenerationConfig(top_k=1))(logits, np.linspace(0, 0.999, 50))
+    assert sampled.tolist() == Greedy()(logits, np.zeros(50)).tolist()
 
 
-@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("name", FILTERS)
 def test_frequencies_follow_the_distribution(name: str) -> None:
-    config = GenerationConfig(**{"do_sample": True, **CUTS[name][0]})
+    config = GenerationConfig(**{"do_sample": True, **FILTERS[name][0]})
     logits = np.random.default_rng(3).normal(scale=2, size=(1, 600)).astype(np.float32)
     expected = softmax(sampling_of(config).filtered(logits))[0].astype(np.float64)
     count = 4000
-    drawn = sampler_of(config)(np.repeat(logits, count, axis=0), np.random.default_rng(1).random(count))
-    seen = np.bincount(drawn, minlength=600)
-    assert not seen[expected == 0].any()
-    often = expected * count >= 5  # the others together are one class, for chi-square wants some of each
-    classes = [np.append(each[often], each[~often].sum()) for each in (seen, expected * count / expected.sum())]
-    observed, wanted = (each[classes[1] > 0] for each in classes)
-    assert chi_square_tail(((observed - wanted) ** 2 / wanted).sum(), len(wanted) - 1) > 0.001
+    sampled = sampler_of(config)(np.repeat(logits, count, axis=0), np.random.default_rng(1).random(count))
+    counts = np.bincount(sampled, minlength=600)
+    assert not counts[expected == 0].any()
+    common = expected * count >= 5  # the others are merged, as chi-square needs several samples per class
+    classes = [np.append(each[common], each[~common].sum()) for each in (counts, expected * count / expected.sum())]
+    observed, theory = (each[classes[1] > 0] for each in classes)
+    assert chi_square_tail(((observed - theory) ** 2 / theory).sum(), len(theory) - 1) > 0.001
 
 
 def chi_square_tail(value: float, degrees: int) -> float:
-    """The probability of at least `value`; Wilson and Hilferty 1931."""
+    """Returns the probability of at least `value` with a chi-square distribution; Wilson and Hilferty 1931."""
     if degrees == 0:
         return 1.0
     spread = 2 / (9 * degrees)
     return math.erfc(((value / degrees) ** (1 / 3) - 1 + spread) / math.sqrt(2 * spread)) / 2
 
 
-def test_a_draw_is_the_inverse_of_the_cumulative_distribution() -> None:
+def test_sampling_inverts_the_cumulative_distribution() -> None:
     logits = np.log(np.array([[0.2, 0.3, 0.5]] * 5, np.float32))
     uniform = np.array([0.0, 0.19, 0.21, 0.49, 1 - 2**-53])
     assert sampler_of(GenerationConfig(do_sample=True))(logits, uniform).tolist() == [0, 0, 1, 1, 2]
 
 
-def test_what_is_forbidden_is_never_drawn() -> None:
+def test_forbidden_tokens_are_never_sampled() -> None:
     logits = np.array([[-np.inf, 0.0, -np.inf]] * 2, np.float32)
     assert sampler_of(GenerationConfig(do_sample=True))(logits, np.array([0.0, 1 - 2**-53])).tolist() == [1, 1]
 
 
-def test_the_smallest_number_may_be_divided() -> None:
-    logits = np.array([[np.finfo(np.float32).min, 0.0]], np.float32)  # what `remove_invalid_values` leaves
+def test_temperature_with_the_lowest_float32() -> None:
+    logits = np.array([[np.finfo(np.float32).min, 0.0]], np.float32)  # as after `remove_invalid_values`
     assert sampler_of(GenerationConfig(temperature=0.5))(logits, np.zeros(1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_logits_without_a_choice_are_refused(bad: float) -> None:
+def test_logits_without_a_finite_maximum_raise(bad: float) -> None:
     logits = np.full((2, 4), bad, np.float32)
     logits[0] = 0
     with pytest.raises(GenerationError, match="no token can be chosen"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.decoding.selection import best_few, draw, first_above, weighted_quantile
+from kerasformer.decoding.selection import draw, first_above, largest_indices, weighted_quantile
 
 RANDOM = np.random.default_rng(7)
 VALUES = {
@@ -19,10 +19,10 @@ VALUES = {
 
 @pytest.mark.parametrize("count", [1, 2, 50, 300, 4096])
 @pytest.mark.parametrize("name", VALUES)
-def test_best_few(name: str, count: int) -> None:
+def test_largest_indices(name: str, count: int) -> None:
     values = VALUES[name]
-    least = np.sort(values)[::-1][min(count, len(values)) - 1]
-    assert best_few(values, count).tolist() == np.flatnonzero(values >= least).tolist()
+    threshold = np.sort(values)[::-1][min(count, len(values)) - 1]
+    assert largest_indices(values, count).tolist() == np.flatnonzero(values >= threshold).tolist()
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-9, 0.3, 0.5, 0.9, 0.999])
@@ -33,28 +33,28 @@ def test_weighted_quantile(name: str, share: float, scale: float) -> None:
     weights = np.exp(-keys)
     mass = share * weights.sum(dtype=np.float64)
     order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(weights[order].cumsum(dtype=np.float64), mass * (1 - 1e-12))
+    index = np.searchsorted(weights[order].cumsum(dtype=np.float64), mass * (1 - 1e-12))
     quantile, before = weighted_quantile(keys, weights, mass)
-    assert quantile == keys[order[place]]
+    assert quantile == keys[order[index]]
     np.testing.assert_allclose(before, weights[keys < quantile].sum(dtype=np.float64), rtol=1e-9)
 
 
-def test_a_draw_inverts_the_cumulative_distribution() -> None:
+def test_draw_inverts_the_cumulative_distribution() -> None:
     weights = VALUES["many"].clip(0) * (np.arange(20_011) % 700 > 300)
     cumulative = weights.cumsum(dtype=np.float64)
     for uniform in np.linspace(0, 1, 500, endpoint=False):
-        place = draw(weights, uniform)
-        assert weights[place] > 0
+        index = draw(weights, uniform)
+        assert weights[index] > 0
         target = uniform * cumulative[-1]
-        assert cumulative[place] - weights[place] - 1e-3 <= target <= cumulative[place] + 1e-3
+        assert cumulative[index] - weights[index] - 1e-3 <= target <= cumulative[index] + 1e-3
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-53])
-def test_what_weighs_nothing_is_never_drawn(uniform: float) -> None:
+def test_zero_weights_are_never_drawn(uniform: float) -> None:
     for weights in ([0, 3, 0], [0] * 300 + [1e-30] + [0] * 300, [0, 1] * 600 + [0] * 300, [0.1] * 7 + [0] * 500):
         assert np.array(weights, np.float32)[draw(np.array(weights, np.float32), uniform)] > 0
 
 
-@pytest.mark.parametrize(("target", "place"), [(0.0, 1), (0.9, 1), (1.0, 2), (2.9, 2), (3.0, 2), (9.0, 2)])
-def test_rounding_never_leads_beyond_the_greatest_sum(target: float, place: int) -> None:
-    assert first_above(np.array([0.0, 1.0, 3.0, 3.0]), target) == place
+@pytest.mark.parametrize(("target", "index"), [(0.0, 1), (0.9, 1), (1.0, 2), (2.9, 2), (3.0, 2), (9.0, 2)])
+def test_first_above_is_never_beyond_the_greatest_sum(target: float, index: int) -> None:
+    assert first_above(np.array([0.0, 1.0, 3.0, 3.0]), target) == index

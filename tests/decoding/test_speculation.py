@@ -1,4 +1,4 @@
-"""Speculation: tokens are those of a run without it, whatever is guessed; and guesses that fail cost little."""
+"""Speculative decoding: tokens do not depend on the guesses, and rejected guesses cost little."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MASK = np.array([[1] * 7, [1] + [0] * 6, [1] * 4 + [0] * 3])
 LENGTHS = [(1, 3), (1, 4, 8), (1, 8), tuple(range(1, 65))]
 
 
-class Windows:
-    """An engine that reads several tokens in a step, in windows of some lengths alone."""
+class MultiToken:
+    """Wraps an engine so that a step can read several tokens, with the given step lengths."""
 
     def __init__(self, engine: Recomputing, lengths: Sequence[int]) -> None:
-        self.engine, self.step_lengths, self.widths = engine, tuple(lengths), []
+        self.engine, self.step_lengths, self.received_lengths = engine, tuple(lengths), []
         self.is_encoder_decoder, self.capacity = engine.is_encoder_decoder, engine.capacity
         self.vocab_size = engine.vocab_size
         self.start, self.reorder, self.fork = engine.start, engine.reorder, engine.fork
 
     def step(self, tokens: np.ndarray, state: Rows) -> tuple[np.ndarray, Rows]:
         assert tokens.shape[1] in self.step_lengths and tokens.max() < self.vocab_size
-        self.widths.append(tokens.shape[1])
+        self.received_lengths.append(tokens.shape[1])
         parts = []
         for column in np.split(tokens, tokens.shape[1], axis=1):
             logits, state = self.engine.step(column, state)
@@ -46,43 +46,43 @@ class Windows:
         return self.engine.rewind(state, count)
 
 
-class Answering(Toy):
-    """A toy encoder-decoder: the decoder begins with 0, and its logits depend on the text that was encoded."""
+class ToyEncoderDecoder(Toy):
+    """A toy encoder-decoder whose start token is 0 and whose logits depend on the encoder input."""
 
     is_encoder_decoder = True
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> Rows:
-        nothing = np.zeros((len(inputs), 0), np.int32)
-        return Rows(nothing, nothing, (inputs * mask).sum(axis=1))
+        empty = np.zeros((len(inputs), 0), np.int32)
+        return Rows(empty, empty, (inputs * mask).sum(axis=1))
 
     def logits(self, rows: Rows) -> np.ndarray:
         return super().logits(rows) + np.roll(self.table[0], 1)[rows.extra % self.vocab_size][:, None]
 
 
 def toy(seed: int = 0, noise: float = 0.0, vocab_size: int = 12, kind: type[Toy] = Toy, capacity: int = 64) -> Toy:
-    """One of a family of toys; `noise` makes it say what that toy would not."""
+    """Returns a toy that depends on `seed`; `noise` changes its logits, for assistants that disagree."""
     engine = kind(vocab_size, capacity)
     engine.table = 2 * np.random.default_rng(seed).normal(size=engine.table.shape).astype(np.float32)
     engine.table += noise * np.random.default_rng(99).normal(size=engine.table.shape).astype(np.float32)
     return engine
 
 
-class Liar:
-    """A drafter that guesses anything, also tokens that no vocabulary has."""
+class RandomDrafter:
+    """A drafter that guesses random tokens, including tokens outside the vocabulary."""
 
-    cost, hope = 0.0, 0.9
+    cost, expected_acceptance = 0.0, 0.9
 
     def __init__(self, *_: Any) -> None:
         self.random = np.random.default_rng(0)
 
-    def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
+    def start(self, prompt: np.ndarray, choose: ChooseToken) -> None:
         pass
 
-    def guess(self, said: np.ndarray, count: int) -> list[int]:
+    def guess(self, tokens: np.ndarray, count: int) -> list[int]:
         return self.random.integers(0, 14, self.random.integers(0, count + 1)).tolist()
 
 
-def told(output: GenerationOutput) -> tuple[list[list[int]], list[str]]:
+def results(output: GenerationOutput) -> tuple[list[list[int]], list[str]]:
     return [sequence.tolist() for sequence in output.sequences], output.finish_reasons
 
 
@@ -96,85 +96,88 @@ SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 25, "seed": 6, "top_k": 3, "temperature": 0.7, "eos_token_id": 7},
     {"max_new_tokens": 12, "seed": 7, "num_return_sequences": 3},
 ]
-GUESSES = ["lookup", "lies", "itself", "another"]
+DRAFTERS = ["lookup", "random", "same model", "other model"]
 
 
-def guessing(how: str, kind: type[Toy], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings and controls of a run that guesses this way."""
-    if how in ("lookup", "lies"):
-        if how == "lies":
-            monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", Liar)
+def speculative(
+    drafter: str, kind: type[Toy], monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns settings and controls of a run with a drafter."""
+    if drafter in ("lookup", "random"):
+        if drafter == "random":
+            monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", RandomDrafter)
         return {"prompt_lookup_num_tokens": 7}, {}
-    return {"num_assistant_tokens": 6}, {"assistant": Windows(toy(noise=how == "another", kind=kind), (1, 3))}
+    assistant = toy(noise=drafter == "other model", kind=kind)
+    return {"num_assistant_tokens": 6}, {"assistant": MultiToken(assistant, (1, 3))}
 
 
-@pytest.mark.parametrize("kind", [Toy, Answering], ids=["decoder", "encoder-decoder"])
-@pytest.mark.parametrize("how", GUESSES)
+@pytest.mark.parametrize("kind", [Toy, ToyEncoderDecoder], ids=["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_tokens_are_those_of_a_plain_run(settings, how, kind, monkeypatch) -> None:
-    config = GenerationConfig(**settings, **({"decoder_start_token_id": 0} if kind is Answering else {}))
-    extra, controls = guessing(how, kind, monkeypatch)
+def test_tokens_are_those_of_a_plain_run(settings, drafter, kind, monkeypatch) -> None:
+    config = GenerationConfig(**settings, **({"decoder_start_token_id": 0} if kind is ToyEncoderDecoder else {}))
+    extra, controls = speculative(drafter, kind, monkeypatch)
     stops = [None, lambda tokens: len(tokens) > 2 and tokens[-1] == tokens[-3]]
     for lengths, stop in itertools.product(LENGTHS, stops):
         plain = generate(toy(kind=kind), IDS, MASK, config, Controls(stop=stop, output_scores=True))
-        engine = Windows(toy(kind=kind), lengths)
+        engine = MultiToken(toy(kind=kind), lengths)
         ahead = generate(
             engine, IDS, MASK, config.replace(**extra), Controls(stop=stop, output_scores=True, **controls)
         )
-        assert told(ahead) == told(plain)
+        assert results(ahead) == results(plain)
         for ours, theirs in zip(ahead.scores or [], plain.scores or [], strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        assert ahead.speculation is not None and ahead.speculation.steps == len(engine.widths)
+        assert ahead.speculation is not None and ahead.speculation.steps == len(engine.received_lengths)
         assert ahead.speculation.steps + ahead.speculation.accepted == sum(map(len, plain.sequences))
-        if how == "itself" and sum(map(len, plain.sequences)) > 30 and lengths != (1, 8):
+        if drafter == "same model" and sum(map(len, plain.sequences)) > 30 and lengths != (1, 8):
             assert ahead.speculation.tokens_per_step > 1.2
-            if stop is None and "eos_token_id" not in settings:  # an end leaves guesses behind
+            if stop is None and "eos_token_id" not in settings:  # an end leaves unchecked guesses
                 assert ahead.speculation.acceptance == 1
 
 
-@pytest.mark.parametrize("how", GUESSES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lambda lengths: f"{len(lengths)}-{lengths[-1]}")
 @pytest.mark.parametrize("capacity", [9, 10, 13, 20])
-def test_a_full_engine(capacity, lengths, how, monkeypatch) -> None:
-    extra, controls = guessing(how, Toy, monkeypatch)
+def test_a_full_cache(capacity, lengths, drafter, monkeypatch) -> None:
+    extra, controls = speculative(drafter, Toy, monkeypatch)
     config = GenerationConfig(max_new_tokens=30)
-    with pytest.warns(UserWarning, match="the engine is full"):
+    with pytest.warns(UserWarning, match="the cache is full"):
         plain = generate(toy(capacity=capacity), IDS, MASK, config)
-    with pytest.warns(UserWarning, match="the engine is full"):
-        engine = Windows(toy(capacity=capacity), lengths)
+    with pytest.warns(UserWarning, match="the cache is full"):
+        engine = MultiToken(toy(capacity=capacity), lengths)
         ahead = generate(engine, IDS, MASK, config.replace(**extra), Controls(**controls))
-    assert told(ahead) == told(plain) and set(plain.finish_reasons) == {"capacity"}
+    assert results(ahead) == results(plain) and set(plain.finish_reasons) == {"capacity"}
 
 
-@pytest.mark.parametrize("how", GUESSES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("negative", [None, [[9, 8, 7, 6, 5, 4, 3, 2, 1, 2]]], ids=str)
-@pytest.mark.parametrize("kind", [Toy, Answering], ids=["decoder", "encoder-decoder"])
-def test_guided(how, negative, kind, monkeypatch) -> None:
-    """In an engine that a long negative prompt fills up beside a short prompt, too."""
-    extra, controls = guessing(how, kind, monkeypatch)
+@pytest.mark.parametrize("kind", [Toy, ToyEncoderDecoder], ids=["decoder", "encoder-decoder"])
+def test_with_guidance(drafter, negative, kind, monkeypatch) -> None:
+    """Also if a long negative prompt fills the cache."""
+    extra, controls = speculative(drafter, kind, monkeypatch)
     config = GenerationConfig(max_new_tokens=11, guidance_scale=1.5, decoder_start_token_id=0)
     controls["negative_ids"] = None if negative is None else np.array(negative)
     plain = generate(toy(kind=kind, capacity=21), IDS, MASK, config, Controls(negative_ids=controls["negative_ids"]))
-    engine = Windows(toy(kind=kind, capacity=21), (1, 4, 8))
-    assert told(generate(engine, IDS, MASK, config.replace(**extra), Controls(**controls))) == told(plain)
+    engine = MultiToken(toy(kind=kind, capacity=21), (1, 4, 8))
+    assert results(generate(engine, IDS, MASK, config.replace(**extra), Controls(**controls))) == results(plain)
 
 
-def test_the_stream_says_the_same() -> None:
+def test_the_stream_yields_the_same_tokens() -> None:
     config = GenerationConfig(max_new_tokens=20, seed=3, eos_token_id=1, pad_token_id=11)
     ahead = config.replace(prompt_lookup_num_tokens=4)
     for ids, mask in ((IDS, MASK), (IDS[:1], MASK[:1])):
-        plain, pieces = (list(stream(Windows(toy(), (1, 4)), ids, mask, each)) for each in (config, ahead))
+        plain, pieces = (list(stream(MultiToken(toy(), (1, 4)), ids, mask, each)) for each in (config, ahead))
         np.testing.assert_array_equal(pieces, plain)
 
 
-def test_a_stream_of_one_row_reads_as_it_is_asked() -> None:
-    engine = Windows(toy(), (1, 4))
+def test_a_stream_of_one_row_computes_tokens_on_request() -> None:
+    engine = MultiToken(toy(), (1, 4))
     pieces = stream(engine, IDS[:1], None, GenerationConfig(max_new_tokens=20, prompt_lookup_num_tokens=3))
     next(pieces)
-    assert len(engine.widths) == 1
+    assert len(engine.received_lengths) == 1
 
 
-def test_an_engine_of_single_steps_guesses_nothing() -> None:
+def test_an_engine_with_steps_of_one_token_makes_no_guesses() -> None:
     output = generate(toy(), IDS[:1], None, GenerationConfig(prompt_lookup_num_tokens=4))
     assert output.speculation is not None and (
         output.speculation.steps,
@@ -183,151 +186,154 @@ def test_an_engine_of_single_steps_guesses_nothing() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"seed": 1}, {"seed": 1, "top_k": 4, "temperature": 0.8}, {}], ids=str)
-def test_an_assistant_draws_what_the_loop_will_draw(settings) -> None:
-    """A good one is right more often than one that always guesses the best token could be."""
+def test_an_assistant_samples_with_the_numbers_of_the_loop(settings) -> None:
+    """A good assistant is accepted more often than the most probable token would be."""
     config = GenerationConfig(max_new_tokens=50, num_return_sequences=4 if settings else 1, **settings)
     output = generate(
-        Windows(toy(), range(1, 9)), IDS[:1], None, config, Controls(assistant=toy(noise=0.1), output_scores=True)
+        MultiToken(toy(), range(1, 9)), IDS[:1], None, config, Controls(assistant=toy(noise=0.1), output_scores=True)
     )
     assert output.speculation is not None
     best = np.mean([softmax(scores).max(axis=1).mean() for scores in output.scores or []])
     assert output.speculation.acceptance > (best + 0.1 if settings else 0.85)
 
 
-def test_a_bad_assistant_is_soon_left_alone() -> None:
-    assistant = Windows(toy(seed=8, vocab_size=200), (1, 2, 4))
+def test_a_bad_assistant_is_soon_disabled() -> None:
+    assistant = MultiToken(toy(seed=8, vocab_size=200), (1, 2, 4))
     output = generate(
-        Windows(toy(vocab_size=200, capacity=128), range(1, 9)),
+        MultiToken(toy(vocab_size=200, capacity=128), range(1, 9)),
         IDS[:1], None, GenerationConfig(max_new_tokens=100, seed=1), Controls(assistant=assistant),
     )  # fmt: skip
     assert output.speculation is not None and output.speculation.acceptance < 0.05
     assert output.speculation.guessed < 30
-    assert sum(assistant.widths) < 200 and max(assistant.widths) > 1  # it catches up with several at once
+    # It reads several tokens at once to catch up.
+    assert sum(assistant.received_lengths) < 200 and max(assistant.received_lengths) > 1
 
 
-@pytest.mark.parametrize("kind", [Toy, Answering], ids=["decoder", "encoder-decoder"])
-def test_an_assistant_forgets_what_was_not_said(kind) -> None:
-    """Whatever texts it is asked about one after another, it answers as one that was never asked before."""
+@pytest.mark.parametrize("kind", [Toy, ToyEncoderDecoder], ids=["decoder", "encoder-decoder"])
+def test_an_assistant_does_not_depend_on_earlier_guesses(kind) -> None:
+    """An assistant that was used for other texts makes the same guesses as a new one."""
     random, prompt = np.random.default_rng(2), np.array([3, 4, 5], np.int32)
-    used = Assistant(Windows(toy(kind=kind), (1, 3)))
-    used.begin(prompt, by_greatest)
-    start = [0] if kind is Answering else prompt.tolist()
+    used = Assistant(MultiToken(toy(kind=kind), (1, 3)))
+    used.start(prompt, greedy)
+    start = [0] if kind is ToyEncoderDecoder else prompt.tolist()
     for _ in range(30):
-        said = np.array([*start, *random.integers(0, 3, random.integers(0, 5))], np.int32)
+        tokens = np.array([*start, *random.integers(0, 3, random.integers(0, 5))], np.int32)
         fresh = Assistant(toy(kind=kind))
-        fresh.begin(prompt, by_greatest)
-        assert used.guess(said, 3) == fresh.guess(said, 3)
+        fresh.start(prompt, greedy)
+        assert used.guess(tokens, 3) == fresh.guess(tokens, 3)
 
 
-def by_greatest(said: np.ndarray, logits: np.ndarray) -> int:
+def greedy(tokens: np.ndarray, logits: np.ndarray) -> int:
     return int(logits[0].argmax())
 
 
-def test_rules_are_not_asked_what_follows_an_end() -> None:
-    """A grammar has nothing to say there."""
+def test_rules_are_not_applied_after_an_end() -> None:
+    """A grammar does not allow any token there."""
     config = GenerationConfig(max_new_tokens=30, eos_token_id=3)
-    seen = []
+    texts = []
 
     def rule(history: History, logits: np.ndarray) -> np.ndarray:
-        seen.extend(history.new(row) for row in range(len(logits)))
+        texts.extend(history.new(row) for row in range(len(logits)))
         return logits
 
-    generate(Windows(toy(), (1, 4, 8)), IDS, MASK, config, Controls(assistant=toy(), rules=(rule,)))
-    assert len(seen) > 10 and not np.isin(np.concatenate(seen), config.eos_token_id).any()
+    generate(MultiToken(toy(), (1, 4, 8)), IDS, MASK, config, Controls(assistant=toy(), rules=(rule,)))
+    assert len(texts) > 10 and not np.isin(np.concatenate(texts), config.eos_token_id).any()
 
 
-def test_guesses_are_from_the_prompt_not_from_the_negative_one(monkeypatch) -> None:
-    began = []
+def test_a_drafter_receives_the_prompt_and_not_the_negative_prompt(monkeypatch) -> None:
+    prompts = []
 
-    class Listening(Liar):
-        def begin(self, prompt: np.ndarray, choose: ChooseToken) -> None:
-            began.append(prompt.tolist())
+    class Recording(RandomDrafter):
+        def start(self, prompt: np.ndarray, choose: ChooseToken) -> None:
+            prompts.append(prompt.tolist())
 
-    monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", Listening)
+    monkeypatch.setattr("kerasformer.decoding.preparation.PromptLookup", Recording)
     config = GenerationConfig(max_new_tokens=2, guidance_scale=1.5, prompt_lookup_num_tokens=3)
-    generate(Windows(toy(), (1, 4)), IDS, MASK, config, Controls(negative_ids=np.array([[9, 8, 7, 6]])))
-    assert began == [row[mask == 1].tolist() for row, mask in zip(IDS, MASK, strict=True)]
+    generate(MultiToken(toy(), (1, 4)), IDS, MASK, config, Controls(negative_ids=np.array([[9, 8, 7, 6]])))
+    assert prompts == [row[mask == 1].tolist() for row, mask in zip(IDS, MASK, strict=True)]
 
 
 @pytest.mark.parametrize("noise", [0.3, 3.0], ids=["good", "bad"])
 def test_the_distribution_of_sequences(noise) -> None:
-    """Chi-square over all sequences of three tokens, against their exact probabilities."""
+    """Chi-square test of all sequences of three tokens against their exact probabilities."""
     engine, runs, start = toy(vocab_size=3), 2000, [0, 1, 2, 1]
     engine.table /= 2
     assistant = toy(vocab_size=3, noise=noise)
     config = GenerationConfig(max_new_tokens=3, do_sample=True, temperature=1.3, num_return_sequences=runs, seed=11)
-    output = generate(Windows(engine, (1, 2, 4)), np.array([start]), None, config, Controls(assistant=assistant))
+    output = generate(MultiToken(engine, (1, 2, 4)), np.array([start]), None, config, Controls(assistant=assistant))
     assert output.speculation is not None and output.speculation.guessed > runs
     observed = np.zeros((3, 3, 3))
     np.add.at(observed, tuple(np.stack(output.sequences, axis=1)), 1)
-    wanted = np.empty((3, 3, 3))
+    expected = np.empty((3, 3, 3))
     for tokens in np.ndindex(3, 3, 3):
-        rows = [engine.of(np.array([*start, *tokens[:place]])) for place in range(3)]
+        rows = [engine.of(np.array([*start, *tokens[:position]])) for position in range(3)]
         filtered = sampling_of(config).filtered(np.array(rows, np.float32))
-        wanted[tokens] = runs * softmax(filtered)[np.arange(3), tokens].prod()
-    assert wanted.min() > 5
-    assert chi_square_tail(((observed - wanted) ** 2 / wanted).sum(), observed.size - 1) > 0.001
+        expected[tokens] = runs * softmax(filtered)[np.arange(3), tokens].prod()
+    assert expected.min() > 5
+    assert chi_square_tail(((observed - expected) ** 2 / expected).sum(), observed.size - 1) > 0.001
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "expected"),
+    ("prompt", "tokens", "expected"),
     [
-        ([1, 2, 3, 4, 9, 2, 3, 7], [2, 3], [4, 9, 2]),  # the first place, as in the reference implementation
-        ([1, 2, 3, 4, 9, 2, 3, 7], [9, 2, 3], [7]),  # the longest run, wherever it is
+        ([1, 2, 3, 4, 9, 2, 3, 7], [2, 3], [4, 9, 2]),  # the first occurrence, as in the reference implementation
+        ([1, 2, 3, 4, 9, 2, 3, 7], [9, 2, 3], [7]),  # the longest match, wherever it is
         ([1, 2], [7], []),
         ([5, 5, 5], [5], [5]),
-        ([256, 1, 7], [65536], []),  # bytes that stand between two tokens
+        ([256, 1, 7], [65536], []),  # its bytes occur across two tokens
         ([0, 256, 65536, 9], [65536], [9]),
         ([7, 1, 2, 3, 4, 5, 6], [7], [1, 2, 3]),
     ],
     ids=str,
 )
-def test_lookup(text, said, expected) -> None:
+def test_lookup(prompt, tokens, expected) -> None:
     drafter = PromptLookup(max_ngram=3)
-    drafter.begin(np.array(text), lambda *_: None)
-    assert drafter.guess(np.array(said, np.int32), 3)[: len(expected)] == expected
-    assert bool(drafter.guess(np.array(said, np.int32), 3)) == bool(expected)
-    assert drafter.guess(np.array(text + said, np.int32), 3)[: len(expected)] == expected  # a decoder reads on
+    drafter.start(np.array(prompt), lambda *_: None)
+    assert drafter.guess(np.array(tokens, np.int32), 3)[: len(expected)] == expected
+    assert bool(drafter.guess(np.array(tokens, np.int32), 3)) == bool(expected)
+    # A decoder's tokens include the prompt.
+    assert drafter.guess(np.array(prompt + tokens, np.int32), 3)[: len(expected)] == expected
 
 
-def test_pace() -> None:
-    draft_length = DraftLength((1, 2, 3, 4, 5, 6, 7, 8), cost=0.0, hope=0.5)
+def test_draft_length_adapts() -> None:
+    draft_length = DraftLength((1, 2, 3, 4, 5, 6, 7, 8), cost=0.0, expected_acceptance=0.5)
     first = draft_length.guesses(7)
     assert 1 <= first < 5
     for _ in range(30):
-        draft_length.forget()
-        draft_length.learn(True)
+        draft_length.decay()
+        draft_length.record_guess(True)
     assert draft_length.guesses(7) == 7
     assert draft_length.guesses(2) == 2
     for _ in range(60):
-        draft_length.forget()
-        draft_length.learn(False)
+        draft_length.decay()
+        draft_length.record_guess(False)
     assert draft_length.guesses(7) == 0
-    waited = 0
+    num_steps = 0
     while draft_length.guesses(7) == 0:
-        draft_length.forget()
-        waited += 1
-    assert 0 < waited < 60  # it tries again
+        draft_length.decay()
+        num_steps += 1
+    assert 0 < num_steps < 60  # it tries again
 
 
-def test_pace_fills_a_window() -> None:
-    draft_length = DraftLength((1, 4, 8), cost=0.0, hope=0.7)
+def test_draft_length_uses_the_whole_step() -> None:
+    draft_length = DraftLength((1, 4, 8), cost=0.0, expected_acceptance=0.7)
     assert [draft_length.length(guesses) for guesses in range(8)] == [1, 4, 4, 4, 8, 8, 8, 8]
     assert draft_length.guesses(7) in (3, 7)
-    assert DraftLength((1, 4, 8), cost=0.5, hope=0.7).guesses(7) < 3  # where guesses are dear, it is left half empty
+    # With expensive guesses, part of the step stays unused.
+    assert DraftLength((1, 4, 8), cost=0.5, expected_acceptance=0.7).guesses(7) < 3
 
 
-@pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "windows"])
+@pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "some"])
 @pytest.mark.parametrize(("drafter", "cost", "first"), [(PromptLookup, 0.0, 16), (Assistant, 0.3, 48)])
-def test_failing_guesses_cost_a_tenth_at_most(drafter, cost, first, lengths) -> None:
-    """Where making a guess costs this much, and reading a tenth of a step; from the first so many tokens on."""
-    draft_length, time = DraftLength(lengths, drafter.cost, drafter.hope), 0.0
+def test_rejected_guesses_cost_at_most_a_tenth(drafter, cost, first, lengths) -> None:
+    """With guesses of this cost, and a tenth of a step for each token read; from step `first` on."""
+    draft_length, time = DraftLength(lengths, drafter.cost, drafter.expected_acceptance), 0.0
     for steps in range(1, 400):
-        draft_length.forget()
+        draft_length.decay()
         count = draft_length.guesses(7)
         time += 1 + 0.1 * (draft_length.length(count) - 1) + cost * count
         if count:
-            draft_length.learn(False)
+            draft_length.record_guess(False)
         if steps >= first:
             assert time <= 1.1 * steps, steps
 
@@ -335,18 +341,22 @@ def test_failing_guesses_cost_a_tenth_at_most(drafter, cost, first, lengths) -> 
 @pytest.mark.parametrize(
     ("settings", "controls", "message"),
     [
-        ({"num_beams": 2}, {}, "one hypothesis at a time"),
+        ({"num_beams": 2}, {}, "do not support beam search"),
         ({}, {"assistant": toy()}, "both"),
         (
             {"prompt_lookup_num_tokens": 0},
             {"assistant": toy(vocab_size=13)},
-            "Expected: a decoder of 12 tokens. Received: a decoder of 13",
+            "Expected: a decoder with 12 tokens. Received: a decoder with 13",
         ),
-        ({"prompt_lookup_num_tokens": 0}, {"assistant": toy(kind=Answering)}, "Received: an encoder-decoder of 12"),
+        (
+            {"prompt_lookup_num_tokens": 0},
+            {"assistant": toy(kind=ToyEncoderDecoder)},
+            "Received: an encoder-decoder",
+        ),
     ],
     ids=["beams", "two", "vocabulary", "kind"],
 )
-def test_what_cannot_be(settings, controls, message) -> None:
+def test_invalid_combinations(settings, controls, message) -> None:
     with pytest.raises(GenerationError, match=message):
         config = GenerationConfig(**{"prompt_lookup_num_tokens": 3, **settings})
-        generate(Windows(toy(), (1, 4)), IDS, MASK, config, Controls(**controls))
+        generate(MultiToken(toy(), (1, 4)), IDS, MASK, config, Controls(**controls))

@@ -1,4 +1,4 @@
-"""When a row ends: stop strings as in `transformers`, functions, end tokens, time and cancellation."""
+"""Ends of rows: stop strings compared with `transformers`, functions, end tokens, time limits and cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from kerasformer.decoding import Controls, GenerationConfig, generate, stream
-from kerasformer.decoding.stopping import says
+from kerasformer.decoding.stopping import has_stop_string
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.decoding.engines import Toy
@@ -23,10 +23,10 @@ FOREIGN = " Größe: 25 €, ja? 日本語の文です。日本の🙂🙃! Ça 
 
 
 def byte_fallback() -> Tokenizer:
-    """As Llama has it: pieces that begin with their space, and bytes for what the vocabulary lacks."""
-    spelled = sorted(set("".join(tiny_text.CORPUS).replace(" ", "▁")))
+    """Returns a tokenizer like Llama's: pieces with leading spaces, and bytes for unknown characters."""
+    characters = sorted(set("".join(tiny_text.CORPUS).replace(" ", "▁")))
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("a", "n"), ("an", "d"), ("e", "r"), ("o", "n"), ("▁", "a")]
-    tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *spelled, *(a + b for a, b in merges)]
+    tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *characters, *(a + b for a, b in merges)]
     backend = Backend(models.BPE({t: i for i, t in enumerate(tokens)}, merges, unk_token="<unk>", byte_fallback=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     backend.decoder = decoders.Sequence(
@@ -43,19 +43,20 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
 
 
 def cases(tokenizer: Tokenizer, count: int) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """A prompt, what follows, and strings of which some stand in both, some in neither."""
+    """Yields a prompt, a continuation and stop strings, of which some occur in both."""
     random = np.random.default_rng(0)
     for _ in range(count):
         parts = [tiny_text.CORPUS[random.integers(8)], FOREIGN, " aaaa ababab"]
         text = "".join(parts[i] for i in random.permutation(3))
         ids = np.array(tokenizer.encode(text, add_special_tokens=False))
-        places = [n for n in range(1, len(ids)) if not tokenizer.decode(ids[:n]).endswith("\ufffd")]
-        start, split, end = np.sort(random.choice(places, 3, replace=False))  # a prompt holds no half of a character
+        # A prompt does not end within a character.
+        ends = [n for n in range(1, len(ids)) if not tokenizer.decode(ids[:n]).endswith("\ufffd")]
+        start, split, end = np.sort(random.choice(ends, 3, replace=False))
         whole = tokenizer.decode(ids)
         strings = []
         for _ in range(random.integers(1, 4)):
-            place, length = random.integers(len(whole)), random.integers(1, 9)
-            strings.append(whole[place : place + length])
+            offset, length = random.integers(len(whole)), random.integers(1, 9)
+            strings.append(whole[offset : offset + length])
         yield ids[start:split], ids[split : end + 1], [string for string in strings if "\ufffd" not in string] or ["a"]
 
 
@@ -67,8 +68,9 @@ def test_stop_strings_end_where_they_do_in_transformers(kind: str) -> None:
     for before, tokens, strings in cases(tokenizer, 60):
         criteria = transformers.StopStringCriteria(theirs, strings)
         ids = torch.tensor(np.concatenate([before, tokens]))[None]
-        expected = first(range(1, len(tokens) + 1), lambda n: criteria(ids[:, : len(before) + n], None).item())  # noqa: B023
-        received = first(range(1, len(tokens) + 1), lambda n: says(strings, before, tokens[:n], tokenizer.decode))  # noqa: B023
+        lengths, decode = range(1, len(tokens) + 1), tokenizer.decode
+        expected = first(lengths, lambda n: criteria(ids[:, : len(before) + n], None).item())  # noqa: B023
+        received = first(lengths, lambda n: has_stop_string(strings, before, tokens[:n], decode))  # noqa: B023
         assert received == expected, (strings, tokenizer.decode(before), tokenizer.decode(tokens))
         ends.append(received)
     assert 15 < sum(end is not None for end in ends) < 60
@@ -120,12 +122,12 @@ def test_stop_strings_in_words(before: str, pieces: list[str], strings: list[str
     def decode(tokens: np.ndarray) -> str:
         return "".join(vocabulary[token] for token in tokens)
 
-    tokens = np.arange(1, len(vocabulary))
-    assert first(range(1, len(vocabulary)), lambda n: says(strings, np.array([0]), tokens[:n], decode)) == end
+    tokens, before_ids = np.arange(1, len(vocabulary)), np.array([0])
+    assert first(range(1, len(vocabulary)), lambda n: has_stop_string(strings, before_ids, tokens[:n], decode)) == end
 
 
 def counting(**settings: Any) -> Toy:
-    """Says 2 after 1, 3 after 2, and so on in a circle of 12."""
+    """Returns a toy that generates the successor of the last token, modulo 12."""
     return Toy(of=lambda row: np.eye(12, dtype=np.float32)[(row[-1] + 1) % 12] * 9, **settings)
 
 
@@ -138,7 +140,7 @@ IDS = np.array([[1], [6]])
 
 @pytest.mark.parametrize("method", [{}, {"num_beams": 3}, {"do_sample": True, "temperature": 0.01}], ids=str)
 @pytest.mark.parametrize(
-    ("settings", "controls", "said", "reasons"),
+    ("settings", "controls", "texts", "reasons"),
     [
         ({"stop_strings": "efg"}, {"decode": words}, ["cdefg", "hijklabc"], ["stop", "length"]),
         ({"stop_strings": ["bcd", "ij"]}, {"decode": words}, ["cd", "hij"], ["stop", "stop"]),
@@ -151,15 +153,14 @@ IDS = np.array([[1], [6]])
     ],
     ids=lambda value: str(value) if isinstance(value, list) else "",
 )
-def test_rows_end_and_say_why(method: Any, settings: Any, controls: Any, said: Any, reasons: Any) -> None:
+def test_finish_reasons(method: Any, settings: Any, controls: Any, texts: Any, reasons: Any) -> None:
     config = GenerationConfig(max_new_tokens=8, **settings, **method)
     output = generate(counting(), IDS, None, config, Controls(**controls))
-    assert [words(row) for row in output.sequences] == said
-    # Beams look at several hypotheses at once: the last tokens end for whichever reason comes first.
+    assert [words(row) for row in output.sequences] == texts
     assert output.finish_reasons == reasons
 
 
-def test_a_stream_ends_for_the_same_reasons() -> None:
+def test_a_stream_returns_the_same_reasons() -> None:
     config = GenerationConfig(max_new_tokens=8, stop_strings="efg")
     steps, columns = stream(counting(), IDS, None, config, Controls(decode=words)), []
     while True:
@@ -171,7 +172,7 @@ def test_a_stream_ends_for_the_same_reasons() -> None:
     assert words(np.stack(columns)[:5, 0]) == "cdefg"
 
 
-def test_cancelling_later_keeps_what_was_said() -> None:
+def test_cancelling_keeps_the_generated_tokens() -> None:
     answers = iter([False, False, True])
     output = generate(
         counting(), IDS, None, GenerationConfig(max_new_tokens=8), Controls(cancelled=lambda: next(answers))

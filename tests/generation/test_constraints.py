@@ -256,7 +256,7 @@ def test_a_text_may_end_however_unlikely_that_is(most: int) -> None:
 def test_texts_are_complete_when_the_engine_is_full() -> None:
     engine = babbling(tiny_text.byte_pairs().vocab_size)
     engine.capacity = 58
-    with pytest.warns(UserWarning, match="the engine is full"):
+    with pytest.warns(UserWarning, match="the cache is full"):
         texts, output = run("bytes", {"json_schema": PERSON, "max_new_tokens": 200}, engine=engine)
     assert all(follows(PERSON)(text) for text in texts) and "capacity" in output.finish_reasons
 
@@ -285,17 +285,17 @@ def test_interrupted_texts_are_not_told() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"choices": []}, r"list of texts, none of them empty. Received: choices=\[\]"),
-        ({"choices": "yes"}, "list of texts"),
-        ({"choices": ["yes", ""]}, "none of them empty"),
-        ({"choices": ["yes"], "regex": "a"}, "one constraint. Received: choices, regex"),
+        ({"choices": []}, r"list of non-empty texts. Received: choices=\[\]"),
+        ({"choices": "yes"}, "list of non-empty texts"),
+        ({"choices": ["yes", ""]}, "list of non-empty texts"),
+        ({"choices": ["yes"], "regex": "a"}, "one constraint is supported. Received: choices, regex"),
         ({"regex": "(a"}, "regex cannot be followed.*(?s:.*)unclosed group"),
         ({"regex": "(?=a)b"}, "look-around"),
         ({"regex": 3}, "regex must be a string.* Received: regex=3"),
         ({"regex": "\ud800"}, "regex must be a string without lone surrogates"),
         ({"grammar": ["start"]}, "grammar must be a string"),
-        ({"choices": 5}, "choices must be a list of texts"),
-        ({"choices": ["\ud800"]}, "choices must be a list of texts"),
+        ({"choices": 5}, "choices must be a list of non-empty texts"),
+        ({"choices": ["\ud800"]}, "choices must be a list of non-empty texts"),
         ({"json_schema": '{"items":' * 500 + "true" + "}" * 500}, "json_schema must be a JSON schema.*recursion"),
         ({"json_schema": '{"items":' * 150 + "true" + "}" * 150}, "json_schema must be a JSON schema.*recursion"),
         ({"json_schema": {"enum": ["\ud800"]}}, "json_schema must be a JSON schema"),
@@ -306,7 +306,7 @@ def test_interrupted_texts_are_not_told() -> None:
         ({"json_schema": {"type": "text"}}, "json_schema cannot be followed: Invalid type: text"),
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "Unimplemented keys.*uniqueItems"),
         ({"grammar": "start: letter"}, 'unknown name: "letter"'),
-        ({"choices": ["yes"], "min_new_tokens": 20}, "at place [0-9]+: choices allows the end, and other rules"),
+        ({"choices": ["yes"], "min_new_tokens": 20}, "at position [0-9]+: choices allows the end, which other rules"),
         ({"regex": "[ab]+", "suppress_tokens": [66, 67]}, None),
     ],
     ids=shown,
@@ -315,7 +315,7 @@ def test_errors(asked: dict[str, Any], message: str | None) -> None:
     tokenizer = tiny_text.byte_pairs()
     if "suppress_tokens" in asked:
         spelled = [token for name, token in tokenizer.get_vocab().items() if set(name) <= {"a", "b"}]
-        asked, message = {**asked, "suppress_tokens": spelled}, r"at place 0: regex allows '[ab]+'.*other rules"
+        asked, message = {**asked, "suppress_tokens": spelled}, r"at position 0: regex allows '[ab]+'.*other rules"
     with pytest.raises(GenerationError, match=message):
         run("bytes", asked)
 
@@ -337,8 +337,8 @@ def test_many_ways_are_followed() -> None:
 def test_a_parser_that_gives_up_ends_the_run_rather_than_the_constraint(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parsing, "_ITEMS", 1000)
-    with pytest.raises(GenerationError, match="cannot be followed any more: .*1100 items; max is 1000"):
+    monkeypatch.setattr(parsing, "_MAX_ITEMS", 1000)
+    with pytest.raises(GenerationError, match="cannot be followed any further: .*1100 items; max is 1000"):
         run("bytes", {"json_schema": one_of_objects(1100), "max_new_tokens": 30, **METHODS[method]})
 
 
@@ -385,9 +385,9 @@ def test_deep_grammars_do_not_end_the_process(tmp_path: Path) -> None:
 
 
 def test_letters_that_a_vocabulary_lacks() -> None:
-    with pytest.raises(GenerationError, match="a choice cannot be said .* Expected: 'é'"):
+    with pytest.raises(GenerationError, match="a choice cannot be generated .* Expected: 'é'"):
         run("pieces", {"choices": ["yes", "é"]})
-    with pytest.raises(GenerationError, match="regex cannot be followed at place [01]: it needs letters"):
+    with pytest.raises(GenerationError, match="regex cannot be followed at position [01]: it needs characters"):
         run("pieces", {"regex": "é|\t"})
 
 

@@ -45,7 +45,7 @@ def test_greedy_search_takes_the_first_choice() -> None:
     for line in explanation.lines:
         probabilities = softmax(Toy(VOCAB).of(row)[None])[0]
         best = np.argsort(-probabilities)[:5]
-        assert line.input == text and line.left == VOCAB
+        assert line.input == text and line.num_allowed == VOCAB
         assert [option.token for option in line.options] == best.tolist()
         assert [option.probability for option in line.options] == pytest.approx(probabilities[best].tolist(), rel=1e-5)
         assert [option.chosen for option in line.options] == [True, False, False, False, False]
@@ -61,14 +61,15 @@ def test_what_rules_exclude_is_marked() -> None:
     (explanation,) = explained(suppress_tokens=[first.token])
     same = explanation.lines[0].options[0]
     assert same.token == first.token and same.probability == first.probability and not same.allowed
-    assert explanation.lines[0].options[1].chosen and explanation.lines[0].left == VOCAB - 1
+    assert explanation.lines[0].options[1].chosen and explanation.lines[0].num_allowed == VOCAB - 1
     assert "✗" in str(same) and "✗ excluded" in explanation.note and "✗" not in explained()[0].note
 
 
 def test_what_cuts_exclude_is_marked() -> None:
     (explanation,) = explained(top_k=2, seed=1)
     for line in explanation.lines:
-        assert [option.allowed for option in line.options] == [True, True, False, False, False] and line.left == 2
+        assert [option.allowed for option in line.options] == [True, True, False, False, False]
+        assert line.num_allowed == 2
         assert line.chosen in line.options[:2]
 
 

@@ -233,8 +233,8 @@ def test_an_async_with_block_closes_and_nothing_runs_ahead() -> None:
     [
         ({"num_beams": 2}, "num_beams=1"),
         ({"num_return_sequences": 2, "do_sample": True}, "num_return_sequences=1. Received: 2"),
-        ({"output_scores": True}, "text alone"),
-        ({"explain": True}, "ask for explanation"),
+        ({"output_scores": True}, "returns only text"),
+        ({"explain": True}, "request explanation"),
     ],
 )
 def test_what_cannot_be_streamed_is_told_at_the_call(settings: dict[str, Any], message: str) -> None:

@@ -102,7 +102,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, source, tmp_pat
     tokenizer.backend.add_tokens(["zyx"])
     tokenizer.save(folder)
     pipe = pipeline(None, folder)
-    assert f"The tokenizer has {size + 1} tokens and the model {size}: texts with one of the others" in caplog.text
+    assert f"The tokenizer has {size + 1} tokens, but the model has {size}: texts with other tokens" in caplog.text
     calls = [lambda text: pipe(text, max_new_tokens=1), lambda text: pipe.model.model.generate(text, max_new_tokens=1)]
     if source not in ("story", "rewrite"):
         calls = [lambda text: pipe(question=text, context="Rain.")] if source == "answers" else [pipe]

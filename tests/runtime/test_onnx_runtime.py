@@ -88,8 +88,8 @@ def test_forward_fills_in_mask_and_segments(classifier):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"input_ids": np.zeros((1, 3), int), "pixels": np.zeros((1, 3), int)}, "does not take"),
-        ({"attention_mask": np.ones((1, 3), int)}, "input_ids are needed"),
+        ({"input_ids": np.zeros((1, 3), int), "pixels": np.zeros((1, 3), int)}, "does not accept"),
+        ({"attention_mask": np.ones((1, 3), int)}, "input_ids are required"),
         ({"input_ids": np.zeros((0, 3), int)}, r"Received: shape \(0, 3\)"),
         ({"input_ids": np.zeros((1, 3), float)}, "dtype float64"),
         ({"input_ids": np.zeros((1, 3), int), "attention_mask": np.ones((1, 4), int)}, "must have the shape"),

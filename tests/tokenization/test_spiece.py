@@ -78,22 +78,22 @@ def test_a_hole_of_zeros_never_shifts_an_id(data):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "it holds no pieces"),
+        (b"", "it contains no pieces"),
         (b"\x0a\x05\x0a", "ends at byte 3, in the middle of a field"),
         (b"\x0a", "ends at byte 1, in the middle of a number"),
         (b"\xff" * 11, "longer than 64 bits"),
         (b"\x0b", "wire type 3"),
-        (b"\x08\x01", "a number stands where"),
-        (b"\x0a\x03\x0a\x01a\x00\x00", "a field of number 0 at byte 5"),
-        (b"\x32\x00", "a field of number 6 at byte 0"),
-        (b"\x0a\x03\x22\x01a", "a field of number 4 at byte 0"),
-        (b"\x0a\x02\x0a\x00", "piece 0 is '': no text"),
-        (b"\x0a\x03\x0a\x01\x00", "or one with a zero in it"),
-        (b"\x0a\x03\x0a\x01a" * 2, "pieces 0 and 1 are the same, 'a'"),
-        (b"\x0a\x05\x0a\x01a\x18\x00", "'a', is of type 0"),
+        (b"\x08\x01", "expected a text or message, received a number"),
+        (b"\x0a\x03\x0a\x01a\x00\x00", "field number 0 at byte 5"),
+        (b"\x32\x00", "field number 6 at byte 0"),
+        (b"\x0a\x03\x22\x01a", "field number 4 at byte 0"),
+        (b"\x0a\x02\x0a\x00", "piece 0 is '', which is empty"),
+        (b"\x0a\x03\x0a\x01\x00", "contains a null character"),
+        (b"\x0a\x03\x0a\x01a" * 2, "pieces 0 and 1 are equal, 'a'"),
+        (b"\x0a\x05\x0a\x01a\x18\x00", "'a', has the type 0"),
         (b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f", "'a', has the score nan"),
-        (b"\x0a\x0c\x0a\x01a\x11" + bytes(8), "a number of 8 bytes stands where one of 4"),
-        (b"\x0a\x03\x0a\x01a\x12\x03\xc0\x02\x07", "unknown piece has id 7, outside its 1 pieces"),
+        (b"\x0a\x0c\x0a\x01a\x11" + bytes(8), "expected a number of 4 bytes, received 8 bytes"),
+        (b"\x0a\x03\x0a\x01a\x12\x03\xc0\x02\x07", "unknown piece has the id 7, but there are 1 pieces"),
         (b"version https://git-lfs.github.com/spec/v1\n", "spiece.model is not a readable"),
     ],
 )
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said(copied, content, reason):
 
 def test_other_algorithms_are_refused(copied):
     other = _train("bpe")
-    with pytest.raises(TokenizerError, match="another algorithm than Unigram"):
+    with pytest.raises(TokenizerError, match="an algorithm other than Unigram"):
         load_tokenizer(copied("t5", spiece__model=other))
     with pytest.raises(TokenizerError, match="byte fallback"):
         load_tokenizer(copied("t5", spiece__model=_train("unigram", byte_fallback=True)))

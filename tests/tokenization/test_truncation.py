@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.tokenization.truncation import TruncationSettings, loss_message, windows
+from kerasformer.tokenization.truncation import TruncationSettings, chunks, loss_message
 
 
 def sequence(first: int, second: int = 0) -> np.ndarray:
@@ -23,9 +23,9 @@ def test_windows_cover_every_token_once_per_step(side):
         cut = TruncationSettings(limit, "only_first", stride, side)
         if count > limit - 2 and stride >= limit - 2:
             with pytest.raises(InputError, match="stride must be smaller"):
-                windows(ids, cut)
+                chunks(ids, cut)
             continue
-        kept = windows(ids, cut)
+        kept = chunks(ids, cut)
         text = [set(positions[ids[positions] == 0].tolist()) for positions in kept]
         assert set().union(*text) == set(range(1, count + 1))
         assert all(len(positions) <= limit and {0, count + 1} <= set(positions.tolist()) for positions in kept)
@@ -35,19 +35,19 @@ def test_windows_cover_every_token_once_per_step(side):
 
 def test_the_longer_text_gives_way_first():
     ids = sequence(3, 20)
-    kept, *_ = windows(ids, TruncationSettings(13, "longest_first"))
+    kept, *_ = chunks(ids, TruncationSettings(13, "longest_first"))
     assert (ids[kept] == 0).sum() == 3
     assert (ids[kept] == 1).sum() == 7
 
 
 def test_a_text_without_room_is_refused():
-    with pytest.raises(InputError, match=r"leaves no room.*Received: max_length=8"):
-        windows(sequence(20, 3), TruncationSettings(8, "only_second"))
-    with pytest.raises(InputError, match="leaves no room"):
-        windows(sequence(5), TruncationSettings(1, "longest_first"))
+    with pytest.raises(InputError, match=r"is too small.*Received: max_length=8"):
+        chunks(sequence(20, 3), TruncationSettings(8, "only_second"))
+    with pytest.raises(InputError, match="is too small"):
+        chunks(sequence(5), TruncationSettings(1, "longest_first"))
 
 
 def test_the_message_names_five_texts_and_counts_the_rest():
     message = loss_message([(index, 10, 20) for index in range(7)], 12)
     assert message.startswith("truncated to 12 tokens: text 0 lost 10 of 20 tokens, text 1")
-    assert message.endswith("and 2 more texts were cut")
+    assert message.endswith("and 2 more texts were truncated")

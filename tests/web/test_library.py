@@ -407,7 +407,7 @@ GENERATION_SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("name", ["story", "story-int8", "story-onnx", "text2text", "text2text-onnx"])
-@pytest.mark.filterwarnings("ignore:the engine is full")
+@pytest.mark.filterwarnings("ignore:the cache is full")
 def test_texts(name: str, page: Page, exported: Any) -> None:
     """Texts and finish reasons are those of Python, also with a seed."""
     rows = [row for row in GENERATION_SETTINGS if row.get("max_new_tokens") != 500 or name.startswith("story")]

@@ -176,7 +176,7 @@ def _pieces(tokenizer: Any) -> tokenizers.Tokenizer:
         model = spiece.parse(tokenizer.proto)
     except ValueError as error:
         raise TokenizerError(f"the tokenizer's SentencePiece model cannot be read: {error}") from error
-    if model.algorithm != spiece.UNIGRAM or model.byte_fallback or not model.usual_spaces:
+    if model.algorithm != spiece.UNIGRAM or model.byte_fallback or not model.default_spaces:
         raise TokenizerError(
             "A SentencePiece model of the algorithm Unigram, without byte fallback and with the usual treatment of "
             "spaces (a dummy prefix, extra ones removed, escaped) was expected. Received: another one"

@@ -19,7 +19,7 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind
-from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert.engine import Held
 from kerasformer.runtime.litert.signatures import (
@@ -189,7 +189,7 @@ class LiteRTStep:
         """
         with self._lock:
             old = _alive(state)
-            wanted = row_numbers(rows, len(old)).tolist()
+            wanted = row_indices(rows, len(old)).tolist()
             state.rows = None
             for index in set(range(len(old))) - set(wanted):
                 old[index].release()

@@ -29,7 +29,7 @@ from kerasformer.bundle.interface import (
     MODEL,
     POSITION_IDS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.onnx.caches import Caches, GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
@@ -163,7 +163,7 @@ class OnnxStep:
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Chooses rows; see `Step.reorder`."""
         _check_current(state)
-        rows = row_numbers(rows, len(state.mask))
+        rows = row_indices(rows, len(state.mask))
         if len(rows) == len(state.mask) and _in_order(rows):
             return state
         sources, places = _arranged(state.places[rows], len(state.mask))

@@ -25,7 +25,7 @@ from kerasformer.bundle.interface import (
     PREFILL,
     TOKENS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_numbers, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError, require
 from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_length
 
@@ -100,7 +100,7 @@ class SavedModelStep:
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Chooses rows; see `Step.reorder`."""
-        rows = row_numbers(rows, len(state.mask))
+        rows = row_indices(rows, len(state.mask))
         if np.array_equal(rows, np.arange(len(state.mask))):
             return state
         caches, memory = (
