@@ -1,1 +1,1 @@
-"""Measurements of speed, memory and size beside other libraries; run by people, never a test: see run.py."""
+"""Benchmarks of speed, memory and size, to be run by hand."""

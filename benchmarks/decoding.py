@@ -1,11 +1,11 @@
-"""What decoding costs beside the engine: `python -m benchmarks.decoding [BUNDLE…]`.
+"""Overhead of decoding outside the engine: `python -m benchmarks.decoding [BUNDLE…]`.
 
-Every method writes tokens with an engine that answers at once, with logits like a language model's, and with each
-bundle. The time within the engine is taken apart, so what is left is the loop, the rules and the choice of tokens, with
-the caches as a real engine leaves them. `transformers`' processors work on the same ready logits in the same rounds.
-The figures are the best of the rounds. `--make FOLDER` makes GPT-2 124M at int8 for both runtimes, with random weights.
-No trained model has logits as flat as theirs, so a bundle of GPT-2's vocabulary makes its step, and the ready logits
-are taken for its answer; `--own-logits` takes its own.
+Each method generates tokens with a mock engine, whose precomputed logits resemble those of a language model, and with
+each bundle. The time within the engine is subtracted, which leaves the loop, the rules and the choice of tokens, with
+CPU caches in the state in which a real engine leaves them. The processors of `transformers` run on the same logits in
+the same rounds. The best of all rounds is reported. `--make FOLDER` creates bundles of GPT-2 124M in int8 for both
+runtimes, with random weights. As their logits are flatter than those of any trained model, they are replaced by the
+precomputed logits after each step; `--own-logits` uses the logits of the bundle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.export import export_apart
+from benchmarks.export import export_in_subprocess
 from benchmarks.shapes import SHAPES, write_checkpoint
 from kerasformer import bundle, runtime
 from kerasformer.decoding import GenerationConfig, State, Step, generate
@@ -49,67 +49,72 @@ PROCESSORS = {
     "min_p": "MinPLogitsWarper",
     "typical_p": "TypicalLogitsWarper",
 }
-"""The class in `transformers` of each setting, in the order of use; each takes the value alone."""
+"""Classes of `transformers` for each setting, in order of application; the value is their only argument."""
 
 
-class Ready:
-    """An engine that has its answers already."""
+class MockEngine:
+    """An engine with precomputed logits."""
 
     is_encoder_decoder, capacity, vocab_size, step_lengths = False, 1024, VOCAB, (1,)
 
     def __init__(self, rows: int) -> None:
         random = np.random.default_rng(0)
         self.logits = random.normal(-8, 2, size=(8, rows, 1, VOCAB)).astype(np.float32)
-        for answer in self.logits.reshape(-1, VOCAB):
-            answer[random.choice(VOCAB, 200, replace=False)] += 12 - np.log(np.arange(1, 201))
+        for row in self.logits.reshape(-1, VOCAB):
+            row[random.choice(VOCAB, 200, replace=False)] += 12 - np.log(np.arange(1, 201))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
-        """The number of the next answer."""
+        """Returns the index of the next step."""
         return 0
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """The next answer."""
+        """Returns the logits of the next step."""
         return self.logits[state % len(self.logits)], state + 1
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
-        """Nothing depends on rows."""
+        """Returns the state, which does not depend on the rows."""
         return state
 
     rewind = fork = reorder
 
 
-class Answering:
-    """An engine that makes its steps, and then gives ready answers."""
+class WithMockLogits:
+    """Wraps an engine whose steps are computed but return precomputed logits."""
 
-    def __init__(self, engine: Step, ready: Ready) -> None:
-        self._engine, self._ready, self._steps = engine, ready, 0
+    def __init__(self, engine: Step, mock: MockEngine) -> None:
+        self._engine, self._mock, self._steps = engine, mock, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """A ready answer, after a real step."""
+        """Makes a step and returns precomputed logits."""
         _, state = self._engine.step(tokens, state)
         self._steps += 1
-        return self._ready.logits[self._steps % len(self._ready.logits)][: len(tokens)], state
+        return self._mock.logits[self._steps % len(self._mock.logits)][: len(tokens)], state
 
 
 @dataclass
 class Timed:
-    """An engine whose time is taken: in `seconds`, by what was asked of it."""
+    """Wraps an engine and measures its time.
+
+    Attributes:
+        engine: The engine.
+        seconds: Total time by method.
+    """
 
     engine: Step
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("start", "step", "reorder"), 0.0))
 
     def __getattr__(self, name: str) -> Any:
-        wanted = getattr(self.engine, name)
+        attribute = getattr(self.engine, name)
         if name not in self.seconds:
-            return wanted
+            return attribute
 
         def timed(*arguments: Any) -> Any:
-            begin = time.perf_counter()
-            result = wanted(*arguments)
-            self.seconds[name] += time.perf_counter() - begin
+            start = time.perf_counter()
+            result = attribute(*arguments)
+            self.seconds[name] += time.perf_counter() - start
             return result
 
         return timed
@@ -117,7 +122,13 @@ class Timed:
 
 @dataclass(frozen=True)
 class Cost:
-    """Microseconds a token: beside the engine, of a step, and of moving rows."""
+    """Time per token in microseconds.
+
+    Attributes:
+        host: Time outside the engine.
+        step: Time of steps of the engine.
+        reorder: Time of reordering rows.
+    """
 
     host: float
     step: float = 0.0
@@ -125,41 +136,41 @@ class Cost:
 
 
 def ours(engine: Step, settings: dict[str, Any], rows: int, tokens: int) -> Cost:
-    """Writes `tokens` tokens in each of `rows` rows."""
+    """Measures the generation of `tokens` tokens in each of `rows` rows."""
     prompts = np.random.default_rng(1).integers(0, VOCAB, (rows, PROMPT))
     config = GenerationConfig(**settings, max_new_tokens=tokens)
     timed = Timed(engine)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     generate(timed, prompts, None, config)
-    seconds = time.perf_counter() - begin - sum(timed.seconds.values())
+    seconds = time.perf_counter() - start - sum(timed.seconds.values())
     return Cost(*(1e6 * each / tokens for each in (seconds, timed.seconds["step"], timed.seconds["reorder"])))
 
 
 def theirs(settings: dict[str, Any], rows: int, tokens: int) -> Cost | None:
-    """The same choice of tokens by `transformers`' processors, without its loop; beams have none."""
+    """Measures the same choice of tokens with the processors of `transformers`, without its loop; `None` for beams."""
     if "num_beams" in settings:
         return None
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # else its threads spin into what is measured next
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise its threads spin during the next measurement
     import torch
     import transformers
 
-    kinds = vars(transformers.generation.logits_process)
-    processors = [kinds[kind](settings[name]) for name, kind in PROCESSORS.items() if name in settings]
+    classes = vars(transformers.generation.logits_process)
+    processors = [classes[kind](settings[name]) for name, kind in PROCESSORS.items() if name in settings]
     samples = any(name in settings for name in list(PROCESSORS)[2:])
-    ready = torch.from_numpy(Ready(rows).logits[:, :, 0])
+    logits = torch.from_numpy(MockEngine(rows).logits[:, :, 0])
     ids = torch.randint(VOCAB, (rows, PROMPT))
-    begin = time.perf_counter()
-    for place in range(tokens):
-        scores = ready[place % len(ready)]
+    start = time.perf_counter()
+    for index in range(tokens):
+        scores = logits[index % len(logits)]
         for processor in processors:
             scores = processor(ids, scores)
         chosen = torch.multinomial(scores.softmax(-1), 1) if samples else scores.argmax(-1, keepdim=True)
         ids = torch.cat([ids, chosen], dim=-1)
-    return Cost(1e6 * (time.perf_counter() - begin) / tokens)
+    return Cost(1e6 * (time.perf_counter() - start) / tokens)
 
 
 def best(measure: Sequence[Callable[[], Cost | None]], rounds: int) -> list[Cost | None]:
-    """Of each the cheapest of its rounds; all take part in every round, after one that does not count."""
+    """Runs all functions in each round, after a warm-up round, and returns the lowest cost of each."""
     results = [[each() for each in measure] for _ in range(rounds + 1)][1:]
     return [
         None if None in column else min((cost for cost in column if cost), key=lambda cost: cost.host)
@@ -168,28 +179,28 @@ def best(measure: Sequence[Callable[[], Cost | None]], rounds: int) -> list[Cost
 
 
 def make(folder: Path) -> list[Path]:
-    """Bundles of GPT-2 124M at int8, made where they are missing; those of `benchmarks.peers` are taken too."""
-    place = folder / "gpt2"
-    if not (place / "checkpoint").exists():
-        write_checkpoint(SHAPES["gpt2"], place / "checkpoint")
-    bundles = [place / "tflite-int8", place / "onnx-int8"]
+    """Returns bundles of GPT-2 124M in int8, exporting missing ones; the folder of `benchmarks.peers` can be used."""
+    models = folder / "gpt2"
+    if not (models / "checkpoint").exists():
+        write_checkpoint(SHAPES["gpt2"], models / "checkpoint")
+    bundles = [models / "tflite-int8", models / "onnx-int8"]
     for target in bundles:
         if not (target / "kerasformer.json").exists():
-            export_apart(place / "checkpoint", target, *target.name.split("-"))
+            export_in_subprocess(models / "checkpoint", target, *target.name.split("-"))
     return bundles
 
 
 def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_logits: bool) -> None:
     """Prints a table of all methods."""
-    ready = Ready(rows)
-    print(f"\n{rows} rows, {tokens} tokens each, best of {rounds}; microseconds a token beside the engine")
-    print(f"{'':38}{'ready':>8}{'theirs':>8}" + "".join(f"{name:>26}" for name in engines))
+    single = MockEngine(rows)
+    print(f"\n{rows} rows, {tokens} tokens each, best of {rounds}; microseconds per token outside the engine")
+    print(f"{'':38}{'mock':>8}{'theirs':>8}" + "".join(f"{name:>26}" for name in engines))
     for title, settings in METHODS.items():
         beams = settings.get("num_beams", 1)
-        own = Ready(rows * beams) if beams > 1 else ready
+        mock = MockEngine(rows * beams) if beams > 1 else single
         subjects: list[Callable[[], Cost | None]] = [
             lambda engine=engine, settings=settings: ours(engine, settings, rows, tokens)  # type: ignore[misc]
-            for engine in (own, *(_answering(engine, own, own_logits) for engine in engines.values()))
+            for engine in (mock, *(_with_logits(engine, mock, own_logits) for engine in engines.values()))
         ]
         first, *costs, peer = best([*subjects, lambda settings=settings: theirs(settings, rows, tokens)], rounds)  # type: ignore[misc]
         line = f"{title:38}{_number(first):>8}{_number(peer):>8}"
@@ -198,8 +209,8 @@ def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_lo
         print(line, flush=True)
 
 
-def _answering(engine: Step, ready: Ready, own_logits: bool) -> Any:
-    return engine if own_logits or engine.vocab_size != VOCAB else Answering(engine, ready)
+def _with_logits(engine: Step, mock: MockEngine, own_logits: bool) -> Any:
+    return engine if own_logits or engine.vocab_size != VOCAB else WithMockLogits(engine, mock)
 
 
 def _number(cost: Cost | None) -> str:
@@ -207,7 +218,7 @@ def _number(cost: Cost | None) -> str:
 
 
 def _share(cost: Cost | None) -> str:
-    """Of a step, and what moving rows costs beside it."""
+    """Returns the cost relative to a step, and the time of reordering rows."""
     if cost is None or not cost.step:
         return ""
     moved = f" +{cost.reorder / cost.step:.1%} moved" if cost.reorder > 0.001 * cost.step else ""
@@ -215,25 +226,25 @@ def _share(cost: Cost | None) -> str:
 
 
 def main() -> None:
-    """Parses, makes bundles if wanted, reports."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decoding", description=__doc__)
-    parser.add_argument("bundles", nargs="*", type=Path, help="engines besides the one that answers at once")
-    parser.add_argument("--make", type=Path, metavar="FOLDER", help="makes GPT-2 124M int8 bundles, or takes them")
-    parser.add_argument("--rows", nargs="*", type=int, default=[1], help="prompts at once")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens of each")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each")
-    parser.add_argument("--threads", type=int, default=2, help="of the engines")
-    parser.add_argument("--own-logits", action="store_true", help="choose from the bundles' own logits")
-    wanted = parser.parse_args()
-    folders = [*wanted.bundles, *(make(wanted.make) if wanted.make else [])]
+    parser.add_argument("bundles", nargs="*", type=Path, help="engines besides the mock engine")
+    parser.add_argument("--make", type=Path, metavar="FOLDER", help="create or use GPT-2 124M int8 bundles")
+    parser.add_argument("--rows", nargs="*", type=int, default=[1], help="number of prompts per batch")
+    parser.add_argument("--tokens", type=int, default=100, help="number of new tokens per row")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads of the engines")
+    parser.add_argument("--own-logits", action="store_true", help="use the logits of the bundles")
+    arguments = parser.parse_args()
+    folders = [*arguments.bundles, *(make(arguments.make) if arguments.make else [])]
     engines: dict[str, Step] = {}
     for folder in folders:
-        engine = runtime.open_engine(folder, bundle.read(folder), wanted.threads)
+        engine = runtime.open_engine(folder, bundle.read(folder), arguments.threads)
         if not isinstance(engine, Step):
             parser.error(f"{folder} does not generate")
         engines[folder.name] = engine
-    for rows in wanted.rows:
-        report(engines, rows, wanted.tokens, wanted.rounds, wanted.own_logits)
+    for rows in arguments.rows:
+        report(engines, rows, arguments.tokens, arguments.rounds, arguments.own_logits)
 
 
 if __name__ == "__main__":

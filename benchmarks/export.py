@@ -1,7 +1,7 @@
-"""Time and memory of an export, in a process of its own: `python -m benchmarks.export CHECKPOINT OUT FORMAT QUANTIZE`.
+"""Time and memory of an export in a separate process: `python -m benchmarks.export CHECKPOINT OUT FORMAT QUANTIZE`.
 
-The last line of its output is a JSON object: seconds of all (the checkpoint is loaded already), peak memory in MB with
-the loading, and both by stage.
+The last line of the output is a JSON object with the total time in seconds (without loading the checkpoint), the peak
+memory in MB (including loading), and both for each stage.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 from benchmarks.quiet import quiet_environment
 from kerasformer.bench.process_memory import forget_peak, peak_mb
 
-LOOSE = 0.5
-"""Least agreement at int8: the best of fifty thousand random logits is hardly better than the next."""
+MIN_AGREEMENT = 0.5
+"""Minimum agreement of quantized models: with random weights, the best logit is hardly larger than the next."""
 
 
-def export_apart(checkpoint: Path, destination: Path, format: str, quantize: str) -> dict[str, Any]:
-    """Exports in a process of its own; returns the figures.
+def export_in_subprocess(checkpoint: Path, destination: Path, format: str, quantize: str) -> dict[str, Any]:
+    """Exports in a separate process and returns its time and memory.
 
     Raises:
         subprocess.CalledProcessError: the export failed; its message is on standard error.
     """
     command = [sys.executable, "-m", "benchmarks.export", str(checkpoint), str(destination), format, quantize]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=quiet_environment())
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=quiet_environment())
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return figures
 
 
 def main() -> None:
-    """Loads, exports, tells."""
+    """Exports a checkpoint and prints time and memory."""
     checkpoint, destination, format, quantize = sys.argv[1:]
     from kerasformer import zoo
     from kerasformer.export import export
@@ -42,7 +42,7 @@ def main() -> None:
 
     model = zoo.load(checkpoint)
     stages = {"load": {"seconds": 0.0, "peak_mb": peak_mb()}}
-    begin = last = time.perf_counter()
+    start = last = time.perf_counter()
     current = ""
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -55,11 +55,11 @@ def main() -> None:
         forget_peak()
         current, last = stage, now
 
-    wanted = recipe(quantize)
-    if not wanted.exact:
-        wanted = dataclasses.replace(wanted, min_agreement=LOOSE)
-    export(model, destination, format, wanted, overwrite=True, progress=progress)
-    seconds = time.perf_counter() - begin
+    settings = recipe(quantize)
+    if not settings.exact:
+        settings = dataclasses.replace(settings, min_agreement=MIN_AGREEMENT)
+    export(model, destination, format, settings, overwrite=True, progress=progress)
+    seconds = time.perf_counter() - start
     progress("", 0, 0)
     print(json.dumps({"seconds": seconds, "peak_mb": max(s["peak_mb"] for s in stages.values()), "stages": stages}))
 

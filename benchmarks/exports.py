@@ -1,7 +1,7 @@
-"""Exports a model in several ways: `python -P benchmarks/exports.py SOURCE FOLDER [random] < WAYS`.
+"""Exports a model to several bundles: `python -P benchmarks/exports.py SOURCE FOLDER [random] < VARIANTS`.
 
-`WAYS` is a JSON object: arguments of `kerasformer.export.export` by the name of the bundle in the folder. Nothing here
-is of the checkout of this file: any Python runs it, with the kerasformer that is installed for it.
+`VARIANTS` is a JSON object that maps names of bundles to arguments of `kerasformer.export.export`. The script does not
+use other files of this repository, so that any Python can run it with its installed version of kerasformer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from kerasformer.export import export, recipe
 
 
 def main() -> None:
-    """Loads once, exports each way."""
+    """Exports all variants of a model."""
     source, folder, *random = sys.argv[1:]
     model = zoo.load(source)
-    for name, asked in json.load(sys.stdin).items():
-        wanted = recipe(asked.pop("quantize"))
-        if random and not wanted.exact:  # the best of random logits is hardly better than the next
-            wanted = dataclasses.replace(wanted, min_agreement=0.0, tolerance=10.0)
+    for name, arguments in json.load(sys.stdin).items():
+        settings = recipe(arguments.pop("quantize"))
+        if random and not settings.exact:  # with random weights, the best logit is hardly larger than the next
+            settings = dataclasses.replace(settings, min_agreement=0.0, tolerance=10.0)
         print(f"{folder}: export {name}", file=sys.stderr, flush=True)
-        export(model, Path(folder) / name, quantize=wanted, overwrite=True, progress=False, **asked)
+        export(model, Path(folder) / name, quantize=settings, overwrite=True, progress=False, **arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Times and memory of two folders of bundles, each of which its own Python opens and asks, in turn.
+"""Comparison of time and memory of two folders of bundles, each opened by its own Python, in alternating rounds.
 
-Times of different hours do not compare: what else runs on the machine meets both alike only if both take part in every
-round. A figure is worse if both the best time and three quarters of all rounds are slower by more than `SLOWER`, in
+Measurements at different times are not comparable; alternating rounds expose both sides to the same load of the
+machine. A figure is worse if both the best time and three quarters of all rounds are slower by more than `SLOWER` in
 each of `RUNS` runs.
 """
 
@@ -23,18 +23,18 @@ from kerasformer.bench.rounds import PAUSE
 from kerasformer.bench.worker_process import Worker
 
 READS, WRITES = (Question(32), Question(12)), (Question(16, 24),)
-"""What models that answer at once are asked, and those that generate."""
+"""Workloads of models that compute their output in one call, and of generative models."""
 SLOWER = 0.02
-"""Share of a time, or of memory."""
+"""Relative increase of time or memory above which a figure counts as worse."""
 RUNS = 3
-"""A figure is worse if it is in so many runs; further ones are made only where the first one was."""
+"""Number of runs in which a figure must be worse; the others are skipped if it is not worse in the first run."""
 
 Measured = dict[str, list[float]]
-"""Seconds or 10^6 bytes of each round, by what was measured."""
+"""Seconds or 10^6 bytes of each round, by figure."""
 
 
 class Side(NamedTuple):
-    """The Python that opens bundles, and their folder, or one of them."""
+    """A Python interpreter, and a bundle or a folder of bundles that it opens."""
 
     python: str
     folder: Path
@@ -42,12 +42,12 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured.
+    """Number of measurements.
 
     Attributes:
-        openings: Fresh processes of each bundle, which give one answer.
-        rounds: Further answers of the last process to each question, after one that does not count.
-        threads: CPU threads of the runtimes.
+        openings: Number of new processes for each bundle, which answer one question each.
+        rounds: Number of further answers of the last process to each question, after a warm-up.
+        threads: Number of CPU threads of the runtimes.
     """
 
     openings: int
@@ -55,28 +55,28 @@ class Effort:
     threads: int
 
 
-def own_package() -> dict[str, str]:
-    """Variables of a process whose Python finds the kerasformer that is installed for it, wherever it runs."""
+def installed_package() -> dict[str, str]:
+    """Returns environment variables with which a Python imports its installed kerasformer, not the current folder."""
     return {**quiet_environment(), "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
 
 
 def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:
-    """Figures of bundles by their names: all are opened, then asked, in turn."""
-    found: dict[str, Measured] = {name: {"load, s": [], "first answer, s": [], "memory, MB": []} for name in sides}
+    """Measures bundles in alternating rounds and returns their figures by name."""
+    measured: dict[str, Measured] = {name: {"load, s": [], "first answer, s": [], "memory, MB": []} for name in sides}
     workers: dict[str, Worker] = {}
     try:
         for turn in range(effort.openings):
             print(f"{', '.join(sides)}: opening {turn + 1} of {effort.openings}", file=sys.stderr, flush=True)
-            for name in list(sides)[:: 1 if turn % 2 else -1]:  # being first has its price
+            for name in list(sides)[:: 1 if turn % 2 else -1]:  # alternating, because the first one is slower
                 python, folder = sides[name]
                 if name in workers:
                     workers[name].close()
                 command = [python, "-m", "kerasformer.bench.worker", str(folder), str(effort.threads)]
-                workers[name] = worker = Worker(name, command, own_package())
+                workers[name] = worker = Worker(name, command, installed_package())
                 first = worker.answer((WRITES if worker.facts.generates else READS)[0])
-                found[name]["load, s"].append(worker.load_s)
-                found[name]["first answer, s"].append(first.seconds)
-                found[name]["memory, MB"].append(worker.peak_mb - worker.runtime_mb)
+                measured[name]["load, s"].append(worker.load_s)
+                measured[name]["first answer, s"].append(first.seconds)
+                measured[name]["memory, MB"].append(worker.peak_mb - worker.runtime_mb)
         questions = WRITES if next(iter(workers.values())).facts.generates else READS
         for question in questions:
             key = f"{described(question)}, s"
@@ -84,36 +84,43 @@ def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:
                 for name, worker in workers.items():
                     seconds = worker.answer(question).seconds
                     if turn:
-                        found[name].setdefault(key, []).append(seconds)
+                        measured[name].setdefault(key, []).append(seconds)
                     time.sleep(PAUSE)
     finally:
         for worker in workers.values():
             worker.close()
-    return found
+    return measured
 
 
 def in_turn(before: Side, after: Side, subjects: list[str], effort: Effort) -> Iterator[Finding]:
-    """Findings for the bundles that two folders have in common; of all subjects, or of some first folders of names."""
+    """Yields the findings for all bundles that both folders contain.
+
+    Args:
+        before: Python and folder of the old bundles.
+        after: Python and folder of the new bundles.
+        subjects: First folders of the names of bundles to compare; empty for all.
+        effort: Number of measurements.
+    """
     names = {str(path.parent.relative_to(before.folder)) for path in before.folder.rglob(MANIFEST)}
     for name in sorted(name for name in names if (after.folder / name / MANIFEST).exists()):
         if subjects and name.split("/")[0] not in subjects:
             continue
         sides = {"before": Side(before.python, before.folder / name), "after": Side(after.python, after.folder / name)}
-        found = _compared(name, times(sides, effort))
+        findings = _compared(name, times(sides, effort))
         for _ in range(RUNS - 1):
-            if any(finding.verdict == "worse" for finding in found):
+            if any(finding.verdict == "worse" for finding in findings):
                 again = _compared(name, times(sides, effort))
-                found = [b if a.verdict == "worse" else a for a, b in zip(found, again, strict=True)]
-        yield from found
+                findings = [b if a.verdict == "worse" else a for a, b in zip(findings, again, strict=True)]
+        yield from findings
 
 
-def _compared(name: str, found: dict[str, Measured]) -> list[Finding]:
-    """A finding for each figure: seconds or 10^6 bytes, the least of all rounds."""
+def _compared(name: str, measured: dict[str, Measured]) -> list[Finding]:
+    """Returns a finding for each figure: the minimum of all rounds, in seconds or 10^6 bytes."""
     findings = []
-    for what, old in found["before"].items():
-        new = found["after"][what]
+    for what, old in measured["before"].items():
+        new = measured["after"][what]
         low, _, high = statistics.quantiles([b / a for a, b in zip(old, new, strict=True)], n=4, method="inclusive")
         best = min(new) / min(old)
-        judged = "worse" if min(low, best) > 1 + SLOWER else "better" if max(high, best) < 1 - SLOWER else "same"
-        findings.append(Finding(name, what, f"{min(old):.4g}", f"{min(new):.4g} ({low:.2f}–{high:.2f} ×)", judged))
+        verdict = "worse" if min(low, best) > 1 + SLOWER else "better" if max(high, best) < 1 - SLOWER else "same"
+        findings.append(Finding(name, what, f"{min(old):.4g}", f"{min(new):.4g} ({low:.2f}–{high:.2f} ×)", verdict))
     return findings

@@ -1,4 +1,4 @@
-"""What a bundle is made of: figures that a file says by itself, which another machine would find the same."""
+"""Machine-independent figures of a bundle, read from its files."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 
 MANIFEST = "kerasformer.json"
 WEIGHTS = (".tflite", ".onnx", ".data", ".onnx_data")
-"""Ends of the names of files whose size counts."""
+"""Suffixes of the files whose size is compared."""
 GROWTH = 0.001
-"""Share by which a file may grow."""
+"""Allowed relative growth of a file."""
 ROUNDING = 1e-5
-"""An error may grow by this share of the largest logit: sums of float32 depend on the order of the operators."""
+"""Allowed growth of an error relative to the largest logit, because float32 sums depend on the order of operators."""
 FIDELITY = {"agreement": "more", "generated": "more", "perplexity": "error", "divergence": "error"}
 FIDELITY |= {"max_error": "error", "mean_error": "error"}
 
 Figures = dict[str, tuple[str, Any]]
-"""By its name, how a figure is judged (the rule of `verdict`) and its value."""
+"""Rule of `verdict` and value of each figure, by name."""
 
 
 class Finding(NamedTuple):
-    """A figure of a bundle before and after; `verdict` is same, better, worse, or new."""
+    """A figure of a bundle before and after a change; `verdict` is same, better, worse or new."""
 
     where: str
     what: str
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 
 def inventory(folder: Path) -> Figures:
-    """All that is known of a bundle without running it."""
+    """Returns all figures of a bundle that are known without running it."""
     manifest = json.loads((folder / MANIFEST).read_text())
     figures: Figures = {}
     for name, signature in manifest["signatures"].items():
@@ -43,8 +43,8 @@ def inventory(folder: Path) -> Figures:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))
         figures[f"file {name}"] = ("bytes", path.stat().st_size) if name.endswith(WEIGHTS) else ("fixed", "there")
-        read = {".tflite": _tflite, ".onnx": _onnx}.get(path.suffix, lambda _: ())
-        for operator, count in sorted(Counter(read(path)).items()):
+        operators = {".tflite": _tflite, ".onnx": _onnx}.get(path.suffix, lambda _: ())
+        for operator, count in sorted(Counter(operators(path)).items()):
             figures[f"operators: {name} {operator}"] = ("operators", count)
     scale = manifest["fidelity"].get("scale") or 1.0
     for name, rule in FIDELITY.items():
@@ -52,14 +52,14 @@ def inventory(folder: Path) -> Figures:
         figures[f"fidelity: {name}"] = (rule, value / scale if value is not None and name.endswith("_error") else value)
     with np.load(folder / "references.npz") as answers:
         for name in (name for name in answers.files if name.startswith("output.") and answers[name].dtype.kind == "f"):
-            told = answers[name][np.isfinite(answers[name])]  # NaN: nobody asks for the answer at padding
-            size = np.sqrt(np.mean(np.square(told, dtype="float64")))
+            values = answers[name][np.isfinite(answers[name])]  # outputs at padding are NaN
+            size = np.sqrt(np.mean(np.square(values, dtype="float64")))
             figures[f"root mean square of Keras' {name.removeprefix('output.')}"] = ("fixed", float(size))
     return figures
 
 
 def _tflite(path: Path) -> Iterator[str]:
-    """Every operator, after the signature of its subgraph or, without one, the subgraph's name."""
+    """Yields each operator, preceded by the signature of its subgraph or, without one, the name of the subgraph."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.ModelT.InitFromPackedBuf(bytearray(path.read_bytes()), 0)
@@ -72,7 +72,7 @@ def _tflite(path: Path) -> Iterator[str]:
 
 
 def _onnx(path: Path) -> Iterator[str]:
-    """Every node, those of inner graphs included."""
+    """Yields the operator of each node, including nodes of nested graphs."""
     import onnx
 
     graphs = [onnx.load(path, load_external_data=False).graph]
@@ -84,7 +84,7 @@ def _onnx(path: Path) -> Iterator[str]:
 
 
 def compared(where: str, before: Figures, after: Figures) -> Iterator[Finding]:
-    """All figures that either of two inventories has; a bundle that is not there has none."""
+    """Yields a finding for each figure of two inventories; the inventory of a missing bundle is empty."""
     if not before or not after:
         before, after = ({"bundle": ("fixed", "there")} if figures else {} for figures in (before, after))
     for what in before | after:
@@ -94,13 +94,14 @@ def compared(where: str, before: Figures, after: Figures) -> Iterator[Finding]:
 
 
 def verdict(rule: str, old: Any, new: Any) -> str:
-    """`same`, `better`, `worse`, or `new`: there was none before.
+    """Returns `same`, `better`, `worse`, or `new` if there was no old value.
 
     Args:
-        rule: `operators`: the fewer, the better; `bytes`: the same with `GROWTH`; `more`: the more, the better;
-            `error`: the less, the better, but for `ROUNDING` and a twentieth; `fixed`: equal, numbers to 1e-4.
-        old: Before; `None` if there was none.
-        new: After.
+        rule: `operators`: less is better; `bytes`: less is better, with a tolerance of `GROWTH`; `more`: more is
+            better; `error`: less is better, with a tolerance of `ROUNDING` and 5 %; `fixed`: equal, numbers within
+            1e-4.
+        old: Old value; `None` if there is none.
+        new: New value; `None` if there is none.
     """
     if rule == "operators":
         old, new = old or 0, new or 0

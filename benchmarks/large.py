@@ -1,9 +1,9 @@
-"""A large model: GPT-2 XL (1.5 billion parameters, random weights) built, exported and run.
+"""Time and memory of building, exporting and running a large model, GPT-2 XL (1.5 billion parameters, random weights).
 
     python -m benchmarks.large onnx int8          # or: onnx int4 | tflite int8
-    python -m benchmarks.large onnx int8 2        # two layers of that width, to try the script
+    python -m benchmarks.large onnx int8 2        # two layers only, to try the script
 
-It needs about 13 GB of memory and 8 GB of disk. Each stage tells its seconds and the peak of resident memory in it.
+It needs about 13 GB of memory and 8 GB of disk. For each stage, time and peak resident memory are printed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import numpy as np
 from kerasformer.bench.process_memory import forget_peak, peak_mb
 
 TOKENS = 8
-"""Written after a prompt of as many."""
+"""Number of tokens of the prompt, and of new tokens."""
 
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Tells seconds and peak memory of what is done inside."""
+    """Prints time and peak memory of the enclosed code."""
     forget_peak()
-    begin = time.perf_counter()
+    start = time.perf_counter()
     yield
-    print(f"{name:24} {time.perf_counter() - begin:7.1f} s {peak_mb():8.0f} MB", flush=True)
+    print(f"{name:24} {time.perf_counter() - start:7.1f} s {peak_mb():8.0f} MB", flush=True)
 
 
 def main() -> None:
-    """Builds, exports, runs, tells."""
+    """Builds, exports and runs the model."""
     format, quantize, *rest = sys.argv[1:]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "bundle"
@@ -53,10 +53,10 @@ def _export(folder: Path, format: str, quantize: str, num_layers: int) -> None:
         model = zoo.build("gpt2", "text-generation", hidden_dim=1600, num_layers=num_layers, num_heads=25)
     parameters = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     print(f"{'parameters':24} {parameters / 1e6:28.0f} million")
-    # Of random logits, the best is hardly better than the next.
-    wanted = dataclasses.replace(recipe(quantize), min_agreement=0.0, tolerance=10.0)
+    # With random weights, the best logit is hardly larger than the next.
+    settings = dataclasses.replace(recipe(quantize), min_agreement=0.0, tolerance=10.0)
     with stage("export and verify"):
-        export(model, folder, format, wanted, capacity=128)
+        export(model, folder, format, settings, capacity=128)
 
 
 def _run(folder: Path) -> None:

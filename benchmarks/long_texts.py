@@ -1,9 +1,9 @@
-"""Memory and time of an encoder at several lengths, in blocks and in the dense form: `python -m benchmarks.long_texts`.
+"""Memory and time of an encoder with blockwise and dense attention: `python -m benchmarks.long_texts`.
 
-The model is Longformer of the base sizes with a few layers, for question-answering, so that both kinds of attention
-are computed: within a window of 512 tokens, and of up to 64 global tokens. The dense form is the same model with a
-window that covers the whole text. Every measurement is a process of its own on two threads; the memory is the greatest
-resident size minus that before the first answer, with the model loaded.
+The model is a Longformer of base size with few layers for question answering, which has both local attention (in a
+window of 512 tokens) and global attention (of up to 64 tokens). The dense variant has a window that covers the whole
+text. Each measurement runs in a separate process with two threads; the memory is the increase of the peak resident size
+after the model was loaded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from benchmarks.memory import peak
 
 LENGTHS = (512, 1024, 2048, 4096)
 FORMS = {"blocks": 512, "dense": 8192}
-"""Attention windows: of the model, and one that covers every text."""
+"""Attention windows: that of the model, and one that covers all texts."""
 ENGINES = ("keras", "litert", "onnx")
 THREADS = 2
 
 
 def model(form: str, layers: int) -> Any:
-    """The model, with random weights."""
+    """Returns the model with random weights."""
     from kerasformer import zoo
 
     settings: dict[str, Any] = {"vocab_size": 1000, "num_positions": 4098, "num_segments": 1, "num_layers": layers}
@@ -36,24 +36,24 @@ def model(form: str, layers: int) -> Any:
 
 
 def write(folder: Path, engine: str, form: str, layers: int, length: int) -> None:
-    """Writes the file that the engine opens."""
+    """Writes the model file of an engine."""
     from kerasformer.export.formats.onnx.convert import write_onnx
     from kerasformer.export.formats.onnx.signatures import onnx_functions
     from kerasformer.export.formats.tflite.convert import write_tflite
     from kerasformer.export.formats.tflite.signatures import tflite_functions
     from kerasformer.export.quantization.recipes import recipe
 
-    made = model(form, layers)
+    longformer = model(form, layers)
     if engine == "litert":
-        functions = tflite_functions(made, None, None, [length])
-        write_tflite(functions, made.variables, recipe("none"), folder / "model.tflite")
+        functions = tflite_functions(longformer, None, None, [length])
+        write_tflite(functions, longformer.variables, recipe("none"), folder / "model.tflite")
     else:
-        (function,) = onnx_functions(made)
-        write_onnx({folder / "model.onnx": function}, made.variables, recipe("none"), profile="ort")
+        (function,) = onnx_functions(longformer)
+        write_onnx({folder / "model.onnx": function}, longformer.variables, recipe("none"), profile="ort")
 
 
 def opened(folder: Path, engine: str, form: str, layers: int, length: int) -> Callable[[dict[str, Any]], Any]:
-    """The loaded model as a function of its inputs."""
+    """Loads the model and returns it as a function of its inputs."""
     if engine == "litert":
         from ai_edge_litert.interpreter import Interpreter
 
@@ -71,15 +71,15 @@ def opened(folder: Path, engine: str, form: str, layers: int, length: int) -> Ca
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    made = model(form, layers)
-    function = tf.function(lambda inputs: made(inputs))
-    spec = {name: tf.TensorSpec((1, length), "int32") for name in made.input_names}
+    longformer = model(form, layers)
+    function = tf.function(lambda inputs: longformer(inputs))
+    spec = {name: tf.TensorSpec((1, length), "int32") for name in longformer.input_names}
     traced = function.get_concrete_function(spec)
     return lambda inputs: traced({name: tf.constant(value) for name, value in inputs.items()}).numpy()
 
 
 def measure(folder: Path, engine: str, form: str, layers: int, length: int, rounds: int) -> dict[str, float]:
-    """Time in seconds, and memory in bytes, of this process."""
+    """Measures the time in seconds and the memory in bytes of this process."""
     import numpy as np
 
     ids = np.random.default_rng(0).integers(10, 1000, (1, length)).astype("int32")
@@ -88,14 +88,14 @@ def measure(folder: Path, engine: str, form: str, layers: int, length: int, roun
     run, times = opened(folder, engine, form, layers, length), []
     before = peak()
     for _ in range(rounds + 1):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         run(inputs)
-        times.append(time.perf_counter() - begin)
+        times.append(time.perf_counter() - start)
     return {"seconds": min(times[1:]), "memory": peak() - before}
 
 
 def main() -> None:
-    """Prints a table of all engines, forms and lengths."""
+    """Prints a table of all engines, variants and lengths."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
@@ -112,11 +112,11 @@ def main() -> None:
             print(json.dumps(measure(*arguments, options.rounds)))
         return
 
-    def step(*words: Any) -> str:
+    def step(*arguments: Any) -> str:
         command = [sys.executable, "-m", "benchmarks.long_texts", "--layers", str(options.layers)]
-        command += ["--rounds", str(options.rounds), "--step", *map(str, words)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return done.stdout.strip().rpartition("\n")[2]
+        command += ["--rounds", str(options.rounds), "--step", *map(str, arguments)]
+        process = subprocess.run(command, check=True, capture_output=True, text=True)
+        return process.stdout.strip().rpartition("\n")[2]
 
     print(f"{options.layers} layers, float32, {THREADS} threads, best of {options.rounds}: memory in MB / time in ms")
     print("| | " + " | ".join(f"{length:,}" for length in options.lengths) + " |")
@@ -127,8 +127,8 @@ def main() -> None:
                 for length in options.lengths:
                     if engine == "litert" or (engine == "onnx" and not cells):
                         step("write", folder, engine, form, length)
-                    found = json.loads(step("measure", folder, engine, form, length))
-                    cells.append(f"{found['memory'] / 1e6:,.0f} / {1000 * found['seconds']:,.0f}")
+                    figures = json.loads(step("measure", folder, engine, form, length))
+                    cells.append(f"{figures['memory'] / 1e6:,.0f} / {1000 * figures['seconds']:,.0f}")
             print(f"| {engine}, {form} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Memory and time of a process that opens a bundle and gives its first answer: `python -m benchmarks.memory BUNDLE`.
+"""Memory and time of a process that opens a bundle and computes one output: `python -m benchmarks.memory BUNDLE`.
 
-Every measurement is a process of its own: without a weight cache, with one that is still empty, and with a full one,
-on one thread and on two. The memory is the greatest resident size minus that of the same process once the runtime is
-imported; the file of the model, as a share of which it is given, lies in it as far as it is read.
+Each measurement runs in a separate process: without a weight cache, with an empty one and with a full one, on one
+thread and on two. The memory is the increase of the peak resident size after the import of the runtime. It is also
+printed relative to the size of the model files, whose mapped pages are included.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ RUNTIMES = {
 
 
 def peak() -> int:
-    """Greatest resident size of this process so far, in bytes (Linux)."""
+    """Returns the peak resident size of this process in bytes (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def measure(folder: Path, threads: int, cache_dir: str | None, rows: int) -> dict[str, float]:
-    """Times in seconds, memory in bytes, of this process.
+    """Measures times in seconds and memory in bytes of this process.
 
     Args:
-        folder: A bundle.
-        threads: Of the runtime.
-        cache_dir: Of the weight cache, or `None`.
-        rows: Prompts of 32 tokens, or texts of as many, that are answered.
+        folder: Folder of a bundle.
+        threads: Number of threads of the runtime.
+        cache_dir: Folder of the weight cache, or `None`.
+        rows: Number of prompts or texts, of 32 tokens each.
     """
-    begin = time.perf_counter()
+    start = time.perf_counter()
     import numpy as np
 
     from kerasformer import bundle, runtime
@@ -59,7 +59,7 @@ def measure(folder: Path, threads: int, cache_dir: str | None, rows: int) -> dic
         engine.run({"input_ids": ids})
     answered = time.perf_counter()
     return {
-        "import": imported - begin,
+        "import": imported - start,
         "read and check the files": read - imported,
         "load": loaded - read,
         "first answer": answered - loaded,
@@ -69,44 +69,44 @@ def measure(folder: Path, threads: int, cache_dir: str | None, rows: int) -> dic
 
 
 def weight_bytes(folder: Path) -> int:
-    """Size of the model files of a bundle."""
+    """Returns the size of the model files of a bundle in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx", ".data"))
 
 
 def report(folder: Path, rounds: int, rows: int) -> None:
-    """Measures in fresh processes and prints the best of each time, and the greatest memory."""
+    """Measures in new processes and prints the minimum of each time and the maximum of the memory."""
     size = weight_bytes(folder)
     print(f"{folder}: {size:,} bytes of model files, {rows} rows; best of {rounds}, seconds")
     with tempfile.TemporaryDirectory() as temporary:
         for cache in ("none", "empty", "full"):
             for threads in (1, 2):
-                found = []
+                runs = []
                 for turn in range(rounds):
-                    place = {"none": "-", "empty": f"{temporary}/{threads}-{turn}", "full": f"{temporary}/1-0"}[cache]
-                    command = [sys.executable, "-m", __spec__.name, str(folder), "--measure", place]
+                    path = {"none": "-", "empty": f"{temporary}/{threads}-{turn}", "full": f"{temporary}/1-0"}[cache]
+                    command = [sys.executable, "-m", __spec__.name, str(folder), "--measure", path]
                     command += ["--threads", str(threads), "--rows", str(rows)]
-                    done = subprocess.run(command, capture_output=True, text=True, check=True)
-                    found.append(json.loads(done.stdout))
-                times = ", ".join(f"{key} {min(run[key] for run in found):.2f}" for key in found[0] if key != "memory")
-                memory = max(run["memory"] for run in found)
+                    process = subprocess.run(command, capture_output=True, text=True, check=True)
+                    runs.append(json.loads(process.stdout))
+                times = ", ".join(f"{key} {min(run[key] for run in runs):.2f}" for key in runs[0] if key != "memory")
+                memory = max(run["memory"] for run in runs)
                 share = f"{memory / 1e6:.0f} MB = {memory / size:.2f} of the files"
                 print(f"cache {cache:5} threads {threads}: {times}; memory {share}", flush=True)
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--measure", help="measures this process, with this weight cache; - is none")
-    given = parser.parse_args()
-    if given.measure is None:
-        report(given.folder, given.rounds, given.rows)
+    parser.add_argument("--measure", help="measure this process, with this weight cache (-: none)")
+    arguments = parser.parse_args()
+    if arguments.measure is None:
+        report(arguments.folder, arguments.rounds, arguments.rows)
     else:
-        cache = None if given.measure == "-" else given.measure
-        print(json.dumps(measure(given.folder, given.threads, cache, given.rows)))
+        cache = None if arguments.measure == "-" else arguments.measure
+        print(json.dumps(measure(arguments.folder, arguments.threads, cache, arguments.rows)))
 
 
 if __name__ == "__main__":

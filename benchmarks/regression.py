@@ -1,9 +1,10 @@
-"""What a change makes worse: `python -m benchmarks.regression compare before.json after.json --speed`.
+"""Regressions between two versions: `python -m benchmarks.regression compare before.json after.json --speed`.
 
-`record` exports presets and random models in each format and recipe with the kerasformer of `--python`, and keeps
-operators, tensors, sizes, fidelity and times. `compare` prints what got worse, and exits with 1 if anything did.
-`--speed` measures the bundles of both records anew, in turn, each with its own Python; `times` does so for any two
-folders of bundles. Records compare if their random models are the same: those of `--checkpoints`.
+`record` exports presets and random models in each format and recipe with the kerasformer of `--python`, and records
+operators, tensors, sizes, fidelity and times. `compare` prints the figures that became worse, and exits with 1 if there
+are any. `--speed` measures the bundles of both records again in alternating rounds, each with its own Python; `times`
+does the same for any two folders of bundles. Records are comparable if their random models are the same, see
+`--checkpoints`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn, own_package, times
+from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn, installed_package, times
 from benchmarks.inventory import MANIFEST, Finding, compared, inventory
 from benchmarks.shapes import Shape, write_checkpoint
 
@@ -45,45 +46,52 @@ SUBJECTS: dict[str, Shape | None] = {
 }
 _FORMS = {"tflite": {"format": "tflite"}, "onnx": {"format": "onnx", "profile": "ort"}}
 _FORMS["portable"] = {"format": "onnx", "profile": "portable"}
-WAYS: dict[str, dict[str, Any]] = {
-    f"{form}-{recipe}": {**asked, "quantize": recipe}
-    for form, asked in _FORMS.items()
+VARIANTS: dict[str, dict[str, Any]] = {
+    f"{form}-{recipe}": {**arguments, "quantize": recipe}
+    for form, arguments in _FORMS.items()
     for recipe in ("none", "int8", "int4")
 }
-WAYS["portable-int4"]["opset"] = 21  # the first with four bits
+VARIANTS["portable-int4"]["opset"] = 21  # the first version with 4-bit types
 """Arguments of `export` by the name of the bundle."""
 
 
-def export_all(subject: str, given: argparse.Namespace) -> None:
-    """Bundles of a subject: all, or with `--keep` those that are not there yet."""
-    place, source, shape = given.bundles / subject, given.checkpoints / subject, SUBJECTS[subject]
+def export_all(subject: str, options: argparse.Namespace) -> None:
+    """Exports all bundles of a subject or, with `--keep`, the missing ones."""
+    folder, source, shape = options.bundles / subject, options.checkpoints / subject, SUBJECTS[subject]
     if shape and not source.exists():
         write_checkpoint(shape, source)
-    ways = {way: asked for way, asked in WAYS.items() if not (given.keep and (place / way / MANIFEST).exists())}
-    if ways:
+    variants = {
+        name: arguments
+        for name, arguments in VARIANTS.items()
+        if not (options.keep and (folder / name / MANIFEST).exists())
+    }
+    if variants:
         script = Path(__file__).with_name("exports.py")
-        arguments = [source, place, "random"] if shape else [subject, place]
-        command = [given.python, "-P", *map(str, (script, *arguments))]
-        subprocess.run(command, input=json.dumps(ways), text=True, check=True, env=own_package())
+        arguments = [source, folder, "random"] if shape else [subject, folder]
+        command = [options.python, "-P", *map(str, (script, *arguments))]
+        subprocess.run(command, input=json.dumps(variants), text=True, check=True, env=installed_package())
 
 
-def record(given: argparse.Namespace) -> None:
-    """Exports, takes inventory, measures the ways of each subject in turn."""
-    subjects, effort = given.subjects or list(SUBJECTS), Effort(given.openings, given.rounds, given.threads)
+def record(options: argparse.Namespace) -> None:
+    """Exports the bundles, records their figures and measures the variants of each subject in alternating rounds."""
+    subjects, effort = options.subjects or list(SUBJECTS), Effort(options.openings, options.rounds, options.threads)
     for subject in subjects:
-        export_all(subject, given)
-    found = {f"{subject}/{way}": inventory(given.bundles / subject / way) for subject in subjects for way in WAYS}
-    content: dict[str, Any] = {"python": given.python, "bundles": str(given.bundles.resolve()), "inventory": found}
-    given.out.write_text(json.dumps(content, indent=1) + "\n")
+        export_all(subject, options)
+    names = [f"{subject}/{variant}" for subject in subjects for variant in VARIANTS]
+    content: dict[str, Any] = {"python": options.python, "bundles": str(options.bundles.resolve())}
+    content["inventory"] = {name: inventory(options.bundles / name) for name in names}
+    options.out.write_text(json.dumps(content, indent=1) + "\n")
     content["times"] = {}
-    for subject in subjects if given.rounds else ():
-        sides = {f"{subject}/{way}": Side(given.python, given.bundles / subject / way) for way in WAYS}
+    for subject in subjects if options.rounds else ():
+        sides = {
+            f"{subject}/{variant}": Side(options.python, options.bundles / subject / variant) for variant in VARIANTS
+        }
         content["times"] |= times(sides, effort)
-        given.out.write_text(json.dumps(content, indent=1) + "\n")
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def report(findings: Iterable[Finding], full: bool) -> bool:
-    """Prints what got worse, with `full` all that differs; returns whether nothing got worse."""
+    """Prints figures that became worse, with `full` all differences; returns whether no figure became worse."""
     console = Console(width=None if sys.stdout.isatty() else 180)
     table, counts = Table("bundle", "figure", "before", "after", ""), Counter[str]()
     for finding in findings:
@@ -92,58 +100,58 @@ def report(findings: Iterable[Finding], full: bool) -> bool:
             table.add_row(*finding, style="red" if finding.verdict == "worse" else None)
     if table.row_count:
         console.print(table)
-    console.print(", ".join(f"{counts[word]} {word}" for word in ("same", "better", "new", "worse")))
+    console.print(", ".join(f"{counts[verdict]} {verdict}" for verdict in ("same", "better", "new", "worse")))
     return not counts["worse"]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.regression", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    writes = commands.add_parser("record", help="export, take inventory, measure")
-    writes.add_argument("out", type=Path, help="JSON file")
-    writes.add_argument("--python", default=sys.executable, help="of the kerasformer that is recorded; this one")
-    writes.add_argument("--bundles", type=Path, help="their folder; beside the file by default, with its name")
-    writes.add_argument("--keep", action="store_true", help="make only bundles that are not there yet")
-    writes.add_argument("--checkpoints", type=Path, default=Path("benchmark-models/checkpoints"))
-    reads = commands.add_parser("compare", help="two records")
-    reads.add_argument("--speed", action="store_true", help="measure the bundles of both in turn")
-    measures = commands.add_parser("times", help="two folders of bundles, in turn")
-    for command in (reads, measures):
+    record_parser = commands.add_parser("record", help="export, record figures and measure times")
+    record_parser.add_argument("out", type=Path, help="JSON file to write")
+    record_parser.add_argument("--python", default=sys.executable, help="interpreter with the kerasformer to record")
+    record_parser.add_argument("--bundles", type=Path, help="folder of the bundles; named like the file by default")
+    record_parser.add_argument("--keep", action="store_true", help="export only missing bundles")
+    record_parser.add_argument("--checkpoints", type=Path, default=Path("benchmark-models/checkpoints"))
+    compare_parser = commands.add_parser("compare", help="compare two records")
+    compare_parser.add_argument("--speed", action="store_true", help="measure the bundles of both again")
+    times_parser = commands.add_parser("times", help="measure two folders of bundles in alternating rounds")
+    for command in (compare_parser, times_parser):
         for side in ("before", "after"):
             command.add_argument(side, type=Path)
-            command.add_argument(f"--python-{side}", help="interpreter; that of the record, or this one, by default")
-        command.add_argument("--full", action="store_true", help="print what is better or new, too")
-    for command in (writes, reads, measures):
-        command.add_argument("--subjects", nargs="*", default=[], help="all by default")
-        command.add_argument("--openings", type=int, default=5, help="processes of each bundle")
-        command.add_argument("--rounds", type=int, default=15, help="answers to each question")
-        command.add_argument("--threads", type=int, default=2, help="of the runtimes")
-    given = parser.parse_args()
-    if given.command == "record" and given.bundles is None:
-        given.bundles = given.out.with_suffix("")
-    return given
+            command.add_argument(f"--python-{side}", help="interpreter; by default that of the record, or this one")
+        command.add_argument("--full", action="store_true", help="also print figures that are better or new")
+    for command in (record_parser, compare_parser, times_parser):
+        command.add_argument("--subjects", nargs="*", default=[], help="models; all by default")
+        command.add_argument("--openings", type=int, default=5, help="number of processes for each bundle")
+        command.add_argument("--rounds", type=int, default=15, help="number of answers to each question")
+        command.add_argument("--threads", type=int, default=2, help="number of threads of the runtimes")
+    options = parser.parse_args()
+    if options.command == "record" and options.bundles is None:
+        options.bundles = options.out.with_suffix("")
+    return options
 
 
 def main() -> None:
-    """The command."""
-    given = _arguments()
-    if given.command == "record":
-        record(given)
+    """Runs the command line."""
+    options = _arguments()
+    if options.command == "record":
+        record(options)
         return
-    sides = [(given.python_before, given.before), (given.python_after, given.after)]
+    sides = [(options.python_before, options.before), (options.python_after, options.after)]
     findings: list[Finding] = []
-    if given.command == "compare":
+    if options.command == "compare":
         records = [json.loads(path.read_text()) for _, path in sides]
-        old, new = (found["inventory"] for found in records)
+        old, new = (content["inventory"] for content in records)
         for where in old | new:
-            if not given.subjects or where.split("/")[0] in given.subjects:
+            if not options.subjects or where.split("/")[0] in options.subjects:
                 findings += compared(where, old.get(where, {}), new.get(where, {}))
         both = zip(sides, records, strict=True)
-        sides = [(python or found["python"], Path(found["bundles"])) for (python, _), found in both]
-    if given.command == "times" or given.speed:
+        sides = [(python or content["python"], Path(content["bundles"])) for (python, _), content in both]
+    if options.command == "times" or options.speed:
         before, after = (Side(python or sys.executable, folder) for python, folder in sides)
-        findings += in_turn(before, after, given.subjects, Effort(given.openings, given.rounds, given.threads))
-    sys.exit(0 if report(findings, given.full) else 1)
+        findings += in_turn(before, after, options.subjects, Effort(options.openings, options.rounds, options.threads))
+    sys.exit(0 if report(findings, options.full) else 1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What it costs that beams change places, beside a step of them: `python -m benchmarks.reorder BUNDLE…`.
+"""Cost of reordering beams, compared with a step: `python -m benchmarks.reorder BUNDLE…`.
 
-A step of some beams and a reorder follow each other, as in a search, with each kind of reorder in turn; the best time
-of several rounds counts. Bytes are those of the rows that a search must copy: of each, keys and values of the filled
-positions.
+As in beam search, each step of several beams is followed by a reordering, with different kinds of reordering. The best
+time of several rounds is reported, together with the size of the keys and values that a search must copy.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from kerasformer.runtime import open_engine
 
 @dataclass(frozen=True)
 class Times:
-    """Least milliseconds.
+    """Minimum times in milliseconds.
 
     Attributes:
-        step: Of all beams.
-        reorders: By kind.
+        step: Time of a step of all beams.
+        reorders: Times of reordering, by kind.
     """
 
     step: float
@@ -33,20 +32,20 @@ class Times:
 
 
 def orders(beams: int) -> dict[str, np.ndarray]:
-    """Reorders by what they are called."""
-    places = np.arange(beams)
+    """Returns the new order of the rows for each kind of reordering."""
+    rows = np.arange(beams)
     return {
-        "none moves": places,
-        "two change places": np.array([1, 0, *places[2:]]),
-        "all change places": np.roll(places, 1),
-        "one dies": np.array([0, *places[:-1]]),
-        "half die": np.repeat(places[: -(-beams // 2)], 2)[:beams],
-        "one lives": np.zeros(beams, int),
+        "unchanged": rows,
+        "two swapped": np.array([1, 0, *rows[2:]]),
+        "all rotated": np.roll(rows, 1),
+        "one dropped": np.array([0, *rows[:-1]]),
+        "half dropped": np.repeat(rows[: -(-beams // 2)], 2)[:beams],
+        "one kept": np.zeros(beams, int),
     }
 
 
 def measure(step: Step, kinds: Mapping[str, np.ndarray], filled: int, rounds: int) -> Times:
-    """Times of beams that have read so many tokens."""
+    """Measures the times of beams that have read `filled` tokens."""
     beams = len(next(iter(kinds.values())))
     tokens = np.random.default_rng(0).integers(1, step.vocab_size, (beams, 1), "int32")
     prompt = np.random.default_rng(1).integers(
@@ -58,12 +57,12 @@ def measure(step: Step, kinds: Mapping[str, np.ndarray], filled: int, rounds: in
     steps, reorders = [], {kind: float("inf") for kind in kinds}
     for _ in range(rounds):
         for kind, rows in kinds.items():
-            begin = time.perf_counter()
+            start = time.perf_counter()
             _, state = step.step(tokens, state)
-            steps.append(time.perf_counter() - begin)
-            begin = time.perf_counter()
+            steps.append(time.perf_counter() - start)
+            start = time.perf_counter()
             state = step.reorder(state, rows)
-            reorders[kind] = min(reorders[kind], time.perf_counter() - begin)
+            reorders[kind] = min(reorders[kind], time.perf_counter() - start)
             state = step.rewind(state, 1)
     return Times(1e3 * min(steps), {kind: 1e3 * seconds for kind, seconds in reorders.items()})
 
@@ -82,7 +81,7 @@ def main() -> None:
         manifest = bundle.read(folder)
         step = open_engine(folder, num_threads=options.threads)
         if not isinstance(step, Step):
-            raise SystemExit(f"The bundle of a model that generates was expected. Received: {folder}")
+            raise SystemExit(f"Expected the bundle of a generative model. Received: {folder}")
         for filled in (n for n in options.filled if n < step.capacity - 1):
             times = measure(step, kinds, filled, options.rounds)
             each = manifest.cache_bytes * filled / step.capacity / 1e6

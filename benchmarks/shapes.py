@@ -1,4 +1,4 @@
-"""The models that are measured: shapes of well-known checkpoints, with random weights, as nobody's answers matter."""
+"""The measured models: shapes of well-known checkpoints with random weights."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kerasformer.bench.question import Question
 from kerasformer.bench.rounds import Workload
 
 VOCABULARY = 30000
-"""Ids of the questions are below this; it fits into every shape."""
+"""Upper bound of the token ids of the questions, which is valid for all shapes."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A model.
+    """Shape of a model.
 
     Attributes:
-        title: As it stands in tables.
-        kind: Name of its class in `transformers`, whose configuration's defaults are the shape.
-        questions: What it is asked.
-        settings: Fields of its configuration, by Hugging Face's names.
+        title: Title in tables.
+        kind: Name of the class in `transformers`, whose default configuration defines the shape.
+        questions: Questions that are measured.
+        settings: Fields of the configuration that differ from the defaults.
     """
 
     title: str
@@ -31,19 +31,19 @@ class Shape:
 
     @property
     def generates(self) -> bool:
-        """Whether it writes tokens."""
+        """Whether the model is generative."""
         return bool(self.questions[0].write)
 
     @property
     def works(self) -> list[Workload]:
-        """Each question as a work of its own."""
+        """One workload for each question."""
         return [Workload(f"{self.title}, {described(question)}", (question,)) for question in self.questions]
 
 
 def described(question: Question) -> str:
-    """A question in words."""
-    words = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read} tokens"
-    return words if question.batch == 1 else f"{words}, batch {question.batch}"
+    """Returns a description of a question."""
+    text = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read} tokens"
+    return text if question.batch == 1 else f"{text}, batch {question.batch}"
 
 
 SHAPES = {
@@ -55,7 +55,7 @@ SHAPES = {
         {"decoder_start_token_id": 0, "dropout_rate": 0.0},
     ),
     "bert": Shape("BERT-base", "BertForSequenceClassification", (Question(128), Question(16))),
-    # To try the scripts.
+    # For trying the scripts.
     "tiny-gpt2": Shape(
         "GPT-2, tiny",
         "GPT2LMHeadModel",
@@ -78,7 +78,7 @@ SHAPES = {
 
 
 def write_checkpoint(shape: Shape, folder: Path) -> None:
-    """A checkpoint in Hugging Face's format with random weights."""
+    """Writes a checkpoint in Hugging Face's format with random weights."""
     import torch
     import transformers
 

@@ -1,13 +1,13 @@
-"""What guessing ahead gains: tokens a second with and without it, on the same engine, in turn.
+"""Gain of speculative decoding: tokens per second with and without it, on the same engine in alternating rounds.
 
     python -m benchmarks.speculation lookup BUNDLE… --documents Translation-en
     python -m benchmarks.speculation assistant BUNDLE SMALLER --settings '{"seed": 1, "top_k": 40}'
     python -m benchmarks.speculation costs BUNDLE…
 
-`lookup` summarizes documents that the preset summarizer-t5 was not trained on: descriptions of Debian's packages, by
-the rule of its train.py, which says where to get them; or the lines of a file `.jsonl.gz` with a field "source", such
-as those of SciTLDR. `assistant` continues random tokens. `costs` is the time of a step by the number of tokens that it
-reads. Each text is answered plainly and ahead in every round, and the best time of each counts.
+`lookup` summarizes documents that the preset summarizer-t5 was not trained on: descriptions of Debian packages,
+selected as in its train.py, which documents their source; or the lines of a file `.jsonl.gz` with a field "source",
+such as those of SciTLDR. `assistant` continues random tokens. `costs` measures the time of a step for several numbers
+of tokens. Each round generates each text with and without speculation, and the best times are reported.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from kerasformer.runtime import open_engine
 
 TRAIN = Path(__file__).parents[1] / "zoo/presets/summarizer-t5/train.py"
 
-FEW = 0.1
-"""Guesses of which a smaller share comes true had better not been made."""
+LOW_ACCEPTANCE = 0.1
+"""Acceptance below which the slowdown of texts is reported."""
 
 
-class Watched:
-    """An engine that knows how long it took.
+class Timed:
+    """Wraps an engine and measures its time.
 
     Attributes:
-        reading: Seconds for prompts.
-        stepping: Seconds for steps, and for taking tokens back.
+        reading: Seconds for reading prompts.
+        stepping: Seconds for steps and rewinding.
     """
 
     def __init__(self, step: Step) -> None:
@@ -52,38 +52,38 @@ class Watched:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """See `Step.start`."""
-        begin = time.perf_counter()
+        start = time.perf_counter()
         state = self._step.start(inputs, mask)
-        self.reading += time.perf_counter() - begin
+        self.reading += time.perf_counter() - start
         return state
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """See `Step.step`."""
-        begin = time.perf_counter()
+        start = time.perf_counter()
         result = self._step.step(tokens, state)
-        self.stepping += time.perf_counter() - begin
+        self.stepping += time.perf_counter() - start
         return result
 
     def rewind(self, state: State, count: int) -> State:
         """See `Step.rewind`."""
-        begin = time.perf_counter()
+        start = time.perf_counter()
         state = self._step.rewind(state, count)
-        self.stepping += time.perf_counter() - begin
+        self.stepping += time.perf_counter() - start
         return state
 
 
 @dataclass
 class Answer:
-    """The best of several answers to one text.
+    """The best times of several runs of one text.
 
     Attributes:
-        tokens: What was written.
-        seconds: For all of it.
-        writing: Seconds without those for reading the prompt.
-        stepping: Of these, the engine's.
-        steps: Of the engine.
-        guessed: Tokens.
-        accepted: Tokens.
+        tokens: Generated tokens.
+        seconds: Total seconds.
+        writing: Seconds without reading the prompt.
+        stepping: Seconds of the engine's steps.
+        steps: Number of steps.
+        guessed: Number of guessed tokens.
+        accepted: Number of accepted tokens.
     """
 
     tokens: list[int]
@@ -96,18 +96,18 @@ class Answer:
 
 
 def answer(step: Step, ids: np.ndarray, config: GenerationConfig, controls: Controls, best: Answer | None) -> Answer:
-    """One answer; its times are the shorter ones of its own and of the best answer so far."""
-    watched = Watched(step)
-    begin = time.perf_counter()
-    output = generate(watched, ids, None, config, controls)
-    seconds = time.perf_counter() - begin
+    """Generates one text and returns the best times of this run and earlier runs."""
+    timed = Timed(step)
+    start = time.perf_counter()
+    output = generate(timed, ids, None, config, controls)
+    seconds = time.perf_counter() - start
     result = best or Answer(output.sequences[0].tolist())
     if output.speculation is not None:
         result.steps, result.guessed = output.speculation.steps, output.speculation.guessed
         result.accepted = output.speculation.accepted
     result.seconds = min(result.seconds, seconds)
-    result.writing = min(result.writing, seconds - watched.reading)
-    result.stepping = min(result.stepping, watched.stepping)
+    result.writing = min(result.writing, seconds - timed.reading)
+    result.stepping = min(result.stepping, timed.stepping)
     return result
 
 
@@ -115,7 +115,7 @@ def compare(
     step: Step, texts: Sequence[np.ndarray], rounds: int, plain: GenerationConfig, ahead: GenerationConfig,
     controls: Controls,
 ) -> None:  # fmt: skip
-    """Answers all texts both ways and tells what came of it."""
+    """Generates all texts with and without speculation and prints the results."""
     pairs: list[tuple[Answer, Answer]] = []
     for ids in texts:
         one = other = None
@@ -129,26 +129,26 @@ def compare(
     steps, guessed, accepted = (sum(getattr(o, name) for o in others) for name in ("steps", "guessed", "accepted"))
     same = sum(one.tokens == other.tokens for one, other in pairs)
     print(f"  {len(pairs)} texts, {tokens} tokens; the same tokens for {same} texts")
-    print(f"  tokens a step {(steps + accepted) / steps:.2f}, guesses that came true {accepted / max(guessed, 1):.0%}")
-    for name, seconds in (("writing", lambda each: each.writing), ("with the prompt", lambda each: each.seconds)):
+    print(f"  tokens per step {(steps + accepted) / steps:.2f}, accepted guesses {accepted / max(guessed, 1):.0%}")
+    for name, seconds in (("generation", lambda each: each.writing), ("with the prompt", lambda each: each.seconds)):
         rates = [tokens / sum(map(seconds, side)) for side in (ones, others)]
-        print(f"  {name}: plain {rates[0]:.0f} tokens/s, ahead {rates[1]:.0f}, ratio {rates[1] / rates[0]:.2f}")
-        _tell_slow(pairs, seconds)
-    for name, side in (("plain", ones), ("ahead", others)):
+        print(f"  {name}: plain {rates[0]:.0f} tokens/s, speculative {rates[1]:.0f}, ratio {rates[1] / rates[0]:.2f}")
+        _print_slow_texts(pairs, seconds)
+    for name, side in (("plain", ones), ("speculative", others)):
         engine, whole = (1e6 * sum(getattr(o, of) for o in side) / tokens for of in ("stepping", "writing"))
-        print(f"  {name}: of {whole:.0f} us a token, the engine's steps are {engine:.0f} us")
+        print(f"  {name}: {whole:.0f} us per token, of which {engine:.0f} us are steps of the engine")
 
 
-def _tell_slow(pairs: Sequence[tuple[Answer, Answer]], seconds: Callable[[Answer], float]) -> None:
-    """What texts lose whose guesses hardly ever came true."""
-    few = [seconds(b) / seconds(a) for a, b in pairs if b.guessed and b.accepted < FEW * b.guessed]
-    if few:
-        told = f"{len(few)} texts with less than {FEW:.0%} true guesses take"
-        print(f"    {told} {np.median(few):.2f} times as long (median), {max(few):.2f} at worst")
+def _print_slow_texts(pairs: Sequence[tuple[Answer, Answer]], seconds: Callable[[Answer], float]) -> None:
+    """Prints the slowdown of texts whose guesses were rarely accepted."""
+    ratios = [seconds(b) / seconds(a) for a, b in pairs if b.guessed and b.accepted < LOW_ACCEPTANCE * b.guessed]
+    if ratios:
+        subject = f"{len(ratios)} texts with less than {LOW_ACCEPTANCE:.0%} accepted guesses take"
+        print(f"    {subject} {np.median(ratios):.2f} times as long (median), {max(ratios):.2f} at worst")
 
 
 def lookup(options: argparse.Namespace) -> None:
-    """Prompt lookup."""
+    """Measures prompt lookup."""
     for folder in options.bundles:
         info = bundle.read(folder).info
         tokenizer, prefix = kf.tokenizer(folder), info.task_prefixes.get("summarization", "")
@@ -156,7 +156,7 @@ def lookup(options: argparse.Namespace) -> None:
         for text in documents(options.documents, options.count):
             ids = [*tokenizer.encode(prefix + text)[:-1][: options.length - 1], tokenizer.eos_token_id]
             texts.append(np.array([ids], np.int32))
-        step = _generating(folder)
+        step = _open(folder)
         settings = json.loads((Path(folder) / "generation_config.json").read_text()) | {"num_beams": 1}
         plain = GenerationConfig.from_dict(settings).replace(**options.settings)
         print(f"{folder}, at most {options.guesses} guesses")
@@ -165,8 +165,8 @@ def lookup(options: argparse.Namespace) -> None:
 
 
 def assistant(options: argparse.Namespace) -> None:
-    """An assistant."""
-    step, smaller = _generating(options.bundle), _generating(options.smaller)
+    """Measures an assistant."""
+    step, smaller = _open(options.bundle), _open(options.smaller)
     random = np.random.default_rng(0)
     texts = [random.integers(1, step.vocab_size, (1, 16), "int32") for _ in range(options.count)]
     plain = GenerationConfig(**{"max_new_tokens": 64, **options.settings})
@@ -176,24 +176,24 @@ def assistant(options: argparse.Namespace) -> None:
 
 
 def costs(options: argparse.Namespace) -> None:
-    """Steps of several tokens against steps of one, after 32 positions."""
+    """Measures steps of several tokens relative to steps of one, after 32 tokens."""
     for folder in options.bundles:
-        step = _generating(folder)
+        step = _open(folder)
         ids = np.random.default_rng(0).integers(1, step.vocab_size, (1, 32), "int32")
         seconds = {length: float("inf") for length in step.step_lengths if length <= 16}
         state = step.start(ids, np.ones_like(ids))
         for _ in range(options.rounds):
             for length in seconds:
-                begin = time.perf_counter()
+                start = time.perf_counter()
                 _, state = step.step(ids[:, :length], state)
-                seconds[length] = min(seconds[length], time.perf_counter() - begin)
+                seconds[length] = min(seconds[length], time.perf_counter() - start)
                 state = step.rewind(state, length)
-        print(f"{folder}: a step of one token {1e3 * seconds[1]:.3f} ms; of several, times as long")
+        print(f"{folder}: a step of one token takes {1e3 * seconds[1]:.3f} ms; relative time of several tokens:")
         print("  " + ", ".join(f"{length}: {each / seconds[1]:.2f}" for length, each in seconds.items() if length > 1))
 
 
 def documents(path: Path, count: int) -> list[str]:
-    """Texts that no training has seen."""
+    """Returns texts that were not used for training."""
     if path.name.endswith(".jsonl.gz"):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             return [" ".join(json.loads(line)["source"]) for line in lines][:count]
@@ -207,15 +207,15 @@ def documents(path: Path, count: int) -> list[str]:
     return [str(text) for text, _ in pairs[:400]][:count]
 
 
-def _generating(folder: str) -> Step:
+def _open(folder: str) -> Step:
     engine = open_engine(folder)
     if not isinstance(engine, Step):
-        raise SystemExit(f"The bundle of a model that generates was expected. Received: {folder}")
+        raise SystemExit(f"Expected the bundle of a generative model. Received: {folder}")
     return engine
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     for function in (lookup, assistant, costs):
@@ -230,11 +230,11 @@ def main() -> None:
         if function is costs:
             continue
         command.add_argument("--settings", type=json.loads, default={}, help="Fields of GenerationConfig, as JSON.")
-        command.add_argument("--guesses", type=int, default=7, help="Most of them at once.")
-        command.add_argument("--count", type=int, default=100 if function is lookup else 20, help="Texts.")
+        command.add_argument("--guesses", type=int, default=7, help="Maximum number of guesses at once.")
+        command.add_argument("--count", type=int, default=100 if function is lookup else 20, help="Number of texts.")
         if function is lookup:
             command.add_argument("--documents", type=Path, required=True)
-            command.add_argument("--length", type=int, default=64, help="Tokens of a text, as the preset learnt it.")
+            command.add_argument("--length", type=int, default=64, help="Maximum number of tokens of a text.")
     options = parser.parse_args()
     options.function(options)
 

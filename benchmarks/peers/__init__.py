@@ -1,5 +1,5 @@
-"""Other libraries on the same checkpoints and questions, each in an environment and a process of its own.
+"""Comparison with other libraries on the same checkpoints and questions, each in its own environment and process.
 
-`python -m benchmarks.peers setup` makes the environments, `python -m benchmarks.peers run` measures; see `__main__.py`.
-A file for each library; `catalogue.py` lists what they offer.
+`python -m benchmarks.peers setup` creates the environments and `python -m benchmarks.peers run` measures; see
+`__main__.py`. There is one module for each library; `catalogue.py` lists their variants.
 """

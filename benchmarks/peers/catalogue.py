@@ -1,4 +1,4 @@
-"""What can be measured: the libraries with their pinned packages, and the variants of each."""
+"""The measured libraries with their pinned packages and variants."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kerasformer.bench.question import Subject
 
 
 class Peer(Subject, Protocol):
-    """One variant of another library; made with a `Place`."""
+    """A variant of another library, created from a `Job`."""
 
     def prepare(self) -> None:
-        """Writes the files that `load` opens, once, into the folder of the place."""
+        """Writes the files that `load` opens into the folder of the job; called once."""
         ...
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a variant works.
+class Job:
+    """A variant together with the model that it runs.
 
     Attributes:
-        variant: Its name.
-        shape: The model.
-        checkpoint: Of Hugging Face, with random weights.
-        folder: What `prepare` writes.
+        variant: Name of the variant.
+        shape: Shape of the model.
+        checkpoint: Hugging Face checkpoint with random weights.
+        folder: Folder that `prepare` writes to.
     """
 
     variant: str
@@ -38,13 +38,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Library:
-    """One environment.
+    """A library, which has its own environment.
 
     Attributes:
-        requirements: Pinned, for pip.
-        module: Of `benchmarks.peers`; its class `Model` is the `Peer`.
-        variants: Titles in tables, by name.
-        shapes: Names of the shapes that each variant is for; all of them where it is not named.
+        requirements: Pinned requirements for pip.
+        module: Module of `benchmarks.peers` whose class `Model` implements `Peer`.
+        variants: Titles of the variants by name.
+        shapes: Names of the shapes that a variant supports; all if the variant is not listed.
     """
 
     requirements: tuple[str, ...]
@@ -52,14 +52,14 @@ class Library:
     variants: dict[str, str]
     shapes: dict[str, tuple[str, ...]]
 
-    def model(self, place: Place) -> Peer:
-        """The variant; imports nothing of the library yet."""
+    def model(self, job: Job) -> Peer:
+        """Creates the variant, without importing the library."""
         module: Any = importlib.import_module(f"benchmarks.peers.{self.module}")
-        peer: Peer = module.Model(place)
+        peer: Peer = module.Model(job)
         return peer
 
 
-_TORCH = "torch==2.13.0"  # a range would admit versions that bring gigabytes for GPUs
+_TORCH = "torch==2.13.0"  # other versions may install gigabytes of packages for GPUs
 _ENCODER = ("bert", "tiny-bert")
 
 LIBRARIES = {
@@ -102,7 +102,7 @@ LIBRARIES = {
             "ai-edge-litert==2.3.0",
             "transformers==5.23.0",
             _TORCH,
-        ),  # its exporter imports tensorflow without asking for it
+        ),  # its exporter imports tensorflow without requiring it
         "litert_from_torch",
         {"litert-torch-f32": "litert-torch f32", "litert-torch-int8": "litert-torch int8"},
         {},
@@ -118,16 +118,16 @@ OURS = {
     "onnx-int8": "kerasformer ONNX Runtime int8",
     "onnx-int4": "kerasformer ONNX Runtime int4",
 }
-"""Titles of what is ours, by `FORMAT-RECIPE`, or `keras`."""
+"""Titles of our variants by name: `keras` or `FORMAT-RECIPE`."""
 
 
 def library_of(variant: str) -> str:
-    """Name of the library that has this variant."""
+    """Returns the name of the library of a variant."""
     return next(name for name, library in LIBRARIES.items() if variant in library.variants)
 
 
 def peers_for(shape: str) -> list[str]:
-    """All variants that are for this shape."""
+    """Returns all variants of other libraries that support a shape."""
     return [
         variant
         for library in LIBRARIES.values()
@@ -137,5 +137,5 @@ def peers_for(shape: str) -> list[str]:
 
 
 def title_of(name: str) -> str:
-    """As it stands in tables."""
+    """Returns the title of a variant in tables."""
     return OURS[name] if name in OURS else LIBRARIES[library_of(name)].variants[name]

@@ -1,4 +1,4 @@
-"""One virtual environment for each library, as their requirements exclude each other."""
+"""Virtual environments, one for each library because their requirements are incompatible."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ _STAMP = "requirements.txt"
 
 
 def default_folder() -> Path:
-    """In the user's cache."""
+    """Returns the default folder of the environments, in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "kerasformer" / "peers"
 
 
 def setup(name: str, library: Library, folder: Path) -> Path:
-    """Makes the environment unless it is there already with these requirements; returns its Python.
+    """Creates the environment unless it exists with the same requirements; returns its Python.
 
     Raises:
         subprocess.CalledProcessError: pip failed; its messages are on standard error.
     """
-    place = folder / name
-    if not _is_ready(place, library):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-        subprocess.run([str(_python(place)), "-m", "pip", "install", "--quiet", *library.requirements], check=True)
-        (place / _STAMP).write_text("\n".join(library.requirements) + "\n")
-    return _python(place)
+    environment = folder / name
+    if not _is_ready(environment, library):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        subprocess.run(
+            [str(_python(environment)), "-m", "pip", "install", "--quiet", *library.requirements], check=True
+        )(environment / _STAMP).write_text("\n".join(library.requirements) + "\n")
+    return _python(environment)
 
 
 def find(name: str, library: Library, folder: Path) -> Path | None:
-    """The Python of the environment; this one where it has all the packages; `None` where there is none."""
+    """Returns the Python of the environment, or this Python if it has all packages, or `None`."""
     if _is_ready(folder / name, library):
         return _python(folder / name)
     return Path(sys.executable) if all(map(_is_installed_here, library.requirements)) else None
 
 
-def _is_ready(place: Path, library: Library) -> bool:
-    stamp = place / _STAMP
+def _is_ready(environment: Path, library: Library) -> bool:
+    stamp = environment / _STAMP
     return stamp.exists() and stamp.read_text().split() == list(library.requirements)
 
 
-def _python(place: Path) -> Path:
-    return place / "bin" / "python" if os.name != "nt" else place / "Scripts" / "python.exe"
+def _python(environment: Path) -> Path:
+    return environment / "bin" / "python" if os.name != "nt" else environment / "Scripts" / "python.exe"
 
 
 def _is_installed_here(requirement: str) -> bool:

@@ -1,4 +1,4 @@
-"""TFLite files of one length each, as other libraries export them, in LiteRT's compiled model: its fastest way."""
+"""TFLite files of fixed lengths, as exported by other libraries, run by LiteRT's `CompiledModel`, its fastest API."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 
 class FixedLengths:
-    """An encoder.
+    """An encoder with a file for each length.
 
     Args:
-        folder: Holds `{length}.tflite`.
-        threads: CPU threads; LiteRT's own choice if `None`.
+        folder: Folder of the files `{length}.tflite`.
+        threads: Number of CPU threads; LiteRT's default if `None`.
     """
 
     def __init__(self, folder: Path, threads: int | None) -> None:
@@ -27,13 +27,13 @@ class FixedLengths:
         self._buffers = {length: _Buffers(model) for length, model in self._models.items()}
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The outputs for `(1, T)` ids, masks and segments; inputs that the file does not have are left out."""
+        """Returns the outputs for ids, masks and segments `(1, T)`; inputs that the file does not have are ignored."""
         length = next(iter(inputs.values())).shape[1]
         return self._buffers[length].run(inputs)
 
 
 class _Buffers:
-    """Inputs and outputs of one file, made once."""
+    """Input and output buffers of one file, which are allocated once."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""`generate` of Hugging Face's models, which transformers on PyTorch and optimum on ONNX Runtime share."""
+"""Generation with the API of Hugging Face, which transformers (PyTorch) and optimum (ONNX Runtime) share."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.question import Question, Tokens
 
 
-class Told:
-    """A streamer that only says when: `generate` gives it the prompt, then a token of each row at a time."""
+class TokenCallback:
+    """A streamer that calls a function after each token."""
 
-    def __init__(self, told: Callable[[], Any]) -> None:
-        self._told = told
-        self._begun = False
+    def __init__(self, on_token: Callable[[], Any]) -> None:
+        self._on_token = on_token
+        self._has_prompt = False
 
     def put(self, value: Any) -> None:
-        """A token, or the prompt before the first of them."""
-        if self._begun:
-            self._told()
-        self._begun = True
+        """Receives the prompt first, and then one token of each row at a time."""
+        if self._has_prompt:
+            self._on_token()
+        self._has_prompt = True
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Does nothing."""
 
 
-def answer(model: Any, question: Question, told: Callable[[], Any]) -> Tokens:
-    """Greedy where it generates, and exactly as long as wanted."""
+def answer(model: Any, question: Question, on_token: Callable[[], Any]) -> Tokens:
+    """Computes the outputs or generates exactly `question.write` tokens with greedy search."""
     import torch
 
     ids = torch.from_numpy(question.ids(VOCABULARY)).long()
@@ -43,7 +43,7 @@ def answer(model: Any, question: Question, told: Callable[[], Any]) -> Tokens:
             max_new_tokens=question.write,
             min_new_tokens=question.write,
             pad_token_id=0,
-            streamer=Told(told),
+            streamer=TokenCallback(on_token),
         )
     before = 1 if model.config.is_encoder_decoder else question.read
     return Tokens(ids.numel(), written.shape[0] * (written.shape[1] - before))

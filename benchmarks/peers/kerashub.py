@@ -1,6 +1,6 @@
-"""KerasHub on TensorFlow, compiled with XLA; and its own export to LiteRT, of an encoder.
+"""KerasHub on TensorFlow, compiled with XLA, and its export of encoders to LiteRT.
 
-Its weights are its own random ones, in the same shapes.
+The models have the same shapes as the checkpoints, with other random weights.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.catalogue import Place
+from benchmarks.peers.catalogue import Job
 from benchmarks.peers.fixed_lengths import FixedLengths
 from benchmarks.shapes import VOCABULARY, Shape
 from kerasformer.bench.own_models import limit_tensorflow, size_mb
@@ -19,23 +19,23 @@ from kerasformer.bench.question import Facts, Question, Tokens
 
 
 class Model:
-    """A model of KerasHub, or its exported files."""
+    """A KerasHub model, or its exported files."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._exported = "litert" in place.variant
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._exported = "litert" in job.variant
 
     def prepare(self) -> None:
-        """Exports one file for each length: their shapes are fixed."""
+        """Exports one file for each length, because their shapes are fixed."""
         if not self._exported:
             return
         import tensorflow as tf
 
-        settings = {"optimizations": [tf.lite.Optimize.DEFAULT]} if self._place.variant.endswith("int8") else {}
-        model = _BUILDERS[self._place.shape.kind](self._place.shape)
-        for question in self._place.shape.questions:
+        settings = {"optimizations": [tf.lite.Optimize.DEFAULT]} if self._job.variant.endswith("int8") else {}
+        model = _BUILDERS[self._job.shape.kind](self._job.shape)
+        for question in self._job.shape.questions:
             specs = {name: tf.TensorSpec((1, question.read), "int32", name=name) for name in _inputs(np.zeros((1, 1)))}
-            path = self._place.folder / f"{question.read}.tflite"
+            path = self._job.folder / f"{question.read}.tflite"
             model.export(str(path), format="litert", input_signature=[specs], verbose=False, **settings)
 
     def import_runtime(self) -> None:
@@ -47,21 +47,21 @@ class Model:
 
     def load(self, threads: int | None) -> Facts:
         """See `Subject.load`."""
-        shape = self._place.shape
+        shape = self._job.shape
         if self._exported:
-            self._files = FixedLengths(self._place.folder, threads)
-            # One file would be shipped.
-            size = max(path.stat().st_size for path in self._place.folder.glob("*.tflite")) / 1e6
+            self._files = FixedLengths(self._job.folder, threads)
+            # An application would contain only one of the files.
+            size = max(path.stat().st_size for path in self._job.folder.glob("*.tflite")) / 1e6
             return Facts("litert", shape.kind, shape.generates, size_mb=size)
         if threads is not None:
             limit_tensorflow(threads)
         self._model = _BUILDERS[shape.kind](shape)
         settings = {"sampler": "greedy"} if shape.generates else {}
         self._model.compile(jit_compile=True, **settings)
-        return Facts("keras", shape.kind, shape.generates, size_mb=size_mb(Path(self._place.checkpoint)))
+        return Facts("keras", shape.kind, shape.generates, size_mb=size_mb(Path(self._job.checkpoint)))
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
-        """See `Subject.answer`; nothing tells when a token is there."""
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+        """See `Subject.answer`; KerasHub has no callback for tokens."""
         ids = question.ids(VOCABULARY)
         if self._exported:
             self._files.run(_inputs(ids))
@@ -70,7 +70,7 @@ class Model:
             self._model.predict_on_batch(_inputs(ids))
             return Tokens(ids.size, 0)
         ones, width = np.ones_like(ids), ((0, 0), (0, question.write))
-        if "T5" in self._place.shape.kind:
+        if "T5" in self._job.shape.kind:
             inputs = {
                 "encoder_token_ids": ids,
                 "encoder_padding_mask": ones,
@@ -85,7 +85,7 @@ class Model:
 
 
 def _inputs(ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Of BERT."""
+    """Returns the inputs of BERT."""
     return {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 

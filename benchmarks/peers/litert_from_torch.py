@@ -1,7 +1,7 @@
-"""litert-torch (once ai-edge-torch): PyTorch models to LiteRT.
+"""litert-torch (formerly ai-edge-torch), which converts PyTorch models to LiteRT.
 
-Its `convert` gives a file of fixed lengths without a cache, which is what an encoder needs. For models that generate it
-has `litert_torch.generative`, with an exporter for checkpoints of Hugging Face.
+`convert` writes files of fixed lengths without a cache, as encoders need. For generative models,
+`litert_torch.generative` has an exporter of Hugging Face checkpoints.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.catalogue import Place
+from benchmarks.peers.catalogue import Job
 from benchmarks.peers.fixed_lengths import FixedLengths
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.question import Facts, Question, Tokens
 
 
 class Model:
-    """A model of litert-torch."""
+    """A model converted by litert-torch."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def prepare(self) -> None:
         """Exports one file for each length."""
-        if self._place.shape.generates:
+        if self._job.shape.generates:
             self._export_generating()
             return
         import litert_torch
         import torch
         import transformers
 
-        model = getattr(transformers, self._place.shape.kind).from_pretrained(self._place.checkpoint).eval()
-        for question in self._place.shape.questions:
+        model = getattr(transformers, self._job.shape.kind).from_pretrained(self._job.checkpoint).eval()
+        for question in self._job.shape.questions:
             inputs = {name: torch.from_numpy(array).long() for name, array in _inputs(question).items()}
-            path = self._place.folder / f"{question.read}.tflite"
+            path = self._job.folder / f"{question.read}.tflite"
             litert_torch.convert(_Logits(model), sample_kwargs=inputs).export(str(path))
-            if self._place.variant.endswith("int8"):
+            if self._job.variant.endswith("int8"):
                 _quantize(path)
 
     def import_runtime(self) -> None:
@@ -47,32 +47,32 @@ class Model:
 
     def load(self, threads: int | None) -> Facts:
         """See `Subject.load`."""
-        shape = self._place.shape
-        self._files = FixedLengths(self._place.folder, threads)
-        # One file would be shipped.
-        size = max(path.stat().st_size for path in self._place.folder.glob("*.tflite")) / 1e6
+        shape = self._job.shape
+        self._files = FixedLengths(self._job.folder, threads)
+        # An application would contain only one of the files.
+        size = max(path.stat().st_size for path in self._job.folder.glob("*.tflite")) / 1e6
         return Facts("litert", shape.kind, shape.generates, size_mb=size)
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
         self._files.run(_inputs(question))
         return Tokens(question.read, 0)
 
     def _export_generating(self) -> None:
-        """Its exporter for checkpoints of Hugging Face; what it raises is told in the table."""
+        """Exports a generative model; an error is reported as the reason why the model is not supported."""
         from litert_torch.generative.export_hf import export
 
         export.export(
-            model=str(self._place.checkpoint),
-            output_dir=str(self._place.folder),
-            prefill_lengths=[self._place.shape.questions[0].read],
+            model=str(self._job.checkpoint),
+            output_dir=str(self._job.folder),
+            prefill_lengths=[self._job.shape.questions[0].read],
             cache_length=1024,
             bundle_litert_lm=False,
         )
 
 
 def _Logits(model: Any) -> Any:
-    """The model with one tensor as its answer."""
+    """Wraps a model so that it returns only the logits."""
     import torch
 
     class Logits(torch.nn.Module):
@@ -87,7 +87,7 @@ def _Logits(model: Any) -> Any:
 
 
 def _quantize(path: Any) -> None:
-    """Dynamic int8 with the quantizer that litert-torch brings."""
+    """Quantizes to dynamic int8 with ai-edge-quantizer, a dependency of litert-torch."""
     from ai_edge_quantizer import quantizer, recipe
 
     plain = path.with_suffix(".f32")

@@ -1,4 +1,4 @@
-"""CTranslate2, float32 and int8: its generator, its translator, its encoder (which has no head of a classifier)."""
+"""CTranslate2 in float32 and int8: generator, translator, and encoder (without a classification head)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.peers.catalogue import Place
+from benchmarks.peers.catalogue import Job
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
@@ -21,20 +21,20 @@ _KINDS = {
 class Model:
     """A model of CTranslate2."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def prepare(self) -> None:
-        """Converts the checkpoint; its vocabulary is that of the ids as words."""
+        """Converts the checkpoint, with a vocabulary in which each id is a word."""
         from ctranslate2.converters import TransformersConverter
 
-        source = self._place.folder.with_name(f"{self._place.folder.name}-source")
-        shutil.copytree(self._place.checkpoint, source, dirs_exist_ok=True)
+        source = self._job.folder.with_name(f"{self._job.folder.name}-source")
+        shutil.copytree(self._job.checkpoint, source, dirs_exist_ok=True)
         try:
             _write_tokenizer(source)
             converter = TransformersConverter(str(source))
-            quantization = "int8" if self._place.variant.endswith("int8") else "float32"
-            converter.convert(str(self._place.folder), quantization=quantization, force=True)
+            quantization = "int8" if self._job.variant.endswith("int8") else "float32"
+            converter.convert(str(self._job.folder), quantization=quantization, force=True)
         finally:
             shutil.rmtree(source)
 
@@ -46,30 +46,30 @@ class Model:
         """See `Subject.load`."""
         import ctranslate2
 
-        folder, shape = self._place.folder, self._place.shape
+        folder, shape = self._job.folder, self._job.shape
         kind = getattr(ctranslate2, _KINDS[shape.kind])
-        compute = "int8" if self._place.variant.endswith("int8") else "float32"
+        compute = "int8" if self._job.variant.endswith("int8") else "float32"
         self._model: Any = kind(str(folder), device="cpu", compute_type=compute, intra_threads=threads or 0)
         return Facts("ctranslate2", shape.kind, shape.generates, size_mb=size_mb(folder))
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
         import numpy as np
 
         ids = question.ids(VOCABULARY)
         if not question.write:
             output = self._model.forward_batch(ids.tolist())
-            np.array(output.last_hidden_state)  # as NumPy sees it, like every other answer
+            np.array(output.last_hidden_state)  # converted to NumPy, as by all other libraries
             return Tokens(ids.size, 0)
         words = [[_word(token) for token in row] for row in ids.tolist()]
         last = question.batch - 1
 
         def step(result: Any) -> bool:
             if result.batch_id == last:
-                told()
+                on_token()
             return False
 
-        if "T5" in self._place.shape.kind:
+        if "T5" in self._job.shape.kind:
             results = self._model.translate_batch(
                 words,
                 beam_size=1,
@@ -96,7 +96,7 @@ def _word(token: int) -> str:
 
 
 def _write_tokenizer(folder: Any) -> None:
-    """The converter wants a tokenizer, and the checkpoint has none."""
+    """Writes a tokenizer, which the converter requires and the checkpoint lacks."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import AutoConfig, PreTrainedTokenizerFast

@@ -1,4 +1,4 @@
-"""optimum's own export, on ONNX Runtime: float32; dynamic int8; graph optimizations and dynamic int8."""
+"""Export by optimum, run by ONNX Runtime: float32, dynamic int8, and graph optimizations with dynamic int8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import hugging_face
-from benchmarks.peers.catalogue import Place
+from benchmarks.peers.catalogue import Job
 from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
 
@@ -20,16 +20,16 @@ _CLASSES = {
 
 
 class Model:
-    """A model of optimum."""
+    """A model exported by optimum."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def prepare(self) -> None:
-        """Exports, and optimizes and quantizes as the variant says."""
-        folder, variant = self._place.folder, self._place.variant
+        """Exports the model, and optimizes and quantizes it depending on the variant."""
+        folder, variant = self._job.folder, self._job.variant
         plain = folder if variant == "optimum-f32" else folder / "f32"
-        self._class.from_pretrained(self._place.checkpoint, export=True).save_pretrained(plain)
+        self._class.from_pretrained(self._job.checkpoint, export=True).save_pretrained(plain)
         if plain == folder:
             return
         if variant == "optimum-int8":
@@ -39,7 +39,7 @@ class Model:
         _keep_only_top_level(folder)
 
     def _optimize_and_quantize(self, plain: Path, folder: Path) -> None:
-        """As optimum would, if its quantizer let this option through to ONNX Runtime's."""
+        """Optimizes and quantizes without optimum's quantizer, which does not support the required option."""
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
         from optimum.onnxruntime import ORTOptimizer
@@ -48,7 +48,7 @@ class Model:
         optimizer = ORTOptimizer.from_pretrained(self._class.from_pretrained(plain))
         optimizer.optimize(save_dir=folder / "o2", optimization_config=AutoOptimizationConfig.O2())
         (path,) = (folder / "o2").glob("*.onnx")
-        # Nothing knows the types behind the operators that the optimizer has fused.
+        # The types of the outputs of fused operators cannot be inferred.
         options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
         quantize_dynamic(path, folder / "model.onnx", weight_type=QuantType.QInt8, extra_options=options)
         shutil.copy(plain / "config.json", folder)
@@ -66,37 +66,37 @@ class Model:
         options = onnxruntime.SessionOptions()
         if threads is not None:
             options.intra_op_num_threads = threads
-        # Spinning threads would take time from whoever answers next.
+        # Spinning threads would slow down the next measurement.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        folder, shape = self._place.folder, self._place.shape
+        folder, shape = self._job.folder, self._job.shape
         self._model: Any = self._class.from_pretrained(folder, session_options=options)
         return Facts("onnxruntime", shape.kind, shape.generates, size_mb=size_mb(folder))
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
-        return hugging_face.answer(self._model, question, told)
+        return hugging_face.answer(self._model, question, on_token)
 
     @property
     def _class(self) -> Any:
         import optimum.onnxruntime
 
-        return getattr(optimum.onnxruntime, _CLASSES[self._place.shape.kind])
+        return getattr(optimum.onnxruntime, _CLASSES[self._job.shape.kind])
 
 
 def _quantize(source: Path, target: Path) -> None:
-    """Dynamic int8 for processors with VNNI, of each file."""
+    """Quantizes each file to dynamic int8 for processors with VNNI."""
     from optimum.onnxruntime import ORTQuantizer
     from optimum.onnxruntime.configuration import AutoQuantizationConfig
 
     config = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=False)
     for file in sorted(source.glob("*.onnx")):
         quantizer = ORTQuantizer.from_pretrained(source, file_name=file.name)
-        # Without a suffix the files keep the names that `from_pretrained` looks for.
+        # Without a suffix, the files keep the names that `from_pretrained` expects.
         quantizer.quantize(save_dir=target, quantization_config=config, file_suffix="")
 
 
 def _keep_only_top_level(folder: Path) -> None:
-    """Drops what the steps before the last one wrote: the size on disk is that of what is opened."""
+    """Removes the files of intermediate steps, so that the size on disk is that of the loaded model."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""`transformers` on PyTorch, float32."""
+"""`transformers` on PyTorch in float32."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.peers import hugging_face
-from benchmarks.peers.catalogue import Place
+from benchmarks.peers.catalogue import Job
 from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
 
@@ -14,18 +14,18 @@ from kerasformer.bench.question import Facts, Question, Tokens
 class Model:
     """A model of `transformers`."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def prepare(self) -> None:
-        """It opens the checkpoint as it is."""
+        """Does nothing: the checkpoint can be loaded directly."""
 
     def import_runtime(self) -> None:
         """See `Subject.import_runtime`."""
         import torch  # noqa: F401
         import transformers
 
-        getattr(transformers, self._place.shape.kind)  # transformers imports models when they are asked for
+        getattr(transformers, self._job.shape.kind)  # transformers imports models lazily
 
     def load(self, threads: int | None) -> Facts:
         """See `Subject.load`."""
@@ -34,10 +34,10 @@ class Model:
 
         if threads is not None:
             torch.set_num_threads(threads)
-        shape = self._place.shape
-        self._model: Any = getattr(transformers, shape.kind).from_pretrained(self._place.checkpoint).eval()
-        return Facts("pytorch", shape.kind, shape.generates, size_mb=size_mb(self._place.checkpoint))
+        shape = self._job.shape
+        self._model: Any = getattr(transformers, shape.kind).from_pretrained(self._job.checkpoint).eval()
+        return Facts("pytorch", shape.kind, shape.generates, size_mb=size_mb(self._job.checkpoint))
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
-        return hugging_face.answer(self._model, question, told)
+        return hugging_face.answer(self._model, question, on_token)

@@ -1,4 +1,4 @@
-"""The figures as Markdown, as JSON and as bars."""
+"""Reports as Markdown, JSON and bar charts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kerasformer.errors import MissingExtraError
 
 
 class Results:
-    """All that a run has measured so far.
+    """All results of a run so far.
 
     Args:
-        rounds: Answers of each variant to each question.
-        threads: CPU threads of each.
+        rounds: Number of answers of each variant to each question.
+        threads: Number of CPU threads.
     """
 
     def __init__(self, rounds: int, threads: int) -> None:
@@ -35,11 +35,11 @@ class Results:
         self._failures: dict[str, dict[str, str]] = {}
 
     def add(self, shape: str, figures: list[SubjectFigures], failures: dict[str, str]) -> None:
-        """What `running.run` gave for a shape."""
+        """Adds the results of `running.run` for a shape."""
         self._figures[shape], self._failures[shape] = figures, failures
 
     def write(self, folder: Path) -> None:
-        """`peers.json`, `peers.md`, and `peers.png` and `.svg` where matplotlib is installed."""
+        """Writes `peers.json`, `peers.md` and, if matplotlib is installed, `peers.png` and `peers.svg`."""
         shapes = {
             shape: {"subjects": [asdict(one) for one in figures], "failures": self._failures[shape]}
             for shape, figures in self._figures.items()
@@ -51,15 +51,15 @@ class Results:
         try:
             for ending in (".png", ".svg"):
                 if panels:
-                    draw("Beside other libraries", panels, folder / f"peers{ending}", self._note())
+                    draw("Comparison with other libraries", panels, folder / f"peers{ending}", self._note())
         except MissingExtraError as error:
             (folder / "no-picture.txt").write_text(f"{error}\n", encoding="utf-8")
 
     def _note(self) -> str:
         host = self._head["machine"]
         return (
-            f"{host['cpu']}, {self._head['threads']} threads, random weights, greedy, the best of "
-            f"{self._head['rounds']} rounds in turn"
+            f"{host['cpu']}, {self._head['threads']} threads, random weights, greedy search, best of "
+            f"{self._head['rounds']} alternating rounds"
         )
 
     def _markdown(self) -> str:
@@ -76,12 +76,12 @@ class Results:
                 markdown(f"{SHAPES[shape].title}, opening, memory and size", _SIZE_HEADS, map(_sizes, figures))
             )
             for name, reason in self._failures[shape].items():
-                parts.append(f"- {title_of(name)} could not: {reason}")
+                parts.append(f"- {title_of(name)} is not supported: {reason}")
             parts.append("")
         return "\n".join(parts)
 
     def _panels(self) -> list[Panel]:
-        """The first work of each shape: that is what a README has room for."""
+        """Returns a panel for the first workload of each shape."""
         panels = []
         for shape, figures in self._figures.items():
             writes = SHAPES[shape].generates

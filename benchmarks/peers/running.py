@@ -1,4 +1,4 @@
-"""Prepares what is missing, opens every variant in its process, asks all in turn."""
+"""Prepares missing files, opens each variant in its own process, and measures all in alternating rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.export import export_apart
+from benchmarks.export import export_in_subprocess
 from benchmarks.peers import environments
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
 from benchmarks.quiet import quiet_environment
@@ -27,14 +27,14 @@ PREPARE_S = 600
 
 @dataclass(frozen=True)
 class Run:
-    """What holds for all of a run.
+    """Settings of a run.
 
     Attributes:
-        folder: Keeps checkpoints, bundles and what the peers convert, by shape and name.
-        environments: Of the peers.
-        rounds: Answers of each variant to each question.
-        threads: CPU threads.
-        fresh: Makes our bundles again.
+        folder: Folder of checkpoints, bundles and converted models, by shape and name.
+        environments: Folder of the environments of the other libraries.
+        rounds: Number of answers of each variant to each question.
+        threads: Number of CPU threads.
+        fresh: Whether to export our bundles again.
     """
 
     folder: Path
@@ -44,33 +44,37 @@ class Run:
     fresh: bool = False
 
 
-class CannotError(Exception):
-    """A variant cannot do a model; the message says why."""
+class UnsupportedError(Exception):
+    """A variant does not support a model; the message contains the reason."""
 
 
 def run(settings: Run, shape: str, names: list[str]) -> tuple[list[SubjectFigures], dict[str, str]]:
-    """Figures of those that could, with ratios to the first of them; and why the others could not."""
+    """Measures variants on a shape.
+
+    Returns:
+        Figures of the variants that support it, with ratios to the first of them, and the reasons of the others.
+    """
     works = SHAPES[shape].works
-    place = settings.folder / shape
-    if not (place / "checkpoint").exists():
-        write_checkpoint(SHAPES[shape], place / "checkpoint")
+    models = settings.folder / shape
+    if not (models / "checkpoint").exists():
+        write_checkpoint(SHAPES[shape], models / "checkpoint")
     workers: dict[str, Worker] = {}
     answers: dict[str, list[Answers]] = {}
     failures: dict[str, str] = {}
     try:
         for name in names:
             try:
-                _say(f"{shape} {name}: prepare")
+                _log(f"{shape} {name}: prepare")
                 command = _prepared(settings, shape, name)
-                _say(f"{shape} {name}: open")
+                _log(f"{shape} {name}: open")
                 workers[name] = Worker(name, command, _environment())
                 answers[name] = first_answers(workers[name], works)
-            except (CannotError, KerasformerError) as error:
+            except (UnsupportedError, KerasformerError) as error:
                 failures[name] = str(error)
-                _say(f"{shape} {name}: {error}")
+                _log(f"{shape} {name}: {error}")
                 if name in workers:
                     workers.pop(name).close()
-        measure(workers, answers, works, settings.rounds, lambda work, done, of: _say(f"{work}: {done + 1} of {of}"))
+        measure(workers, answers, works, settings.rounds, lambda work, done, of: _log(f"{work}: {done + 1} of {of}"))
         figures = [subject_figures(worker, works, answers[name]) for name, worker in workers.items()]
     finally:
         for worker in workers.values():
@@ -79,9 +83,9 @@ def run(settings: Run, shape: str, names: list[str]) -> tuple[list[SubjectFigure
 
 
 def _prepared(settings: Run, shape: str, name: str) -> list[str]:
-    """The command that serves this variant, all files of which are there."""
-    place = settings.folder / shape
-    checkpoint, target = place / "checkpoint", place / name
+    """Prepares the files of a variant and returns the command of its worker process."""
+    models = settings.folder / shape
+    checkpoint, target = models / "checkpoint", models / name
     if name == "keras":
         return [sys.executable, "-m", "kerasformer.bench.worker", str(checkpoint), str(settings.threads)]
     if name in OURS:
@@ -90,45 +94,45 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     library = library_of(name)
     python = environments.find(library, LIBRARIES[library], settings.environments)
     if python is None:
-        raise CannotError(f"no environment. Make it with: python -m benchmarks.peers setup {library}")
+        raise UnsupportedError(f"no environment. Create it with: python -m benchmarks.peers setup {library}")
     arguments = [name, shape, str(checkpoint), str(target), str(settings.threads)]
     worker = [str(python), "-m", "benchmarks.peers.worker"]
-    done = target / "prepared"
-    if not done.exists():
+    marker = target / "prepared"
+    if not marker.exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        _check_done([*worker, "prepare", *arguments])
-        done.touch()
+        _run_checked([*worker, "prepare", *arguments])
+        marker.touch()
     return [*worker, "serve", *arguments]
 
 
 def _export(checkpoint: Path, target: Path, name: str, fresh: bool) -> None:
-    """One of our bundles, with the figures of its export beside it."""
+    """Exports one of our bundles and writes the time and memory of the export to a file beside it."""
     figures = target.with_name(f"{name}.json")
     if figures.exists() and not fresh:
         return
     try:
-        figures.write_text(json.dumps(export_apart(checkpoint, target, *name.split("-"))))
+        figures.write_text(json.dumps(export_in_subprocess(checkpoint, target, *name.split("-"))))
     except subprocess.CalledProcessError as error:
-        raise CannotError(f"the export failed with status {error.returncode}") from error
+        raise UnsupportedError(f"the export failed with status {error.returncode}") from error
 
 
-def _check_done(command: list[str]) -> None:
+def _run_checked(command: list[str]) -> None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment(), timeout=PREPARE_S
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotError(f"its preparation took more than {PREPARE_S} s") from error
-    if done.returncode:
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        raise CannotError(lines[-1] if lines else f"its preparation ended with status {done.returncode}")
+        raise UnsupportedError(f"the preparation took more than {PREPARE_S} s") from error
+    if process.returncode:
+        lines = [line.strip() for line in process.stdout.splitlines() if line.strip()]
+        raise UnsupportedError(lines[-1] if lines else f"the preparation ended with status {process.returncode}")
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, and this repository for the environments of the peers."""
+    """Returns the environment variables of workers, with this repository on the Python path."""
     return {**quiet_environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -1,20 +1,20 @@
-"""A peer's own process: `python -m benchmarks.peers.worker prepare|serve VARIANT SHAPE CHECKPOINT FOLDER [THREADS]`."""
+"""Worker of a variant: `python -m benchmarks.peers.worker prepare|serve VARIANT SHAPE CHECKPOINT FOLDER [THREADS]`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from benchmarks.peers.catalogue import LIBRARIES, Place, library_of
+from benchmarks.peers.catalogue import LIBRARIES, Job, library_of
 from benchmarks.shapes import SHAPES
 from kerasformer.bench.worker import own_replies, serve
 
 
 def main() -> None:
-    """Prepares the files of a variant, or answers with them."""
+    """Prepares the files of a variant, or answers questions with it."""
     replies = own_replies()
     work, variant, shape, checkpoint, folder, *threads = sys.argv[1:]
-    peer = LIBRARIES[library_of(variant)].model(Place(variant, SHAPES[shape], Path(checkpoint), Path(folder)))
+    peer = LIBRARIES[library_of(variant)].model(Job(variant, SHAPES[shape], Path(checkpoint), Path(folder)))
     if work == "prepare":
         peer.prepare()
     else:

@@ -69,9 +69,9 @@ def text_arrays(
     arrays = {}
     for name in names:
         default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
-        given = name in inputs and name != "input_ids"
+        passed = name in inputs and name != "input_ids"
         count = 2 if name == "attention_mask" else counts.get(name)
-        arrays[name] = token_array(name, inputs[name], count, dtype) if given else default
+        arrays[name] = token_array(name, inputs[name], count, dtype) if passed else default
         check_shape(name, arrays[name], ids)
     return {**arrays, "input_ids": ids}
 

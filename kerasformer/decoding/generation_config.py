@@ -161,8 +161,8 @@ class GenerationConfig:
             object.__setattr__(self, "temperature", 1.0)
             object.__setattr__(self, "do_sample", False)
         if self.do_sample is None:
-            given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _differs(f, self)}
-            object.__setattr__(self, "do_sample", _implies_sampling(given, self.num_beams))
+            passed = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _differs(f, self)}
+            object.__setattr__(self, "do_sample", _implies_sampling(passed, self.num_beams))
         if self.num_return_sequences > 1 and not self.do_sample and self.num_return_sequences > self.num_beams:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams unless tokens are sampled, because greedy search has "
@@ -278,12 +278,12 @@ def _differs(field: dataclasses.Field[Any], config: GenerationConfig) -> bool:
     return bool(getattr(config, field.name) != field.default)
 
 
-def _implies_sampling(given: Mapping[str, Any], num_beams: int) -> bool:
+def _implies_sampling(passed: Mapping[str, Any], num_beams: int) -> bool:
     """Whether settings passed without `do_sample` enable sampling; with several beams, a seed alone does not."""
     sampling = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["sampling_only"]}
     if num_beams == 1:
         sampling.add("seed")
-    return any(value is not None for name, value in given.items() if name in sampling)
+    return any(value is not None for name, value in passed.items() if name in sampling)
 
 
 def _as_lists(value: Any) -> Any:

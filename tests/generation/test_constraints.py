@@ -1,4 +1,4 @@
-"""Constrained text: whatever a model would say, what it says follows the grammar."""
+"""Constrained generation: the output of any model follows the constraint."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def matches(pattern: str) -> Callable[[str], bool]:
     return lambda text: re.fullmatch(pattern, text) is not None
 
 
-# name: (what is asked for, what a text must be)
+# name: (arguments, check of the text)
 CASES: dict[str, tuple[dict[str, Any], Callable[[str], bool]]] = {
     "choices": ({"choices": CHOICES}, CHOICES.__contains__),
     "date": ({"regex": r"\d{4}-\d{2}"}, matches(r"[0-9]{4}-[0-9]{2}")),
@@ -73,7 +73,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "hot": {"temperature": 3.0, "seed": 1},
     "nucleus": {"top_p": 0.8, "top_k": 20, "seed": 2, "num_return_sequences": 3},
     "beams": {"num_beams": 4, "num_return_sequences": 2},
-    "drawn beams": {"num_beams": 3, "temperature": 2.0, "seed": 3},
+    "sampled beams": {"num_beams": 3, "temperature": 2.0, "seed": 3},
     "lookup": {"prompt_lookup_num_tokens": 4},
     "penalties": {"repetition_penalty": 1.3},
 }
@@ -81,11 +81,11 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @cache
 def spaced() -> Tokenizer:
-    """As T5 has it, with letters enough for JSON; `</s>` is token 1."""
-    letters = [chr(code) for code in range(0x21, 0x7F)] + ["ö"]
+    """Returns a tokenizer like T5's with all characters of JSON, whose token 1 is `</s>`."""
+    characters = [chr(code) for code in range(0x21, 0x7F)] + ["ö"]
     words = ["▁yes", "▁a", "▁the", "▁sea", '▁{"', '":', "▁[", "▁1", "er", "day", "12"]
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)]
-    pieces += [(word, -1.0) for word in words] + [(letter, -3.0) for letter in letters]
+    pieces += [(word, -1.0) for word in words] + [(character, -3.0) for character in characters]
     backend = Backend(models.Unigram(pieces, unk_id=2))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
@@ -96,8 +96,8 @@ def spaced() -> Tokenizer:
 TOKENIZERS = {"bytes": (tiny_text.byte_pairs, 0), "pieces": (spaced, 1)}
 
 
-def babbling(vocab_size: int, seed: int = 0) -> Toy:
-    """An engine that says anything, and each thing with little doubt."""
+def random_engine(vocab_size: int, seed: int = 0) -> Toy:
+    """Returns an engine that generates random tokens with high probabilities."""
     table = np.random.default_rng(seed).normal(scale=4, size=(61, vocab_size)).astype(np.float32)
     return Toy(vocab_size, capacity=400, of=lambda row: table[(7 * row[-1] + 13 * len(row)) % 61])
 
@@ -105,37 +105,37 @@ def babbling(vocab_size: int, seed: int = 0) -> Toy:
 def run(
     kind: str, settings: dict[str, Any], base: dict[str, Any] | None = None, engine: Toy | None = None
 ) -> tuple[list[str], GenerationOutput]:
-    """Texts, and the output they are from, for three prompts of unequal length."""
+    """Generates after three prompts of different lengths; returns the texts and the output."""
     make, end = TOKENIZERS[kind]
     tokenizer = make()
-    engine = engine or babbling(tokenizer.vocab_size + 7)
+    engine = engine or random_engine(tokenizer.vocab_size + 7)
     ids = np.array([[5, 6, 7], [0, 8, 9], [0, 0, 10]])
     config = GenerationConfig(**{"max_new_tokens": 90, "eos_token_id": end, **(base or {})})
-    asked = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
+    run_request = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
     rows = slice(1) if "prompt_lookup_num_tokens" in settings else slice(None)
-    output = asked.generate(engine, ids[rows], (ids != 0).astype(int)[rows])
+    output = run_request.generate(engine, ids[rows], (ids != 0).astype(int)[rows])
     return [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in output.sequences], output
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_what_is_said_follows_the_grammar(kind: str, case: str, method: str) -> None:
-    asked, right = CASES[case]
-    texts, output = run(kind, {**asked, **METHODS[method]})
-    assert all(right(text) for text in texts), texts
+def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
+    arguments, is_valid = CASES[case]
+    texts, output = run(kind, {**arguments, **METHODS[method]})
+    assert all(is_valid(text) for text in texts), texts
     assert set(output.finish_reasons) <= {"eos", "length"}
 
 
-@pytest.mark.parametrize("most", [45, 52, 63])
+@pytest.mark.parametrize("limit", [45, 52, 63])
 @pytest.mark.parametrize("method", ["greedy", "hot", "beams"])
-def test_texts_are_complete_when_few_tokens_may_be_said(method: str, most: int) -> None:
-    texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": most})
+def test_texts_are_complete_within_few_tokens(method: str, limit: int) -> None:
+    texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": limit})
     assert all(follows(PERSON)(text) for text in texts)
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("arguments", "text"),
     [
         ({"choices": ["the sea", "the ship", "no"]}, "the ship"),
         ({"json_schema": PERSON}, '{"name": "Ahab", "age": 58, "likes":["a ship",null]}'),
@@ -144,46 +144,47 @@ def test_texts_are_complete_when_few_tokens_may_be_said(method: str, most: int) 
     ids=["choices", "person", "words"],
 )
 @pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])
-def test_a_model_that_says_it_by_itself_is_not_disturbed(asked: dict[str, Any], text: str, method: str) -> None:
+def test_texts_that_already_follow_the_constraint_do_not_change(
+    arguments: dict[str, Any], text: str, method: str
+) -> None:
     tokenizer = tiny_text.byte_pairs()
     engine = Scripted(tokenizer, "The old man", text)
     config = GenerationConfig(max_new_tokens=100, eos_token_id=0)
-    free, bound = (
+    free, constrained = (
         request({**METHODS[method], **more}, config, tokenizer, None).generate(engine, engine.ids, engine.mask)  # type: ignore[arg-type]
-        for more in ({}, asked)
+        for more in ({}, arguments)
     )
-    assert bound.sequences[0].tolist() == free.sequences[0].tolist() == engine.script
-    assert bound.finish_reasons[0] == "eos"
+    assert constrained.sequences[0].tolist() == free.sequences[0].tolist() == engine.script
+    assert constrained.finish_reasons[0] == "eos"
 
 
-def test_streams_and_batches_say_the_same() -> None:
+def test_streams_and_batches_generate_the_same_texts() -> None:
     tokenizer, settings = tiny_text.byte_pairs(), {"json_schema": PERSON, "temperature": 2.0, "seed": 1}
-    engine = babbling(tokenizer.vocab_size)
+    engine = random_engine(tokenizer.vocab_size)
     config = GenerationConfig(max_new_tokens=90, eos_token_id=0)
     ids = np.array([[5, 6, 7]])
-    asked = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
-    whole = asked.generate(engine, ids, np.ones_like(ids)).sequences[0]
+    stream_request = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
+    whole = stream_request.generate(engine, ids, np.ones_like(ids)).sequences[0]
     streamed = "".join(request(settings, config, tokenizer, None).stream(engine, ids, np.ones_like(ids)))  # type: ignore[arg-type]
     assert streamed == tokenizer.decode(whole, skip_special_tokens=True) and follows(PERSON)(streamed)
     alone, _ = run("bytes", {"json_schema": PERSON})
-    mask = np.array([[5, 6, 7]])
     single = request({"json_schema": PERSON}, config, tokenizer, None).generate(  # type: ignore[arg-type]
-        babbling(tokenizer.vocab_size + 7), mask, np.ones_like(mask)
+        random_engine(tokenizer.vocab_size + 7), ids, np.ones_like(ids)
     )
     assert tokenizer.decode(single.sequences[0], skip_special_tokens=True) == alone[0]
 
 
-def test_a_constraint_depends_on_the_history_alone() -> None:
+def test_a_constraint_depends_only_on_the_history() -> None:
     tokenizer, config = tiny_text.byte_pairs(), GenerationConfig(max_new_tokens=60, eos_token_id=0)
-    remembering = constraint_of({"json_schema": PERSON}, tokenizer, config)
-    assert remembering is not None
+    cached = constraint_of({"json_schema": PERSON}, tokenizer, config)
+    assert cached is not None
     history = History(np.array([[3], [4]], np.int32), np.zeros(2, int), 1, (np.array([3]), np.array([4])), np.arange(2))
     random = np.random.default_rng(0)
     for _ in range(40):
         logits = random.normal(size=(2, tokenizer.vocab_size)).astype(np.float32)
         fresh = constraint_of({"json_schema": PERSON}, tokenizer, config)
         assert fresh is not None
-        received = remembering(history, logits.copy())
+        received = cached(history, logits.copy())
         np.testing.assert_array_equal(received, fresh(history, logits.copy()))
         history = history.append(received.argmax(axis=1)).take(np.array([1, 0]))
 
@@ -192,8 +193,8 @@ def test_a_constraint_depends_on_the_history_alone() -> None:
     ("base", "reasons"),
     [
         ({"eos_token_id": ()}, {"stop"}),
-        ({"eos_token_id": (0, 500)}, {"eos"}),  # a model may name ends that its vocabulary lacks
-        ({"eos_token_id": (0, 11)}, {"eos"}),  # 11 is a letter
+        ({"eos_token_id": (0, 500)}, {"eos"}),  # end tokens may be missing in the vocabulary
+        ({"eos_token_id": (0, 11)}, {"eos"}),  # 11 is ordinary text
         ({"eos_token_id": 11}, {"stop"}),
     ],
     ids=str,
@@ -212,13 +213,13 @@ def test_beams_rank_all_choices(kind: str) -> None:
     assert set(output.finish_reasons) == {"eos"}
 
 
-def test_beams_have_no_text_that_does_not_follow() -> None:
+def test_all_beams_follow_the_constraint() -> None:
     texts, output = run("bytes", {"regex": "yes|no", "num_beams": 6, "num_return_sequences": 3})
     assert set(texts) == {"yes", "no"} and set(output.finish_reasons) == {"eos"}
 
 
-def test_the_space_before_a_text_is_none_of_it() -> None:
-    """SentencePiece begins words with their space, and decoding drops the first: `▁yes` says "yes"."""
+def test_the_leading_space_of_sentencepiece_is_optional() -> None:
+    """Decoding drops the space of the first token: `▁yes` becomes "yes"."""
     config = GenerationConfig(max_new_tokens=60, eos_token_id=1)
     constraint = constraint_of({"regex": "yes|ya yes"}, spaced(), config)
     assert constraint is not None
@@ -235,8 +236,8 @@ def test_the_space_before_a_text_is_none_of_it() -> None:
 
 def test_a_first_token_may_be_forced() -> None:
     base = {"forced_bos_token_id": 2, "eos_token_id": 1, "max_new_tokens": 6}
-    asked = request({"choices": ["yes"]}, GenerationConfig(**base), spaced(), None)  # type: ignore[arg-type]
-    output = asked.generate(babbling(spaced().vocab_size), np.array([[5]]), None)
+    choice_request = request({"choices": ["yes"]}, GenerationConfig(**base), spaced(), None)  # type: ignore[arg-type]
+    output = choice_request.generate(random_engine(spaced().vocab_size), np.array([[5]]), None)
     assert output.sequences[0][0] == 2 and spaced().decode(output.sequences[0], skip_special_tokens=True) == "yes"
 
 
@@ -245,16 +246,16 @@ def test_a_last_token_may_be_forced() -> None:
     assert all(follows(PERSON)(text) for text in texts) and set(output.finish_reasons) == {"eos"}
 
 
-@pytest.mark.parametrize("most", range(1, 6))
-def test_a_text_may_end_however_unlikely_that_is(most: int) -> None:
+@pytest.mark.parametrize("limit", range(1, 6))
+def test_a_text_ends_even_if_the_end_is_unlikely(limit: int) -> None:
     tokenizer = tiny_text.byte_pairs()
     endless = Toy(tokenizer.vocab_size, of=lambda row: np.arange(tokenizer.vocab_size) - 9999 * np.eye(1, 320)[0])
-    texts, _ = run("bytes", {"regex": "([a-z]{40})*", "max_new_tokens": most}, engine=endless)
+    texts, _ = run("bytes", {"regex": "([a-z]{40})*", "max_new_tokens": limit}, engine=endless)
     assert all(matches("([a-z]{40})*")(text) for text in texts)
 
 
-def test_texts_are_complete_when_the_engine_is_full() -> None:
-    engine = babbling(tiny_text.byte_pairs().vocab_size)
+def test_texts_are_complete_within_the_capacity() -> None:
+    engine = random_engine(tiny_text.byte_pairs().vocab_size)
     engine.capacity = 58
     with pytest.warns(UserWarning, match="the cache is full"):
         texts, output = run("bytes", {"json_schema": PERSON, "max_new_tokens": 200}, engine=engine)
@@ -262,7 +263,7 @@ def test_texts_are_complete_when_the_engine_is_full() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "arguments",
     [
         {"regex": ".*zebra", "max_new_tokens": 9},
         {"regex": "(ab){30}", "max_new_tokens": 9},
@@ -270,12 +271,12 @@ def test_texts_are_complete_when_the_engine_is_full() -> None:
     ],
     ids=str,
 )
-def test_a_text_that_cannot_be_completed_is_told(asked: dict[str, Any]) -> None:
+def test_incomplete_texts_warn(arguments: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=r"cut before it was complete by its regex. Received: max_.*=9"):
-        run("bytes", asked)
+        run("bytes", arguments)
 
 
-def test_interrupted_texts_are_not_told() -> None:
+def test_interrupted_texts_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _, output = run("bytes", {"json_schema": PERSON, "cancelled": lambda: True})
@@ -283,7 +284,7 @@ def test_interrupted_texts_are_not_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         ({"choices": []}, r"list of non-empty texts. Received: choices=\[\]"),
         ({"choices": "yes"}, "list of non-empty texts"),
@@ -311,32 +312,33 @@ def test_interrupted_texts_are_not_told() -> None:
     ],
     ids=shown,
 )
-def test_errors(asked: dict[str, Any], message: str | None) -> None:
+def test_errors(arguments: dict[str, Any], message: str | None) -> None:
     tokenizer = tiny_text.byte_pairs()
-    if "suppress_tokens" in asked:
-        spelled = [token for name, token in tokenizer.get_vocab().items() if set(name) <= {"a", "b"}]
-        asked, message = {**asked, "suppress_tokens": spelled}, r"at position 0: regex allows '[ab]+'.*other rules"
+    if "suppress_tokens" in arguments:
+        tokens = [token for name, token in tokenizer.get_vocab().items() if set(name) <= {"a", "b"}]
+        arguments, message = (
+            {**arguments, "suppress_tokens": tokens},
+            r"at position 0: regex allows '[ab]+'.*other rules",
+        )
     with pytest.raises(GenerationError, match=message):
-        run("bytes", asked)
+        run("bytes", arguments)
 
 
 def one_of_objects(count: int) -> dict[str, Any]:
-    """A schema with so many ways to go on after the first letter."""
+    """Returns a schema with `count` possible continuations after the first character."""
     names = [f"k{number}" for number in range(count)]
     rest = {"type": "object", "additionalProperties": False}
     return {"anyOf": [{**rest, "properties": {name: {"type": "null"}}, "required": [name]} for name in names]}
 
 
-def test_many_ways_are_followed() -> None:
+def test_a_grammar_with_many_alternatives() -> None:
     schema = one_of_objects(2100)
     texts, _ = run("bytes", {"json_schema": schema, "max_new_tokens": 30})
     assert all(follows(schema)(text) for text in texts)
 
 
 @pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])
-def test_a_parser_that_gives_up_ends_the_run_rather_than_the_constraint(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_the_parser_raise(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "_MAX_ITEMS", 1000)
     with pytest.raises(GenerationError, match="cannot be followed any further: .*1100 items; max is 1000"):
         run("bytes", {"json_schema": one_of_objects(1100), "max_new_tokens": 30, **METHODS[method]})
@@ -352,7 +354,7 @@ from kerasformer.tokenization import load_tokenizer
 tokenizer = load_tokenizer(sys.argv[1])
 names = [f"x{i}" for i in range(3000)]
 pairs = list(zip(names, names[1:]))
-asked = [
+constraints = [
     ("json_schema", {"$defs": {a: {"items": {"$ref": "#/$defs/" + b}} for a, b in pairs} | {names[-1]: {}},
                      "$ref": "#/$defs/x0"}),
     ("grammar", "start: x0\\n" + "\\n".join(f"{a}: {b}" for a, b in pairs) + f'\\n{names[-1]}: "a"'),
@@ -362,10 +364,10 @@ asked = [
     ("json_schema", {"type": "string", "pattern": "(" * 9000 + "a" + ")" * 9000}),
 ]
 def follow():
-    for name, value in asked:
+    for name, value in constraints:
         try:
             constraint = constraint_of({name: value}, tokenizer, GenerationConfig())
-            print("begun", flush=True)
+            print("created", flush=True)
         except Exception as error:
             print(type(error).__name__, flush=True)
 threading.stack_size(1 << 19)
@@ -375,23 +377,23 @@ thread.join()
 """
 
 
-def test_deep_grammars_do_not_end_the_process(tmp_path: Path) -> None:
+def test_deep_grammars_do_not_crash_the_process(tmp_path: Path) -> None:
     tiny_text.byte_pairs().save(tmp_path)
     program = [sys.executable, "-c", DEEP, str(tmp_path)]
     process = subprocess.run(program, capture_output=True, text=True, timeout=120)  # noqa: S603
     assert process.returncode == 0, process.stderr[-500:]
-    assert process.stdout.split() == ["begun"] * 3 + ["GenerationError"] * 3
+    assert process.stdout.split() == ["created"] * 3 + ["GenerationError"] * 3
     assert process.stderr == ""
 
 
-def test_letters_that_a_vocabulary_lacks() -> None:
+def test_characters_that_are_missing_in_the_vocabulary() -> None:
     with pytest.raises(GenerationError, match="a choice cannot be generated .* Expected: 'é'"):
         run("pieces", {"choices": ["yes", "é"]})
     with pytest.raises(GenerationError, match="regex cannot be followed at position [01]: it needs characters"):
         run("pieces", {"regex": "é|\t"})
 
 
-def test_tokenizers_that_cannot() -> None:
+def test_unsupported_tokenizers() -> None:
     config = GenerationConfig()
     with pytest.raises(TokenizerError, match="pieces of text.* Received: WordPiece"):
         constraint_of({"regex": "a"}, tiny_text.wordpiece(), config)

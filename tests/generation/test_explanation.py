@@ -1,4 +1,4 @@
-"""The table of choices, of runs whose probabilities are known."""
+"""Explanations of runs with known probabilities."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def explained(prompts: list[list[int]] = PROMPTS[:1], record: bool = True, **set
     mask = np.array([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
     ids = np.array([[0] * (width - len(row)) + row for row in prompts])
     output = generate(Toy(VOCAB), ids, mask, config, Controls(record=record))
-    found = explanations(output, TOKENIZER, prompts)
-    for explanation, sequence in zip(found, output.sequences, strict=True):
+    results = explanations(output, TOKENIZER, prompts)
+    for explanation, sequence in zip(results, output.sequences, strict=True):
         assert [line.chosen.token for line in explanation.lines] == sequence.tolist()
-    return found
+    return results
 
 
 def test_greedy_search_takes_the_first_choice() -> None:
@@ -53,10 +53,10 @@ def test_greedy_search_takes_the_first_choice() -> None:
         row = np.append(row, best[0])
         text = TOKENIZER.decode(row, skip_special_tokens=True)
     assert explanation.text == text
-    assert explanation.columns == ["Input", *(f"Choice {place}" for place in range(1, 6))]
+    assert explanation.columns == ["Input", *(f"Choice {rank}" for rank in range(1, 6))]
 
 
-def test_what_rules_exclude_is_marked() -> None:
+def test_tokens_excluded_by_rules_are_marked() -> None:
     first = explained()[0].lines[0].options[0]
     (explanation,) = explained(suppress_tokens=[first.token])
     same = explanation.lines[0].options[0]
@@ -65,7 +65,7 @@ def test_what_rules_exclude_is_marked() -> None:
     assert "✗" in str(same) and "✗ excluded" in explanation.note and "✗" not in explained()[0].note
 
 
-def test_what_cuts_exclude_is_marked() -> None:
+def test_tokens_excluded_by_filters_are_marked() -> None:
     (explanation,) = explained(top_k=2, seed=1)
     for line in explanation.lines:
         assert [option.allowed for option in line.options] == [True, True, False, False, False]
@@ -73,7 +73,7 @@ def test_what_cuts_exclude_is_marked() -> None:
         assert line.chosen in line.options[:2]
 
 
-def test_a_choice_beyond_the_table_has_a_column_of_its_own() -> None:
+def test_a_choice_outside_the_options_has_its_own_column() -> None:
     (explanation,) = explained(temperature=20.0, seed=4)
     assert explanation.columns[-1] == "Chosen"
     frame = explanation.to_frame()
@@ -83,18 +83,18 @@ def test_a_choice_beyond_the_table_has_a_column_of_its_own() -> None:
     assert (frame["Chosen"] != "").any()
 
 
-def test_beams_explain_their_best_path() -> None:
+def test_the_best_beam_is_explained() -> None:
     greedy, beams = explained()[0], explained(num_beams=4)[0]
     assert beams.lines[0].options[0].token == greedy.lines[0].options[0].token
     assert beams.text != greedy.text  # a path that greedy search does not find
 
 
 def test_every_sequence_is_explained() -> None:
-    found = explained(PROMPTS, num_return_sequences=2, temperature=3.0, seed=1)
-    assert [each.lines[0].input for each in found] == ["The sea", "The sea", "It was", "It was"]
+    results = explained(PROMPTS, num_return_sequences=2, temperature=3.0, seed=1)
+    assert [each.lines[0].input for each in results] == ["The sea", "The sea", "It was", "It was"]
 
 
-def test_a_frame_has_a_row_a_token() -> None:
+def test_a_frame_has_a_row_for_each_token() -> None:
     (explanation,) = explained()
     frame = explanation.to_frame()
     assert list(frame.columns) == explanation.columns and len(frame) == 4
@@ -104,7 +104,7 @@ def test_a_frame_has_a_row_a_token() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_terminal_shows_all_of_it(width: int) -> None:
+def test_a_terminal_shows_the_whole_table(width: int) -> None:
     (explanation,) = explained()
     console = Console(width=width, file=io.StringIO())
     console.print(explanation)
@@ -115,24 +115,24 @@ def test_a_terminal_shows_all_of_it(width: int) -> None:
     assert printed.count("✓") == len(explanation.lines) + 1
 
 
-def test_a_notebook_shows_all_of_it_and_no_markup_of_the_text() -> None:
+def test_a_notebook_shows_the_whole_table_and_escapes_markup() -> None:
     (explanation,) = explained([TOKENIZER.encode("<b>The")])
-    odd = Option(1, "</td>", 0.25, chosen=False, allowed=False)
-    line = dataclasses.replace(explanation.lines[0], options=(odd, *explanation.lines[0].options[1:]))
-    shown = dataclasses.replace(explanation, lines=(line, *explanation.lines[1:]))._repr_html_()
-    assert "<td>&lt;b&gt;The</td>" in shown and shown.count("<tr>") == 5
-    assert "<td><s>✗ &lt;/td&gt; (25.00%)</s></td>" in shown
-    assert all(html.escape(str(option)) in shown for option in line.options)
+    markup = Option(1, "</td>", 0.25, chosen=False, allowed=False)
+    line = dataclasses.replace(explanation.lines[0], options=(markup, *explanation.lines[0].options[1:]))
+    output = dataclasses.replace(explanation, lines=(line, *explanation.lines[1:]))._repr_html_()
+    assert "<td>&lt;b&gt;The</td>" in output and output.count("<tr>") == 5
+    assert "<td><s>✗ &lt;/td&gt; (25.00%)</s></td>" in output
+    assert all(html.escape(str(option)) in output for option in line.options)
 
 
-def test_it_prints_itself() -> None:
+def test_str_and_repr() -> None:
     (explanation,) = explained()
     assert "Choice 5" in str(explanation) and str(explanation).count("✓") == 5
     assert repr(explanation) == f"Explanation({explanation.text!r}, 4 tokens)"
 
 
 @pytest.mark.parametrize("name", ["picture", "tree"])
-def test_it_draws_itself(tmp_path: Path, name: str) -> None:
+def test_pictures(tmp_path: Path, name: str) -> None:
     (explanation,) = explained(num_beams=3)
     getattr(explanation, name)(tmp_path / "a.png")
     getattr(explanation, name)(tmp_path / "b.png", dark=True)
@@ -142,7 +142,7 @@ def test_it_draws_itself(tmp_path: Path, name: str) -> None:
             explained()[0].tree(tmp_path / "c.png")
 
 
-def test_nothing_is_explained_without_a_record() -> None:
+def test_an_explanation_requires_a_record() -> None:
     with pytest.raises(GenerationError, match="explain=True"):
         explained(record=False)
 

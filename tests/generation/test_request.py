@@ -1,4 +1,4 @@
-"""Keyword arguments: what each comes to, and what each bad one is told."""
+"""The effect of keyword arguments, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def open_assistant(source: Any) -> tuple[Step, Tokenizer | None]:
     return engine(), {"same": BYTES, "other": tiny_text.pieces(), "unknown": None}[source]
 
 
-def asked(tokenizer: Tokenizer | None = BYTES, **settings: Any) -> Request:
+def create_request(tokenizer: Tokenizer | None = BYTES, **settings: Any) -> Request:
     base = GenerationConfig(max_new_tokens=100, eos_token_id=0)
     return request(settings, base, tokenizer, open_assistant)
 
 
-def written(**settings: Any) -> Any:
+def generate(**settings: Any) -> Any:
     model = engine()
-    return asked(**settings).write(model, model.ids, model.mask)
+    return create_request(**settings).write(model, model.ids, model.mask)
 
 
 @pytest.mark.parametrize(
@@ -53,63 +53,63 @@ def written(**settings: Any) -> Any:
     ],
     ids=named,
 )
-def test_what_settings_come_to(settings: dict[str, Any], text: str | None) -> None:
-    result = written(**settings).texts[0][0]
+def test_settings(settings: dict[str, Any], text: str | None) -> None:
+    result = generate(**settings).texts[0][0]
     if text is None:
         assert 0 < len(result) < len(TEXT) and TEXT.startswith(result)
     else:
         assert result == text
 
 
-def test_rules_of_the_callers_own() -> None:
+def test_custom_rules() -> None:
     script = engine().script
 
-    def never(history: Any, logits: np.ndarray) -> np.ndarray:
+    def forbid_first(history: Any, logits: np.ndarray) -> np.ndarray:
         changed = logits.copy()
         changed[:, script[0]] = -np.inf
         return changed
 
-    for rules in (never, [never]):
-        assert script[0] not in written(rules=rules, max_new_tokens=3).output.sequences[0]
+    for rules in (forbid_first, [forbid_first]):
+        assert script[0] not in generate(rules=rules, max_new_tokens=3).output.sequences[0]
 
 
-def test_negative_ids_come_with_their_mask() -> None:
+def test_negative_ids_and_their_mask() -> None:
     ids, mask = np.array([[0, 5]]), np.array([[0, 1]])
-    controls = asked(guidance_scale=2.0, negative_prompt_ids=ids, negative_prompt_attention_mask=mask).controls
+    controls = create_request(guidance_scale=2.0, negative_prompt_ids=ids, negative_prompt_attention_mask=mask).controls
     assert controls.negative_ids.tolist() == [[0, 5]] and controls.negative_mask.tolist() == [[0, 1]]
 
 
-def test_each_batch_takes_its_negative_prompts_along() -> None:
-    request = asked(guidance_scale=2.0, negative_prompt_ids=[[1, 2], [3, 4], [5, 6]])
+def test_negative_prompts_are_split_into_batches() -> None:
+    request = create_request(guidance_scale=2.0, negative_prompt_ids=[[1, 2], [3, 4], [5, 6]])
     assert [part.controls.negative_ids.tolist() for part in request.split([2, 1])] == [[[1, 2], [3, 4]], [[5, 6]]]
-    one = asked(guidance_scale=2.0, negative_prompt="one")
+    one = create_request(guidance_scale=2.0, negative_prompt="one")
     assert one.split([2, 1]) == [one, one]
     with pytest.raises(InputError, match="Expected: 1 or 4. Received: 3"):
         request.split([2, 2])
 
 
 @pytest.mark.parametrize("name", ["same", "unknown"])
-def test_an_assistant_guesses(name: str) -> None:
-    result = written(assistant=name)
+def test_an_assistant(name: str) -> None:
+    result = generate(assistant=name)
     assert result.texts == [[TEXT]]
     assert result.output.speculation is not None
 
 
-def test_the_whole_output_may_be_asked_for() -> None:
-    assert asked().result == "texts"
-    assert asked(return_dict_in_generate=True).result == "output"
+def test_the_whole_output() -> None:
+    assert create_request().result == "texts"
+    assert create_request(return_dict_in_generate=True).result == "output"
     model = engine()
-    output = written(output_scores=True).result("output")
+    output = generate(output_scores=True).result("output")
     assert output.scores[0].shape == (len(model.script), model.vocab_size)
     assert output.logits is None
-    assert written(output_logits=True).result("output").logits is not None
-    assert asked(output_scores=True, return_dict_in_generate=False).result == "texts"
+    assert generate(output_logits=True).result("output").logits is not None
+    assert create_request(output_scores=True, return_dict_in_generate=False).result == "texts"
 
 
 def test_an_explanation_of_each_text() -> None:
-    explained = written(explain=True).result("explanation")
+    explained = generate(explain=True).result("explanation")
     assert isinstance(explained, Explanation) and len(explained.lines) == len(engine().script)
-    several = written(explain=True, num_return_sequences=2, num_beams=2).result("explanation")
+    several = generate(explain=True, num_return_sequences=2, num_beams=2).result("explanation")
     assert [type(each) for each in several] == [Explanation] * 2
 
 
@@ -146,14 +146,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("settings", "kind", "message"), BAD, ids=[str(row[0]) for row in BAD])
-def test_bad_arguments_are_told(settings: dict[str, Any], kind: type[KerasformerError], message: str) -> None:
+def test_invalid_arguments(settings: dict[str, Any], kind: type[KerasformerError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        asked(**settings)
+        create_request(**settings)
 
 
 @pytest.mark.parametrize(
     "settings", [{"stop": "a"}, {"stop_strings": "a"}, {"negative_prompt": "a", "guidance_scale": 2.0}], ids=str
 )
-def test_texts_need_a_tokenizer(settings: dict[str, Any]) -> None:
+def test_texts_require_a_tokenizer(settings: dict[str, Any]) -> None:
     with pytest.raises(TokenizerError, match="needs a tokenizer"):
-        asked(tokenizer=None, **settings)
+        create_request(tokenizer=None, **settings)

@@ -1,4 +1,4 @@
-"""Streams: pieces that make the whole, and every way to end one."""
+"""Streams: their pieces form the whole text, and all ways to end one."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def opened(
 ) -> Stream:
     tokenizer = KINDS[kind]()
     engine = Scripted(tokenizer, PROMPT, text, before_token)
-    asked = request({"max_new_tokens": 200, "eos_token_id": 0, **settings}, GenerationConfig(), tokenizer, None)
-    return asked.stream(engine, engine.ids, engine.mask, callback)
+    run_request = request({"max_new_tokens": 200, "eos_token_id": 0, **settings}, GenerationConfig(), tokenizer, None)
+    return run_request.stream(engine, engine.ids, engine.mask, callback)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_make_the_text_as_it_reads_after_the_prompt(kind: str) -> None:
+def test_pieces_form_the_text_after_the_prompt(kind: str) -> None:
     tokenizer = KINDS[kind]()
     engine = Scripted(tokenizer, PROMPT, TEXT)
-    asked = request({"max_new_tokens": 200, "eos_token_id": 0}, GenerationConfig(), tokenizer, None)
-    stream = asked.stream(engine, engine.ids, engine.mask)
-    shown: list[str] = []
+    run_request = request({"max_new_tokens": 200, "eos_token_id": 0}, GenerationConfig(), tokenizer, None)
+    stream = run_request.stream(engine, engine.ids, engine.mask)
+    pieces: list[str] = []
     for piece in stream:
-        shown.append(piece)
-        assert stream.text == "".join(shown)
+        pieces.append(piece)
+        assert stream.text == "".join(pieces)
         assert piece and not piece.endswith("\ufffd")
-    written = asked.write(engine, engine.ids, engine.mask)
-    assert stream.text == written.texts[0][0]
-    if kind != "pieces":  # this vocabulary lacks most of the letters
+    generated = run_request.write(engine, engine.ids, engine.mask)
+    assert stream.text == generated.texts[0][0]
+    if kind != "pieces":  # this vocabulary lacks most of the characters
         assert stream.text == TEXT
-    assert len(shown) > 10
-    assert stream.finish_reason == written.output.finish_reasons[0] == "eos"
+    assert len(pieces) > 10
+    assert stream.finish_reason == generated.output.finish_reasons[0] == "eos"
     assert list(stream) == []
 
 
@@ -67,7 +67,7 @@ def test_pieces_make_the_text_as_it_reads_after_the_prompt(kind: str) -> None:
     ],
     ids=named,
 )
-def test_what_ends_a_text_ends_its_stream(settings: dict[str, Any], text: str | None, reason: str) -> None:
+def test_finish_reasons(settings: dict[str, Any], text: str | None, reason: str) -> None:
     stream = opened(**settings)
     whole = stream.read()
     assert stream.finish_reason == reason
@@ -76,15 +76,15 @@ def test_what_ends_a_text_ends_its_stream(settings: dict[str, Any], text: str | 
         assert whole == text
 
 
-def test_each_piece_is_given_to_the_callback_first() -> None:
-    seen: list[str] = []
-    stream = opened(callback=seen.append)
+def test_the_callback_receives_each_piece_first() -> None:
+    received: list[str] = []
+    stream = opened(callback=received.append)
     for piece in stream:
-        assert seen[-1] == piece
-    assert "".join(seen) == stream.text == TEXT
+        assert received[-1] == piece
+    assert "".join(received) == stream.text == TEXT
 
 
-def test_nothing_is_generated_before_it_is_asked_for() -> None:
+def test_tokens_are_generated_on_request() -> None:
     numbers: list[int] = []
     stream = opened(before_token=numbers.append)
     assert numbers == []
@@ -92,7 +92,7 @@ def test_nothing_is_generated_before_it_is_asked_for() -> None:
     assert numbers == [0]
 
 
-def test_cancel_from_another_thread_ends_with_the_token_at_hand() -> None:
+def test_cancel_from_another_thread_ends_after_the_current_token() -> None:
     stream: Stream
 
     def cancel(number: int) -> None:
@@ -119,7 +119,7 @@ def test_leaving_a_with_block_closes() -> None:
     assert stream.finish_reason == "eos"
 
 
-def test_close_waits_for_the_token_that_another_thread_generates() -> None:
+def test_close_waits_for_the_current_token_of_another_thread() -> None:
     started, go = threading.Event(), threading.Event()
     stream = opened(before_token=lambda number: (started.set(), go.wait(10)))
     reader = threading.Thread(target=stream.read)
@@ -143,14 +143,14 @@ def fail(number: int) -> None:
         raise EngineError("no more")
 
 
-def test_an_error_of_the_engine_arrives_and_ends_the_stream() -> None:
+def test_an_error_of_the_engine_is_raised_and_ends_the_stream() -> None:
     stream = opened(before_token=fail)
     with pytest.raises(EngineError):
         stream.read()
     assert (list(stream), stream.finish_reason) == ([], "error")
 
 
-def test_async_pieces_while_the_event_loop_is_free() -> None:
+def test_async_iteration_does_not_block_the_event_loop() -> None:
     ticks = 0
 
     async def main() -> str:
@@ -175,7 +175,7 @@ def test_async_pieces_while_the_event_loop_is_free() -> None:
     assert ticks > 50
 
 
-def test_async_errors_arrive() -> None:
+def test_async_errors_are_raised() -> None:
     async def main() -> None:
         async for _ in opened(before_token=fail):
             pass
@@ -184,7 +184,7 @@ def test_async_errors_arrive() -> None:
         asyncio.run(main())
 
 
-def test_a_cancelled_task_ends_the_text_with_the_token_at_hand() -> None:
+def test_a_cancelled_task_ends_the_text_after_the_current_token() -> None:
     numbers: list[int] = []
     third = threading.Event()
 
@@ -214,7 +214,7 @@ def test_a_cancelled_task_ends_the_text_with_the_token_at_hand() -> None:
     assert stream.finish_reason == "cancelled"
 
 
-def test_an_async_with_block_closes_and_nothing_runs_ahead() -> None:
+def test_an_async_with_block_closes_the_stream() -> None:
     numbers: list[int] = []
 
     async def main() -> Stream:
@@ -237,6 +237,6 @@ def test_an_async_with_block_closes_and_nothing_runs_ahead() -> None:
         ({"explain": True}, "request explanation"),
     ],
 )
-def test_what_cannot_be_streamed_is_told_at_the_call(settings: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_raise_at_the_call(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(GenerationError, match=message):
         opened(**settings)

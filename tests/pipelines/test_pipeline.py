@@ -108,7 +108,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, source, tmp_pat
         calls = [lambda text: pipe(question=text, context="Rain.")] if source == "answers" else [pipe]
     for call in calls:
         assert call("Rain.")
-        with pytest.raises(TokenizerError, match=f"'zyx', with the id {size}.*below {size}.*of {size + 1} tokens"):
+        with pytest.raises(TokenizerError, match=f"'zyx' with the id {size}.*below {size}.*of {size + 1} tokens"):
             call("Rain zyx.")
 
 

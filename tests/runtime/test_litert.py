@@ -236,7 +236,7 @@ def test_tokens_that_are_refused(step: LiteRTStep) -> None:
         step.step(np.array([[VOCAB]], "int32"), state)
     with pytest.raises(InputError, match=r"tokens of 1 rows.* step_lengths .*\(1,\)"):
         step.step(np.array([[1, 2]], "int32"), state)
-    with pytest.raises(InputError, match="between 0 and 0"):
+    with pytest.raises(InputError, match="from 0 to 0"):
         step.reorder(state, np.array([1]))
 
 

@@ -286,5 +286,5 @@ def test_prompts_that_no_engine_takes(subject: Subject, ids: Any, mask: Any) -> 
 def test_a_length_that_no_step_has(subject: Subject) -> None:
     state, tokens = subject.began([3], 2)
     for count in {0, 3} - set(subject.step.step_lengths):
-        with pytest.raises(InputError, match="step_lengths|neither of them 0"):
+        with pytest.raises(InputError, match="step_lengths|neither dimension 0"):
             subject.step.step(tokens[:, :count], state)

@@ -1,4 +1,4 @@
-"""Tiny tokenizers of every kind, trained here, as folders that look like downloaded checkpoints."""
+"""Fixtures: tiny tokenizers of every kind, in folders that look like downloaded checkpoints."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
 
 
 def write(folder: Path, files: dict[str, Any]) -> Path:
-    """Writes files of a checkpoint: text, bytes, or values that become JSON."""
+    """Writes the files of a checkpoint: text, bytes, or values that are converted to JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         data = content if isinstance(content, (str, bytes)) else json.dumps(content)
@@ -121,24 +121,24 @@ def write(folder: Path, files: dict[str, Any]) -> Path:
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A function from the name of a case to its folder, which tests must not change."""
-    made: dict[str, Path] = {}
+    """Function that returns the folder of a case, which tests must not change."""
+    folders: dict[str, Path] = {}
 
     def make(name: str) -> Path:
-        if name not in made:
+        if name not in folders:
             vocabulary, config, options = CASES[name]
             files = {**vocabulary(), "config.json": config}
             if options is not None:
                 files["tokenizer_config.json"] = options
-            made[name] = write(tmp_path_factory.mktemp(name), files)
-        return made[name]
+            folders[name] = write(tmp_path_factory.mktemp(name), files)
+        return folders[name]
 
     return make
 
 
 @pytest.fixture
 def copied(checkpoint: Checkpoint, tmp_path: Path) -> Checkpoint:
-    """A function from the name of a case to a copy of its folder, with files added, replaced or (`None`) left out."""
+    """Function that returns a copy of the folder of a case, with files added, replaced or (`None`) removed."""
 
     def copy(name: str, **changes: Any) -> Path:
         files: dict[str, Any] = {path.name: path.read_bytes() for path in checkpoint(name).iterdir()}

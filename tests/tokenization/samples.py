@@ -1,4 +1,4 @@
-"""Texts that tokenizers stumble over, and a little text to train tiny vocabularies on."""
+"""Texts that are difficult for tokenizers, and a corpus for training tiny vocabularies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts that a bundle carries: of the tokenizer's own tokens and rules, with its ids."""
+"""The test texts of a bundle, made of tokens and rules of its tokenizer."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests import tiny_text
 
 
 def split_at(pattern: object, behavior: str = "removed") -> Tokenizer:
-    """A tokenizer of words that splits them at a pattern."""
-    own = tiny_text.wordpiece()
-    backend = Backend.from_str(own.backend.to_str())
+    """Returns a WordPiece tokenizer that splits words at a pattern."""
+    original = tiny_text.wordpiece()
+    backend = Backend.from_str(original.backend.to_str())
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(pattern, behavior)]
     backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    return Tokenizer(backend, special_tokens=own.special_tokens)
+    return Tokenizer(backend, special_tokens=original.special_tokens)
 
 
 @pytest.mark.parametrize("kind", [tiny_text.wordpiece, tiny_text.byte_pairs, tiny_text.pieces])
-def test_they_are_of_the_vocabulary_and_come_with_its_ids(kind, tmp_path):
+def test_texts_use_the_vocabulary_and_have_its_ids(kind, tmp_path):
     tokenizer = kind()
     hard_texts.write(tokenizer, tmp_path)
     content = (tmp_path / hard_texts.FILE).read_text(encoding="utf-8")
@@ -35,10 +35,12 @@ def test_they_are_of_the_vocabulary_and_come_with_its_ids(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "sign"), [("|", "|"), ("<x>", "<x>"), (Regex(r"[;§]+"), "§")], ids=["sign", "signs", "regex"]
+    ("pattern", "string"),
+    [("|", "|"), ("<x>", "<x>"), (Regex(r"[;§]+"), "§")],
+    ids=["character", "characters", "regex"],
 )
-def test_they_have_what_a_rule_names(pattern, sign):
+def test_texts_contain_the_strings_of_rules(pattern, string):
     texts = [text for text, _ in hard_texts.hard_texts(split_at(pattern))]
-    assert f"one{sign}two {sign} three{sign}{sign}four{sign}" in texts
-    own = [text for text, _ in hard_texts.hard_texts(tiny_text.wordpiece())]
-    assert f"one{sign}two {sign} three{sign}{sign}four{sign}" not in own
+    assert f"one{string}two {string} three{string}{string}four{string}" in texts
+    others = [text for text, _ in hard_texts.hard_texts(tiny_text.wordpiece())]
+    assert f"one{string}two {string} three{string}{string}four{string}" not in others

@@ -1,4 +1,4 @@
-"""Which files are read, what they may say, and what is refused."""
+"""Loading of tokenizers: which files are read, and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_tokenizer_json_alone_is_recognized(name, checkpoint, tmp_path):
     assert list(alone("a").inputs) == list(expected("a").inputs)
 
 
-def test_gpt2_files_under_their_first_names(checkpoint, copied):
+def test_gpt2_files_under_their_original_names(checkpoint, copied):
     original = checkpoint("gpt2")
     files = {
         "encoder__json": (original / "vocab.json").read_bytes(),
@@ -48,23 +48,23 @@ def test_gpt2_files_under_their_first_names(checkpoint, copied):
     assert renamed.encode(TEXT) == load_tokenizer(original).encode(TEXT)
 
 
-def test_tokenizer_json_wins_over_the_vocabulary(checkpoint, copied):
+def test_tokenizer_json_takes_precedence_over_the_vocabulary(checkpoint, copied):
     other = load_tokenizer(checkpoint("gpt2"))
     folder = copied("bert-cased", tokenizer__json=other.backend.to_str())
     assert load_tokenizer(folder).encode(TEXT) == other.encode(TEXT)
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_stated_options_win_over_tokenizer_json(lower, checkpoint, copied):
-    ready = load_tokenizer(checkpoint("bert-uncased")).backend.to_str()
-    folder = copied("bert-uncased", tokenizer__json=ready, tokenizer_config__json={"do_lower_case": lower})
+def test_options_take_precedence_over_tokenizer_json(lower, checkpoint, copied):
+    content = load_tokenizer(checkpoint("bert-uncased")).backend.to_str()
+    folder = copied("bert-uncased", tokenizer__json=content, tokenizer_config__json={"do_lower_case": lower})
     assert (load_tokenizer(folder).encode("RABBIT") == load_tokenizer(folder).encode("rabbit")) is lower
     generic = {"do_lower_case": not lower, "tokenizer_class": "PreTrainedTokenizerFast"}
-    folder = copied("bert-uncased", tokenizer__json=ready, tokenizer_config__json=generic)
+    folder = copied("bert-uncased", tokenizer__json=content, tokenizer_config__json=generic)
     assert load_tokenizer(folder).encode("RABBIT") == load_tokenizer(folder).encode("rabbit")
 
 
-def test_padding_and_truncation_inside_tokenizer_json_are_switched_off(checkpoint, copied):
+def test_padding_and_truncation_in_tokenizer_json_are_disabled(checkpoint, copied):
     backend = load_tokenizer(checkpoint("bert-cased")).backend
     twin = Backend.from_str(backend.to_str())
     twin.enable_truncation(4)
@@ -73,7 +73,7 @@ def test_padding_and_truncation_inside_tokenizer_json_are_switched_off(checkpoin
     assert tokenizer.encode(TEXT) == backend.encode(TEXT).ids
 
 
-def test_added_tokens_get_the_ids_that_are_written_down(checkpoint, copied):
+def test_added_tokens_have_the_specified_ids(checkpoint, copied):
     size = load_tokenizer(checkpoint("gpt2")).vocab_size
     words = {"<a>": size, "<b>": size + 1}
     flagged = {
@@ -93,22 +93,22 @@ def test_added_tokens_get_the_ids_that_are_written_down(checkpoint, copied):
         load_tokenizer(copied("gpt2", tokenizer_config__json=wrong))
 
 
-def test_special_tokens_in_every_spelling(copied):
-    stated = {
+def test_special_tokens_in_every_format(copied):
+    options = {
         "pad_token": {"content": "<p>", "lstrip": False, "__type": "AddedToken"},
         "mask_token": None,
         "additional_special_tokens": ["<x>", {"content": "<y>"}],
         "extra_special_tokens": {"image_token": "<z>"},
         "sep_token": "<s>",
     }
-    tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=stated))
+    tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=options))
     assert (tokenizer.pad_token, tokenizer.sep_token, tokenizer.mask_token) == ("<p>", "<s>", None)
     ids = [tokenizer.token_to_id(token) for token in ("<x>", "<y>", "<z>")]
     assert tokenizer.encode("<x><y><z>") == ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == ""
 
 
-def test_flags_in_the_configuration_win_over_the_older_map(copied):
+def test_the_configuration_takes_precedence_over_the_older_map(copied):
     options = {"added_tokens_decoder": {}, "pad_token": "<new>"}
     folder = copied("gpt2", tokenizer_config__json=options, special_tokens_map__json={"pad_token": "<old>"})
     assert load_tokenizer(folder).pad_token == "<new>"
@@ -116,7 +116,7 @@ def test_flags_in_the_configuration_win_over_the_older_map(copied):
     assert load_tokenizer(folder).pad_token == "<old>"
 
 
-def test_the_model_decides_whether_it_takes_segments(copied):
+def test_the_model_type_determines_the_inputs(copied):
     options = {"tokenizer_class": "BertTokenizer"}
     assert "token_type_ids" not in load_tokenizer(copied("distilbert", tokenizer_config__json=options))("a").inputs
 
@@ -220,26 +220,26 @@ _SECOND = {"Sequence": {"id": "B", "type_id": 0}}
         ({"post_processor": {"pair": [_SECOND]}}, "template 'pair' .* once: A and B. Received: B"),
     ],
 )
-def test_rules_that_lose_a_text_or_make_it_grow(rules, message, checkpoint, copied):
-    ready = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+def test_rules_that_lose_a_text_or_make_it_grow_raise(rules, message, checkpoint, copied):
+    content = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
     template = rules.get("post_processor")
-    rules = rules if template is None else {"post_processor": ready["post_processor"] | template}
+    rules = rules if template is None else {"post_processor": content["post_processor"] | template}
     with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(copied("t5", tokenizer__json=ready | rules))
+        load_tokenizer(copied("t5", tokenizer__json=content | rules))
 
 
-def test_rules_that_lengthen_a_text_a_little_are_followed(checkpoint, copied):
-    ready = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+def test_rules_that_lengthen_a_text_slightly_are_allowed(checkpoint, copied):
+    content = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
     steps = [*_replacing(1, "…", "..."), {"type": "NFKC"}, *_replacing(20, "Alice", "Alice Liddell"[:5])]
-    ready["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    assert load_tokenizer(copied("t5", tokenizer__json=ready)).encode("well… ﷺ")
+    content["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    assert load_tokenizer(copied("t5", tokenizer__json=content)).encode("well… ﷺ")
 
 
-def test_panics_of_the_rust_library_are_errors(checkpoint, copied, capfd):
-    ready = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
-    ready["post_processor"]["special_tokens"] = {}
+def test_panics_of_the_rust_library_are_converted_to_errors(checkpoint, copied, capfd):
+    content = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    content["post_processor"]["special_tokens"] = {}
     with pytest.raises(TokenizerError, match="tokenizer.json is not a readable tokenizer"):
-        load_tokenizer(copied("t5", tokenizer__json=ready))
+        load_tokenizer(copied("t5", tokenizer__json=content))
     capfd.readouterr()
 
 

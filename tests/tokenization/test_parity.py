@@ -1,4 +1,4 @@
-"""The same ids, offsets, masks, windows and texts as transformers gives for the same folder."""
+"""Ids, offsets, masks, chunks and texts, compared with transformers for the same folder."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_truncated_pairs(both: tuple[Any, Tokenizer], strategy: Any, side: Any) 
 
 
 @pytest.mark.parametrize(("strategy", "stride"), [("only_first", 0), ("only_second", 0), ("only_second", 3)])
-def test_windows(both: tuple[Any, Tokenizer], strategy: Any, stride: int) -> None:
+def test_chunks(both: tuple[Any, Tokenizer], strategy: Any, stride: int) -> None:
     theirs, ours = both
     theirs.pad_token = theirs.pad_token or theirs.eos_token
     texts = (QUESTIONS, CONTEXTS) if strategy == "only_second" else (CONTEXTS, QUESTIONS)
@@ -109,7 +109,7 @@ def test_windows(both: tuple[Any, Tokenizer], strategy: Any, stride: int) -> Non
         return_tensors="np",
     )
     received = ours(*texts, **settings, padding="max_length", return_overflowing_tokens=True)
-    assert len(received.input_ids) > len(CONTEXTS), "the sample must need windows"
+    assert len(received.input_ids) > len(CONTEXTS), "the sample must be split into chunks"
     np.testing.assert_array_equal(received.input_ids, expected["input_ids"])
     np.testing.assert_array_equal(received.offsets, expected["offset_mapping"])
     np.testing.assert_array_equal(received.overflow_to_sample, expected["overflow_to_sample_mapping"])
@@ -138,7 +138,7 @@ def test_tokens_and_ids(both: tuple[Any, Tokenizer]) -> None:
         ids = theirs.encode(text)
         tokens = theirs.convert_ids_to_tokens(ids)
         assert ours.convert_ids_to_tokens(ids) == ours.convert_ids_to_tokens(np.array(ids)) == tokens
-        # As decoding skips them: convert_ids_to_tokens of transformers leaves ALBERT's punctuation out, too.
+        # Unlike decoding, convert_ids_to_tokens of transformers also skips ALBERT's punctuation.
         special = {index for index, token in theirs.added_tokens_decoder.items() if token.special}
         expected = [token for index, token in zip(ids, tokens, strict=True) if index not in special]
         assert ours.convert_ids_to_tokens(ids, True) == expected
@@ -157,7 +157,7 @@ def test_named_tokens(both: tuple[Any, Tokenizer]) -> None:
     assert ours.padding_side == theirs.padding_side
 
 
-def test_saved_folder_is_read_alike(both: tuple[Any, Tokenizer], tmp_path: Path) -> None:
+def test_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path: Path) -> None:
     _, ours = both
     ours.save(tmp_path)
     theirs, again = reference(tmp_path), load_tokenizer(tmp_path)

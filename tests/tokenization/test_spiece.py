@@ -1,4 +1,4 @@
-"""The model file is read as the SentencePiece library reads it, and damage is named."""
+"""Model files, compared with the SentencePiece library, and errors of damaged files."""
 
 from __future__ import annotations
 
@@ -34,45 +34,46 @@ def test_ids_of_the_library(checkpoint):
     folder = checkpoint("t5")
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
     ours = load_tokenizer(folder)
-    # The Rust library normalizes whole grapheme clusters, SentencePiece single characters: no loose accents here.
+    # No combining accents: the Rust library normalizes whole grapheme clusters, SentencePiece single characters.
     for text in [*CORPUS, "", "  two  spaces ", "x" * 300, "⑳ ﬁ ２", "unknown: 龍 🙂"]:
         assert ours.encode(text, add_special_tokens=False) == theirs.encode(text), text
 
 
-def test_damage_is_an_error_and_never_a_crash(copied):
+def test_damaged_files_raise_and_never_crash(copied):
     folder = copied("t5")
     data = (folder / "spiece.model").read_bytes()
-    dice = random.Random(0)
-    refused = 0
+    generator = random.Random(0)
+    num_errors = 0
     for _ in range(60):
-        damaged = bytearray(data[: dice.randrange(len(data))])
-        for _ in range(dice.choice([0, 3, 30])):
-            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        damaged = bytearray(data[: generator.randrange(len(data))])
+        for _ in range(generator.choice([0, 3, 30])):
+            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
         (folder / "spiece.model").write_bytes(damaged)
         try:
             load_tokenizer(folder).encode("the Rabbit")
         except TokenizerError as error:
             assert "spiece.model" in str(error)
-            refused += 1
-    assert refused > 30
+            num_errors += 1
+    assert num_errors > 30
 
 
-def test_a_hole_of_zeros_never_shifts_an_id(data):
-    """As a download that was broken off leaves it: the library refuses the same holes."""
+def test_a_range_of_zeros_never_shifts_an_id(data):
+    """Zeros as in an incomplete download; the SentencePiece library also raises in these cases."""
     expected = spiece.parse(data)
     texts = [piece.text for piece in expected.pieces]
-    dice = random.Random(0)
-    refused = 0
+    generator = random.Random(0)
+    num_errors = 0
     for _ in range(300):
-        size, at = dice.choice([1, 2, 4, 16, 64, 256, 1024]), dice.randrange(data.index(expected.charsmap))
-        holed = data[:at] + bytes(size) + data[at + size :]
+        size = generator.choice([1, 2, 4, 16, 64, 256, 1024])
+        start = generator.randrange(data.index(expected.charsmap))
+        damaged = data[:start] + bytes(size) + data[start + size :]
         try:
-            assert [piece.text for piece in spiece.parse(holed).pieces] == texts
+            assert [piece.text for piece in spiece.parse(damaged).pieces] == texts
         except ValueError:
-            refused += 1
+            num_errors += 1
             with pytest.raises(RuntimeError):
-                sentencepiece.SentencePieceProcessor(model_proto=holed)
-    assert refused > 200
+                sentencepiece.SentencePieceProcessor(model_proto=damaged)
+    assert num_errors > 200
 
 
 @pytest.mark.parametrize(
@@ -97,12 +98,12 @@ def test_a_hole_of_zeros_never_shifts_an_id(data):
         (b"version https://git-lfs.github.com/spec/v1\n", "spiece.model is not a readable"),
     ],
 )
-def test_what_is_wrong_is_said(copied, content, reason):
+def test_errors_describe_the_damage(copied, content, reason):
     with pytest.raises(TokenizerError, match=reason):
         load_tokenizer(copied("t5", spiece__model=content))
 
 
-def test_other_algorithms_are_refused(copied):
+def test_unsupported_algorithms(copied):
     other = _train("bpe")
     with pytest.raises(TokenizerError, match="an algorithm other than Unigram"):
         load_tokenizer(copied("t5", spiece__model=other))

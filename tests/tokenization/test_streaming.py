@@ -1,4 +1,4 @@
-"""Pieces of a stream: whole characters only, and together the decoded text."""
+"""Incremental decoding: pieces contain complete characters and form the decoded text."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.tokenization.samples import TEXTS
 
 
 def pieces(tokenizer, ids, skip=True, sizes=(1,)):
-    """Streams ids in chunks of the given sizes, in turn."""
-    stream, out, at = tokenizer.streamer(skip_special_tokens=skip), [], 0
-    while at < len(ids):
-        size = sizes[len(out) % len(sizes)]
-        out.append(stream.put(ids[at : at + size]))
-        at += size
-    return [*out, stream.end()]
+    """Decodes ids in groups of the given sizes, which repeat."""
+    stream, result, start = tokenizer.streamer(skip_special_tokens=skip), [], 0
+    while start < len(ids):
+        size = sizes[len(result) % len(sizes)]
+        result.append(stream.put(ids[start : start + size]))
+        start += size
+    return [*result, stream.end()]
 
 
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_pieces_make_the_text(name, skip, checkpoint):
+def test_pieces_form_the_text(name, skip, checkpoint):
     tokenizer = load_tokenizer(checkpoint(name))
     for text in TEXTS:
         ids = tokenizer.encode(text)
@@ -33,34 +33,34 @@ def test_pieces_make_the_text(name, skip, checkpoint):
 
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_pieces_of_random_ids_make_the_text(name, skip, checkpoint):
+def test_pieces_of_random_ids_form_the_text(name, skip, checkpoint):
     tokenizer = load_tokenizer(checkpoint(name))
     random = np.random.default_rng(0)
     for _ in range(40):
-        # Five ids more than there are: a model's embedding is often larger than the vocabulary.
+        # Including ids outside the vocabulary: the embedding of a model is often larger.
         ids = random.integers(0, tokenizer.vocab_size + 5, random.integers(1, 120)).tolist()
         assert "".join(pieces(tokenizer, ids, skip, sizes=(1, 3, 2))) == tokenizer.decode(ids, skip)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta"])
-def test_never_half_a_character(name, checkpoint):
+def test_pieces_contain_complete_characters(name, checkpoint):
     tokenizer = load_tokenizer(checkpoint(name))
     text = "🙂 天気 €"
-    out = pieces(tokenizer, tokenizer.encode(text))
-    assert len([piece for piece in out if piece]) > 3
-    assert "\ufffd" not in "".join(out)
-    assert any(not piece for piece in out), "a token of half a character shows nothing"
+    result = pieces(tokenizer, tokenizer.encode(text))
+    assert len([piece for piece in result if piece]) > 3
+    assert "\ufffd" not in "".join(result)
+    assert any(not piece for piece in result), "a token with part of a character returns nothing"
 
 
-def test_text_comes_at_once(checkpoint):
+def test_text_is_returned_immediately(checkpoint):
     tokenizer = load_tokenizer(checkpoint("gpt2"))
     ids = tokenizer.encode("the Rabbit said")
-    out = pieces(tokenizer, ids)
-    assert out[:-1] == [tokenizer.decode([token_id]) for token_id in ids]
-    assert out[-1] == ""
+    result = pieces(tokenizer, ids)
+    assert result[:-1] == [tokenizer.decode([token_id]) for token_id in ids]
+    assert result[-1] == ""
 
 
-def test_a_broken_end_is_given_out_by_end(checkpoint):
+def test_end_returns_an_incomplete_character(checkpoint):
     tokenizer = load_tokenizer(checkpoint("gpt2"))
     ids = tokenizer.encode("🙂")[:-1]
     stream = tokenizer.streamer()
@@ -91,7 +91,7 @@ def test_cleaned_spaces(copied):
 
 
 def test_a_long_stream_stays_fast(checkpoint):
-    """Only a window of the last tokens is decoded again."""
+    """Only the last tokens are decoded again."""
     tokenizer = load_tokenizer(checkpoint("gpt2"))
     stream = tokenizer.streamer()
     longest = 0

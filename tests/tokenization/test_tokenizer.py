@@ -1,4 +1,4 @@
-"""Batches, sides, widths, warnings and refusals of a loaded tokenizer."""
+"""Batches, sides, lengths, warnings and errors of a loaded tokenizer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_text_is_a_batch_of_one(bert):
     assert batch.overflow_to_sample.tolist() == [0]
 
 
-def test_inputs_are_what_the_model_takes(bert, gpt2, checkpoint):
+def test_model_inputs(bert, gpt2, checkpoint):
     assert set(bert("a").inputs) == {"input_ids", "attention_mask", "token_type_ids"}
     assert set(gpt2("a").inputs) == {"input_ids", "attention_mask"}
     assert set(load_tokenizer(checkpoint("distilbert"))("a").inputs) == {"input_ids", "attention_mask"}
@@ -61,12 +61,12 @@ def test_offsets_point_into_the_text(bert):
 def test_padding_side(bert, side):
     bert.padding_side = side
     batch = bert(["the", "the White Rabbit"])
-    filled = batch.attention_mask[0]
-    assert filled.sum() == 3
-    assert filled[0] == (side == "right")
-    assert (batch.input_ids[0][filled == 0] == bert.pad_token_id).all()
-    assert (batch.special_tokens_mask[0][filled == 0] == 1).all()
-    assert (batch.word_ids[0][filled == 0] == -1).all()
+    mask = batch.attention_mask[0]
+    assert mask.sum() == 3
+    assert mask[0] == (side == "right")
+    assert (batch.input_ids[0][mask == 0] == bert.pad_token_id).all()
+    assert (batch.special_tokens_mask[0][mask == 0] == 1).all()
+    assert (batch.word_ids[0][mask == 0] == -1).all()
     other = "left" if side == "right" else "right"
     np.testing.assert_array_equal(
         bert(["the"], padding_side=other, pad_to=5).attention_mask[0][::-1][:3].sum() == 3, other == "left"
@@ -80,7 +80,7 @@ def test_gpt2_pads_with_its_end_token(gpt2):
     assert batch.attention_mask[0, 0] == 0
 
 
-def test_padding_needs_a_token():
+def test_padding_requires_a_token():
     backend = Backend(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = Tokenizer(backend)
@@ -89,7 +89,7 @@ def test_padding_needs_a_token():
         tokenizer(["a", "b a"])
 
 
-def test_widths(bert):
+def test_padded_lengths(bert):
     text = "the Rabbit"
     length = len(bert.encode(text))
     assert bert(text, pad_to=50).input_ids.shape == (1, 50)
@@ -102,9 +102,10 @@ def test_widths(bert):
         bert([text, "a"], padding=False)
 
 
-def test_truncation_says_what_is_lost(bert):
-    had = len(bert.encode(LONG, add_special_tokens=False))
-    with pytest.warns(TruncationWarning, match=rf"truncated to 20 tokens: text 1 lost {had - 18} of {had} tokens$"):
+def test_truncation_warns_about_lost_tokens(bert):
+    total = len(bert.encode(LONG, add_special_tokens=False))
+    message = rf"truncated to 20 tokens: text 1 lost {total - 18} of {total} tokens$"
+    with pytest.warns(TruncationWarning, match=message):
         batch = bert(["the", LONG], truncation=True, max_length=20)
     assert batch.input_ids.shape == (2, 20)
     with pytest.warns(TruncationWarning, match="truncated to 64") as caught:
@@ -112,7 +113,7 @@ def test_truncation_says_what_is_lost(bert):
     assert caught[0].filename == __file__, "the warning points to the caller"
 
 
-def test_nothing_is_said_where_nothing_is_lost(bert):
+def test_there_is_no_warning_if_nothing_is_lost(bert):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert bert("the", truncation=True).input_ids.shape == (1, 3)
@@ -169,9 +170,9 @@ def test_a_batch_is_a_mapping(bert):
     assert len(batch) == 3 and "input_ids" in batch and "offsets" not in batch
     assert (lambda input_ids, **rest: input_ids)(**batch) is batch.input_ids
     assert dict(batch) == batch.inputs
-    asked = bert("the", return_offsets_mapping=True, return_special_tokens_mask=True)
-    assert asked["offset_mapping"].tolist() == [[[0, 0], [0, 3], [0, 0]]]
-    assert asked["special_tokens_mask"].tolist() == [[1, 0, 1]]
+    extended = bert("the", return_offsets_mapping=True, return_special_tokens_mask=True)
+    assert extended["offset_mapping"].tolist() == [[[0, 0], [0, 3], [0, 0]]]
+    assert extended["special_tokens_mask"].tolist() == [[1, 0, 1]]
     with pytest.raises(KeyError, match="expected one of input_ids, token_type_ids, attention_mask"):
         batch["labels"]
     assert repr(batch).startswith("Encoding of 2 x 8 tokens\n  input_ids: [[") and "attention_mask" in repr(batch)
@@ -198,13 +199,13 @@ def test_a_framework_that_is_not_installed(bert, monkeypatch):
         bert("the", return_tensors="pt")["input_ids"]
 
 
-def test_widths_are_rounded(bert):
+def test_padded_lengths_are_rounded(bert):
     assert bert("the", pad_to_multiple_of=8).input_ids.shape == (1, 8)
     assert bert("the", padding="longest").input_ids.shape == bert("the", padding="do_not_pad").input_ids.shape
     assert bert(LONG, truncation="do_not_truncate").input_ids.shape == bert(LONG).input_ids.shape
 
 
-def test_lengths_that_nobody_knows(gpt2):
+def test_a_tokenizer_without_maximum_length(gpt2):
     assert gpt2.model_max_length is None
     with pytest.raises(InputError, match="truncation requires max_length"):
         gpt2("a", truncation=True)
@@ -232,24 +233,24 @@ def test_decode(bert):
      ("tokenize", 5), ("decode", None)],
     ids=str,
 )  # fmt: skip
-def test_arguments_of_a_wrong_kind(bert, name, argument):
+def test_arguments_of_a_wrong_type(bert, name, argument):
     with pytest.raises(InputError, match="Received"):
         getattr(bert, name)(argument)
 
 
-def test_half_of_a_surrogate_pair_is_no_token(bert):
+def test_lone_surrogates_are_unknown(bert):
     assert bert.token_to_id("\ud83d") is None
     assert bert.convert_tokens_to_ids("\ud83d") == bert.unk_token_id
 
 
-def test_spaces_are_cleaned_up_where_the_folder_asks(copied):
+def test_clean_up_of_spaces(copied):
     plain = load_tokenizer(copied("t5"))
-    asks = load_tokenizer(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
+    cleaning = load_tokenizer(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
     ids = plain.encode("it is late . is n't it ?", add_special_tokens=False)
     assert plain.decode(ids) == "it is late . is n't it ?"
-    assert asks.decode(ids) == "it is late. isn't it?"
+    assert cleaning.decode(ids) == "it is late. isn't it?"
     gpt2 = load_tokenizer(copied("gpt2", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
-    assert gpt2.decode(gpt2.encode("late . is n't")) == "late . is n't", "in BPE a space is text"
+    assert gpt2.decode(gpt2.encode("late . is n't")) == "late . is n't", "in BPE, spaces are part of the text"
 
 
 def test_threads_share_a_tokenizer(bert):
@@ -279,7 +280,7 @@ def test_copies_and_pickles(bert):
         assert twin.special_tokens == bert.special_tokens
 
 
-def test_tokens_that_the_vocabulary_lacks_are_added(gpt2):
+def test_missing_special_tokens_are_added(gpt2):
     size = gpt2.vocab_size
     tokenizer = Tokenizer(gpt2.backend, special_tokens={"eos_token": gpt2.eos_token, "pad_token": "<new>"})
     assert tokenizer.vocab_size == size + 1
@@ -287,7 +288,7 @@ def test_tokens_that_the_vocabulary_lacks_are_added(gpt2):
     assert tokenizer.all_special_ids == [gpt2.eos_token_id, size]
 
 
-def test_saved_configuration_names_what_transformers_4_would_change(checkpoint, tmp_path):
+def test_saved_configuration_contains_what_transformers_4_would_override(checkpoint, tmp_path):
     load_tokenizer(checkpoint("gpt2-bos")).save(tmp_path)
     options = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert options["tokenizer_class"] == "PreTrainedTokenizerFast"
@@ -295,7 +296,7 @@ def test_saved_configuration_names_what_transformers_4_would_change(checkpoint, 
     assert options["pad_token"] == "[PAD]"
 
 
-def test_save_leaves_no_half_files(bert, tmp_path):
+def test_save_leaves_no_temporary_files(bert, tmp_path):
     bert.save(tmp_path / "new" / "folder")
     names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
     assert names == ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
