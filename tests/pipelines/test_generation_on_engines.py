@@ -140,7 +140,7 @@ def test_whatever_opens_may_assist_if_it_has_the_same_tokens(pipe, checkpoint) -
     for assistant in (str(source), it, it.model, model):
         text = model.generate(PROMPTS[0], max_new_tokens=NEW, assistant=assistant, jit_compile=False)
         assert text == expected[0]["generated_text"]
-    with pytest.raises(TokenizerError, match="must have the tokens of the model"):
+    with pytest.raises(TokenizerError, match="must have the same vocabulary as the model"):
         it(PROMPTS[0], assistant=checkpoint("rewrite"))
     with pytest.raises(InputError, match="A model that generates was expected"):
         it(PROMPTS[0], assistant=checkpoint("classes"))

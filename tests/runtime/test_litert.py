@@ -345,7 +345,7 @@ def test_forward_refuses(forward: LiteRTForward) -> None:
         forward.run({"input_ids": ids, "position_ids": ids})
     with pytest.raises(InputError, match="shape of input_ids"):
         forward.run({"input_ids": ids, "attention_mask": mask[:, :3]})
-    with pytest.raises(InputError, match="neither of them 0"):
+    with pytest.raises(InputError, match="neither dimension 0"):
         forward.run({"input_ids": ids[:0]})
     for wrong in (-1, 2**32 + 5, 0.5):
         with pytest.raises(InputError, match="input_ids must be"):
