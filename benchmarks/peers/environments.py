@@ -28,9 +28,9 @@ def setup(name: str, library: Library, folder: Path) -> Path:
     environment = folder / name
     if not _is_ready(environment, library):
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
-        subprocess.run(
-            [str(_python(environment)), "-m", "pip", "install", "--quiet", *library.requirements], check=True
-        )(environment / _STAMP).write_text("\n".join(library.requirements) + "\n")
+        pip = [str(_python(environment)), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, *library.requirements], check=True)
+        (environment / _STAMP).write_text("\n".join(library.requirements) + "\n")
     return _python(environment)
 
 
