@@ -1,6 +1,6 @@
-"""Keras models to verified on-device bundles."""
+"""Export of Keras models as verified on-device bundles."""
 
-# ruff: noqa: E402 - where Keras is missing, the error is ours, and names the extra that brings it
+# ruff: noqa: E402 - without Keras, `require` must raise our error, which names the extra to install
 from kerasformer.errors import require
 
 require("keras", "export")

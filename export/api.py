@@ -1,4 +1,7 @@
-"""The pipeline: trace, convert, write weights, verify, describe, publish; nothing appears before all succeeded."""
+"""The function `export`: traces, converts, writes weights, verifies, describes and publishes a bundle.
+
+The destination appears only after every stage has succeeded.
+"""
 
 from __future__ import annotations
 
@@ -73,41 +76,43 @@ def export(
     progress: StageProgress | bool | None = None,
     **keywords: Any,
 ) -> Bundle:
-    """Writes a verified bundle: a folder that runs without Keras.
+    """Exports a model as a verified bundle: a folder that runs without Keras.
 
         export(model, "out", "onnx", "int8")
         export(model, "out", TFLite(capacity=512, signatures=DecoderSignatures(rows=())), Auto(max_size=90))
 
     Args:
-        model: A model of the zoo, or what `zoo.load` takes.
-        destination: The folder; written aside and moved into place.
-        format: `"tflite"`, the default, `"onnx"`, or `"saved-model"`, which is for TensorFlow; or one of these with
-            options: `TFLite(…)`, `Onnx(…)`, `SavedModel(…)`.
-        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe`; `Calibrated(…)`, which has calibration texts;
-            `"auto"`, which finds out how coarsely each part of the model may be stored; or `Auto(…)` with limits.
-        target: Name of one of `TARGETS`, a runtime that asks for more than the plain bundle, such as `"mediapipe"`; it
-            sets the format. What it cannot do is refused.
-        task: Task that the bundle is meant for, such as `"summarization"`; the model's by default.
-        overwrite: Replaces a bundle that is there; the old one is kept until the new one is whole.
-        checks: Texts, with labels or without, that the artifact is compared with Keras on; sentences of this package by
-            default.
-        progress: A function that is called with each stage; `False` for none. By default a bar on the standard error,
-            where that is a terminal.
-        keywords: Fields of the values above, as a shorter form: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer` and `signatures` of the format, `max_size`, `max_latency` and `min_agreement` of
-            `Auto`, `calibration` (the texts of `Calibrated`), `texts` and `labels` of `Checks`.
+        model: A model of the zoo or of KerasHub, or anything that `zoo.load` accepts: a folder, a preset or a hub id.
+        destination: Folder of the bundle. The bundle is written to a temporary folder and then moved here.
+        format: `"tflite"` (the default), `"onnx"` or `"saved-model"` (for TensorFlow); or a value with options:
+            `TFLite(…)`, `Onnx(…)` or `SavedModel(…)`.
+        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe`; `Calibrated(…)`, a recipe with calibration
+            texts; `"auto"`, which searches for the coarsest storage that each part of the model tolerates; or
+            `Auto(…)`, the same search with limits.
+        target: Name of one of `TARGETS`, third-party runtimes with requirements beyond the plain bundle, such as
+            `"mediapipe"`. It determines the format. A model or option that it does not support raises an error.
+        task: Task that the bundle is meant for, such as `"summarization"`; the model's own task by default.
+        overwrite: Whether to replace an existing bundle. The old one is kept until the new one is complete.
+        checks: Texts, with or without labels, on which the bundle is compared with the Keras model; by default,
+            sentences that ship with this package.
+        progress: A function that is called with each stage, or `False` for no progress report. By default a progress
+            bar is shown on standard error if it is a terminal.
+        keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
+            `opset`, `tokenizer` and `signatures` of the format; `max_size`, `max_latency` and `min_agreement` of
+            `Auto`; `calibration` (the texts of `Calibrated`); `texts` and `labels` of `Checks`.
 
     Returns:
-        The bundle, which is accepted wherever the path of its folder is.
+        The bundle. It can be passed wherever the path of its folder is accepted.
 
     Raises:
-        BundleError: the destination exists and `overwrite` is false.
-        ExportError: an unknown format, target or recipe, a model, task or tokenizer that the target cannot run, an
-            operator that the format lacks, or limits that no mix keeps.
-        ExportMismatchError: the artifact does not answer as the Keras model does.
-        InputError: a task that the model is not for; lengths, a capacity or texts that are out of range; an option that
-            the format, the model or the recipe would ignore, that is unknown, or that is given twice.
-        MissingExtraError: a converter or runtime is not installed.
+        BundleError: The destination exists and `overwrite` is false.
+        ExportError: The format, target or recipe is unknown; the target cannot run the model, its task or its
+            tokenizer; the format lacks an operator; or no mix of storage types satisfies the limits of `Auto`.
+        ExportMismatchError: The exported model's answers differ from those of the Keras model by more than the recipe
+            allows.
+        InputError: The model does not perform the task; lengths, a capacity or texts are out of range; or an option is
+            unknown, passed twice, or would be ignored for this format, model or recipe.
+        MissingExtraError: A required converter or runtime is not installed.
     """
     progress = check("progress", progress, _PROGRESS)
     overwrite = check("overwrite", overwrite, BOOLEAN)
@@ -115,136 +120,140 @@ def export(
     keywords = check_keywords(keywords)
     options = chosen_format(format, task, keywords)
     checks = chosen_checks(checks, keywords)
-    wanted, calibration = chosen_quantization(quantize, keywords)
+    quantization, calibration = chosen_quantization(quantize, keywords)
     runtime = find_target(options.format if target is None and options.format in TARGETS else target)
-    options = runtime.with_needs(options)
+    options = runtime.with_requirements(options)
     options = replace(options, format=options.format or FORMATS[0])
-    kind = find_format(str(options.format))
-    recipe = wanted if isinstance(wanted, Auto) else find_recipe(wanted)
+    file_format = find_format(str(options.format))
+    recipe = quantization if isinstance(quantization, Auto) else find_recipe(quantization)
     name = AUTO if isinstance(recipe, Auto) else recipe.name
-    kind.check(options, name)
+    file_format.check(options, name)
     _check_model(model)
     if options.tokenizer is not None:
-        model = _with_tokenizer(model, options, kind)
-    given_texts = None if checks.texts is None else examples(checks.texts, checks.labels)
+        model = _with_tokenizer(model, options, file_format)
+    check_texts = None if checks.texts is None else examples(checks.texts, checks.labels)
     calibration_texts = _calibration_texts(recipe, calibration)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
-    with progress_reporter(progress) as tell:
+    with progress_reporter(progress) as report:
         if is_keras_hub(model):
             model = load(model, options.task)
         if keras.backend.backend() != "tensorflow":
-            given = {"texts": given_texts, "calibration": calibration_texts if calibration is not None else None}
-            return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, given, tell))
-        job = resolve_options(model, options, kind.profiles, kind.static, runtime.lengths)
-        check_attention(job, argument("format", kind.name), kind.attention)
+            texts = {"texts": check_texts, "calibration": calibration_texts if calibration is not None else None}
+            return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, texts, report))
+        job = resolve_options(model, options, file_format.profiles, file_format.static, runtime.lengths)
+        check_attention(job, argument("format", file_format.name), file_format.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)
         runtime.check(job, name)
         quality: dict[str, np.ndarray] = {}
-        if given_texts and any(example.label is not None for example in given_texts):
-            tell("measure Keras", 0, 0)
-            quality = keras_quality(job.model, job.info, given_texts)
+        if check_texts and any(example.label is not None for example in check_texts):
+            report("measure Keras", 0, 0)
+            quality = keras_quality(job.model, job.info, check_texts)
         with bundle.staging(destination) as folder, merged_lora(job.model):
-            artifact = BundleBuilder(job, runtime, name, folder, tell)
-            texts_of_ranges = calibration_texts, calibration is not None
-            manifest = _write_all(artifact, recipe, given_texts, quality, texts_of_ranges)
-            written = bundle.publish(folder, destination, overwrite)
-    logger.info("%s: %s", written, recipe_line(manifest.recipe, wanted == "none"))
-    return Bundle(written)
+            builder = BundleBuilder(job, runtime, name, folder, report)
+            manifest = _write_all(builder, recipe, check_texts, quality, (calibration_texts, calibration is not None))
+            published = bundle.publish(folder, destination, overwrite)
+    logger.info("%s: %s", published, recipe_line(manifest.recipe, quantization == "none"))
+    return Bundle(published)
 
 
 def _write_all(
-    artifact: BundleBuilder,
+    builder: BundleBuilder,
     recipe: Recipe | Auto,
     texts: Sequence[Example] | None,
     quality: dict[str, np.ndarray],
     calibration: tuple[list[str] | None, bool],
 ) -> Manifest:
-    """Fills the folder of an artifact: the verified model files and all that stands beside them.
+    """Writes all files of a bundle: the verified model files and everything beside them.
 
     Args:
-        artifact: Whose files are to be written.
-        recipe: Of the files, or what one that is to be found may cost.
-        texts: Given by the caller, to compare on.
-        quality: References on labelled texts.
-        calibration: Texts that ranges are measured on, and whether the caller gave them.
+        builder: Writes and verifies the model files.
+        recipe: The recipe of the files, or the limits of the search for one.
+        texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default texts.
+        quality: Keras metrics on labelled texts, for the references.
+        calibration: Texts on which activation ranges are measured, and whether the caller passed them.
     """
-    job, folder = artifact.job, artifact.folder
+    job, folder = builder.job, builder.folder
     write_tokenizer(job, folder)
-    artifact.tell("answer with Keras", 0, 0)
-    answers = record(job.model, artifact.manifest(), texts, artifact.functions[0])
+    builder.report("answer with Keras", 0, 0)
+    answers = record(job.model, builder.manifest(), texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
     if isinstance(recipe, Auto):
-        of_recipe, fidelity = _write_chosen(artifact, recipe)
+        recipe_entry, fidelity = _write_within_budget(builder, recipe)
     else:
-        of_recipe, fidelity = _write(artifact, recipe, *calibration)
-    signatures = artifact.manifest().signatures
+        recipe_entry, fidelity = _write_with_recipe(builder, recipe, *calibration)
+    signatures = builder.manifest().signatures
     if job.in_graph:
-        artifact.tell("tokenizer", 0, 0)
-        signatures = {**signatures, **artifact.format.add_tokenizer(job, folder)}
-    manifest = replace(artifact.manifest(), signatures=signatures, recipe=of_recipe, fidelity=fidelity.to_dict())
-    write_config(job, folder, artifact.format.found_by(manifest, folder))
-    artifact.target.finish(job, manifest, folder)
-    write_card(folder, manifest, artifact.target, Credits.of(job.model.source))
+        builder.report("tokenizer", 0, 0)
+        signatures = {**signatures, **builder.format.add_tokenizer(job, folder)}
+    manifest = replace(builder.manifest(), signatures=signatures, recipe=recipe_entry, fidelity=fidelity.to_dict())
+    write_config(job, folder, builder.format.config_entries(manifest, folder))
+    builder.target.finish(job, manifest, folder)
+    write_card(folder, manifest, builder.target, Credits.of(job.model.source))
     bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
     return manifest
 
 
-def _write(
-    artifact: BundleBuilder, recipe: Recipe, calibration_texts: list[str] | None, given: bool
+def _write_with_recipe(
+    builder: BundleBuilder, recipe: Recipe, calibration_texts: list[str] | None, given: bool
 ) -> tuple[dict[str, Any], Fidelity]:
-    """Writes the files of a recipe; what the manifest says of it, and how faithful they are."""
+    """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
     ranges, notes = None, {}
     if calibration_texts is not None:
         ranges = calibrate(
-            artifact.job.model, calibration_texts, lambda done, total: artifact.tell("calibrate", done, total)
+            builder.job.model, calibration_texts, lambda done, total: builder.report("calibrate", done, total)
         )
         notes = {"calibration": {"texts": len(calibration_texts), "given": given}}
-    artifact.write(recipe, ranges)
-    return {**recipe.to_dict(), **notes}, artifact.verify_decided(recipe)
+    builder.write(recipe, ranges)
+    return {**recipe.to_dict(), **notes}, builder.verify_decided(recipe)
 
 
-def _write_chosen(artifact: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:
-    """Likewise for the recipe that fits a budget."""
-    job = artifact.job
-    choice = choose(
+def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:
+    """Does the same with the recipe that a search finds for a budget."""
+    job = builder.job
+    chosen = choose(
         job.model,
-        bundle.read_references(artifact.folder),
-        artifact.format.layout(job.profile, job.opset),
+        bundle.read_references(builder.folder),
+        builder.format.layout(job.profile, job.opset),
         budget,
-        artifact,
-        artifact.tell,
+        builder,
+        builder.report,
     )
-    return {**choice.recipe.to_dict(), AUTO: choice.to_dict()}, choice.fidelity
+    return {**chosen.recipe.to_dict(), AUTO: chosen.to_dict()}, chosen.fidelity
 
 
 def _calibration_texts(recipe: Recipe | Auto, calibration: Any) -> list[str] | None:
-    """The texts, if the recipe needs some."""
+    """Returns the calibration texts if the recipe needs any, else `None`.
+
+    Raises:
+        InputError: Texts were passed for a recipe that ignores them.
+    """
     if isinstance(recipe, Recipe) and recipe.activations == "static":
         return read_texts(calibration)
     if calibration is not None:
         name = recipe.name if isinstance(recipe, Recipe) else AUTO
         raise InputError(
-            f"calibration is for recipes with static activations, such as int8_static. Received: {name!r}. Leave "
-            f"calibration out; {argument('texts', ...)} are what a bundle is compared with Keras on"
+            f"calibration is only for recipes with static activations, such as int8_static. Received: {name!r}. "
+            f"Remove calibration; the texts on which a bundle is compared with Keras are {argument('texts', ...)}"
         )
     return None
 
 
-def _with_tokenizer(model: Any, options: ExportOptions, kind: Format) -> PretrainedModel:
-    """The model, if its tokenizer can be part of what is exported."""
-    if options.tokenizer != IN_GRAPH or not kind.in_graph:
+def _with_tokenizer(model: Any, options: ExportOptions, file_format: Format) -> PretrainedModel:
+    """Returns the model after checking that its tokenizer can be exported in the graph."""
+    if options.tokenizer != IN_GRAPH or not file_format.in_graph:
         raise ExportError(
-            f"{argument('tokenizer', IN_GRAPH)}, for {argument('format', 'tflite')} or 'saved-model', was expected. "
-            f"Received: {argument('tokenizer', options.tokenizer)}, {argument('format', options.format)}"
+            f"Unsupported tokenizer option. Expected: {argument('tokenizer', IN_GRAPH)} with "
+            f"{argument('format', 'tflite')} or 'saved-model'. Received: {argument('tokenizer', options.tokenizer)}, "
+            f"{argument('format', options.format)}"
         )
-    chosen: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, options.task)
-    check_in_graph(chosen)
-    return chosen
+    loaded: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, options.task)
+    check_in_graph(loaded)
+    return loaded
 
 
 def _check_model(model: Any) -> None:
     if not (isinstance(model, PretrainedModel | str | Path) or is_keras_hub(model)):
         raise ExportError(
-            "A model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id was expected. "
+            "model must be a model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id. "
             f"Received: {type(model).__name__}"
         )

@@ -1,4 +1,4 @@
-"""Which attentions formats and third-party runtimes compute as Keras does, as data, and the one check that reads it."""
+"""Attention features that formats and third-party runtimes support, as data, and the check that applies it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kerasformer.export.options import ExportJob
 from kerasformer.layers.attention_spec import AttentionSpec
 
 FEATURES = frozenset({"num_key_value_heads", "query_key_norm", "rotary", "rotary_scaling", "softcap", "window"})
-"""Keys of `AttentionSpec.features` that the lowerings of all formats compute."""
+"""Keys of `AttentionSpec.features` that the lowerings of all formats support."""
 
 
 @dataclass(frozen=True)
 class AttentionSupport:
-    """What a format or a runtime computes of an attention. Whatever is not named here is refused.
+    """Attention features that a format or a runtime supports. Models with any other feature are refused.
 
     Attributes:
         features: Supported keys of `AttentionSpec.features`.
-        reads_whole_prompts: A prompt is read in one call. Otherwise angles that depend on the length of the whole text
-            (rotary scaling `dynamic` and `longrope`) are those of Keras only up to the original length.
-        caches_may_differ: Layers may have caches of different numbers and sizes of heads.
+        reads_whole_prompts: Whether a prompt is read in one call. If not, rotary scalings that depend on the length of
+            the whole text (`dynamic` and `longrope`) match Keras only up to the original length.
+        caches_may_differ: Whether the caches of different layers may differ in the number and size of heads.
     """
 
     features: frozenset[str] = FEATURES
@@ -30,41 +30,43 @@ class AttentionSupport:
 
 
 def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> None:
-    """Refuses a model with an attention that would be computed otherwise than in Keras.
+    """Refuses a model whose attention a format or target would compute differently from Keras.
 
     Args:
-        job: With the model and the lengths of its texts.
-        name: The format or target, as the caller wrote it.
-        support: What it computes.
+        job: The model and its lengths.
+        name: The format or target, as shown in the error.
+        support: The features that it supports.
 
     Raises:
-        ExportError: with the switch of the attention, its value and its layer.
+        ExportError: A feature is unsupported; the message has its name, its value and the layer.
     """
     longest = max(job.capacity or 0, *job.lengths)
     for layer, spec in job.model.attention_specs().items():
-        for switch, reason in _refusals(spec, support, longest):
-            value = spec.features[switch]
-            raise ExportError(f"{name} {reason}. Received: {switch}={value!r} in the layer {layer!r}")
+        for feature, reason in _refusals(spec, support, longest):
+            value = spec.features[feature]
+            raise ExportError(f"{name} {reason}. Received: {feature}={value!r} in the layer {layer!r}")
     if support.caches_may_differ or not job.model.generates:
         return
     sizes = sorted({(heads, width) for _, heads, _, width in job.model.cache_shapes("batch", "slots")})
     if len(sizes) > 1:
         received = ", ".join(f"{heads} of {width}" for heads, width in sizes)
-        raise ExportError(f"{name} needs the same key and value heads in all layers. Received: {received}")
+        raise ExportError(
+            f"{name} needs the same number and size of key and value heads in all layers. Received: {received}"
+        )
 
 
 def _refusals(spec: AttentionSpec, support: AttentionSupport, longest: int) -> Iterator[tuple[str, str]]:
-    """Each unsupported switch, and why."""
-    for switch in spec.features:
-        if switch not in support.features:
-            known = ", ".join(sorted(support.features)) or "none"
-            yield switch, f"does not compute attention with this switch. Supported: {known}"
+    """Yields each unsupported feature with the reason."""
+    for feature in spec.features:
+        if feature not in support.features:
+            supported = ", ".join(sorted(support.features)) or "none"
+            yield feature, f"does not support this feature of attention. Supported: {supported}"
     scaling = None if spec.rotary is None else spec.rotary.scaling
     if scaling is None or support.reads_whole_prompts or scaling.kind not in ("dynamic", "longrope"):
         return
     if longest > scaling.original_length:
         yield (
             "rotary_scaling",
-            "reads a prompt in several calls, while this scaling depends on the length of the whole text. Expected: a "
+            "reads a prompt in several calls, but this scaling depends on the length of the whole text. Expected: "
             f"capacity and lengths of at most original_length={scaling.original_length}",
         )

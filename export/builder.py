@@ -1,4 +1,4 @@
-"""The model files of a bundle in the making: written, run and verified, again and again if a recipe is searched for."""
+"""Writes, runs and verifies the model files of a bundle; a search for a recipe does so repeatedly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.latency import latency
 from kerasformer.export.options import ExportJob
-from kerasformer.export.progress_report import IN_BYTES
+from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.rounding_noise import measure_rounding
@@ -30,18 +30,18 @@ from kerasformer.runtime import open_engine
 
 
 class BundleBuilder:
-    """Model files in a folder, and what a manifest says of them.
+    """Writer of a bundle's model files and of their description in the manifest.
 
     Args:
-        job: What to write.
-        target: The runtime that it is for.
-        name: Of the recipe, for the names of the files.
-        folder: Where to.
-        tell: Is told each stage.
+        job: The model and its resolved export options.
+        target: The runtime that the bundle is for.
+        name: Name of the recipe, which is part of some file names.
+        folder: Folder that the files are written to.
+        report: Called with each stage.
     """
 
-    def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, tell: StageProgress) -> None:
-        self.job, self.target, self.folder, self.tell = job, target, folder, tell
+    def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, report: StageProgress) -> None:
+        self.job, self.target, self.folder, self.report = job, target, folder, report
         self.format = find_format(job.format)
         self._converted: dict[Any, Any] = {}
         self._files: dict[str, list[Function]] = {}
@@ -50,11 +50,11 @@ class BundleBuilder:
 
     @property
     def functions(self) -> list[Function]:
-        """All that the files compute."""
+        """The functions of all files."""
         return [function for functions in self._files.values() for function in functions]
 
     def manifest(self) -> Manifest:
-        """Of the files, without recipe, fidelity and checksums."""
+        """Returns the manifest of the files, without recipe, fidelity and checksums."""
         return Manifest(
             format=self.job.format,  # type: ignore[arg-type]
             info=self.job.info,
@@ -70,53 +70,53 @@ class BundleBuilder:
         )
 
     def write(self, recipe: Recipe, calibration: Calibration | None = None) -> int:
-        """Writes the model files; returns their bytes."""
-        # Never written over: a runtime may still have the old files mapped.
-        for path in self.format.written(self.folder):
+        """Writes the model files and returns their total size in bytes."""
+        # Files are deleted and not overwritten, since a runtime may still have the old ones mapped.
+        for path in self.format.model_files(self.folder):
             path.unlink()
         if not self._converted:
-            self.tell("trace and convert", 0, 0)
+            self.report("trace and convert", 0, 0)
         files = {self.folder / file: functions for file, functions in self._files.items()}
-        self.format.write(self.job, files, recipe, calibration, self._weights_written, self._converted)
-        return sum(path.stat().st_size for path in self.format.written(self.folder))
+        self.format.write(self.job, files, recipe, calibration, self._report_weights, self._converted)
+        return sum(path.stat().st_size for path in self.format.model_files(self.folder))
 
     def latency(self) -> float:
-        """Milliseconds of a token, or of a text, in the runtime."""
+        """Returns the milliseconds that a token, or a text, takes in the runtime."""
         return latency(open_engine(self.folder, self.manifest()), bundle.read_references(self.folder))
 
     def verify(self, recipe: Recipe) -> Fidelity:
-        """Compares the files in their runtime with the references in the folder; all answers count.
+        """Runs the files in their runtime and compares all answers with the references in the folder.
 
         Raises:
-            ExportMismatchError: they are less faithful than the recipe promises.
+            ExportMismatchError: They are less faithful than the recipe promises.
         """
-        self.tell("verify", 0, 0)
+        self.report("verify", 0, 0)
         return verify(self.folder, self.manifest(), recipe)
 
     def verify_decided(self, recipe: Recipe) -> Fidelity:
-        """Likewise; where too few answers agree, near ties are told apart, and the others count.
+        """Compares like `verify`, but if too few answers agree, excludes near ties and counts only the others.
 
         Raises:
-            ExportMismatchError: they are less faithful than the recipe promises, or than its rounding explains.
+            ExportMismatchError: They are less faithful than the recipe promises, or than its rounding explains.
         """
-        self.tell("verify", 0, 0)
+        self.report("verify", 0, 0)
         return verify(self.folder, self.manifest(), recipe, rounding=partial(self._rounding, recipe))
 
     def _rounding(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Rounding:
-        self.tell("measure rounding", 0, 0)
+        self.report("measure rounding", 0, 0)
         layout = self.format.layout(self.job.profile, self.job.opset)
         return measure_rounding(self.job.model, references, layout, recipe, self.functions[0].call)
 
-    def _weights_written(self, done: int, total: int) -> None:
-        self.tell(IN_BYTES, done, total)
+    def _report_weights(self, done: int, total: int) -> None:
+        self.report(WRITE_WEIGHTS, done, total)
 
 
 def _versions(format: Format) -> dict[str, str]:
-    """Of the packages that made the bundle."""
-    found = {"kerasformer": __version__}
+    """Returns the versions of the packages that made the bundle."""
+    versions = {"kerasformer": __version__}
     for name in format.packages:
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # tensorflow-cpu and other builds have names of their own
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # other builds have other names, such as tensorflow-cpu
             continue
-    return found
+    return versions

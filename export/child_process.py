@@ -1,4 +1,4 @@
-"""The export in a process of its own, under TensorFlow, whose tracing all formats need."""
+"""Export in a child process with the TensorFlow backend, since all formats are traced by TensorFlow."""
 
 from __future__ import annotations
 
@@ -35,70 +35,72 @@ def export_in_child(
     target: str | None,
     recipe: Recipe | Auto,
     overwrite: bool,
-    given: Mapping[str, Sequence[Any] | None],
-    tell: StageProgress,
+    texts: Mapping[str, Sequence[Any] | None],
+    report: StageProgress,
 ) -> Path:
-    """Does what `export` does, by the command line; the model goes there as a checkpoint.
+    """Runs an export through the command line; the model is passed as a checkpoint.
 
     Args:
         model: As for `export`.
-        destination: Likewise.
-        options: What the caller asked for.
-        target: Name of the runtime.
-        recipe: A named one, or the limits of one that is to be found.
+        destination: As for `export`.
+        options: The caller's options.
+        target: Name of the target.
+        recipe: One of `RECIPES`, or the limits of a search.
         overwrite: As for `export`.
-        given: Texts, by the name of the option that takes them.
-        tell: Is told each stage, as the child tells it.
+        texts: Texts, by the name of the command-line option that they are passed to.
+        report: Called with each stage that the child process reports.
 
     Raises:
-        ExportError: a recipe without a name, or whatever went wrong there, which is raised as if it had been here.
+        ExportError: The recipe is not one of `RECIPES`, or the model could not be passed to the child process.
+        KerasformerError: The child process failed; its error is raised here with the same type and message.
     """
     require("tensorflow", "export")
     if isinstance(recipe, Recipe) and RECIPES.get(recipe.name) != recipe:
         raise ExportError(
-            f"A recipe of your own needs the TensorFlow backend of Keras (KERAS_BACKEND=tensorflow). Received: {recipe}"
+            "With a custom recipe, Keras must run on its TensorFlow backend (KERAS_BACKEND=tensorflow). "
+            f"Received: {recipe}"
         )
-    flags: dict[str, Any] = {**_of_options(options), "target": target}
+    flags: dict[str, Any] = {**_option_flags(options), "target": target}
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
-        flags |= _of_recipe(recipe)
+        flags |= _recipe_flags(recipe)
         try:
             if isinstance(model, PretrainedModel):
                 source = _checkpoint(model, folder)
                 flags["task"] = options.task or model.task
-            flags |= {key: _written(texts, folder / key) for key, texts in given.items() if texts is not None}
+            flags |= {key: _write_texts(rows, folder / key) for key, rows in texts.items() if rows is not None}
         except OSError as error:
             raise ExportError(
-                f"The model goes to a TensorFlow process through {folder.parent}, which cannot be written: {error}. "
-                "Make room there, or name another place in the environment variable TMPDIR"
+                f"The model is passed to a TensorFlow process through {folder.parent}, but writing there failed: "
+                f"{error}. Free some space there, or set the environment variable TMPDIR to another folder"
             ) from error
-        # --debug, for then the last line of stderr names the error's type.
+        # With --debug, the last line of stderr contains the type of the error.
         command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
         command += [*_arguments(flags), *(["--overwrite"] if overwrite else [])]
         environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-        status, log = _run([*command, "--progress-lines"], environment, tell)
+        status, log = _run([*command, "--progress-lines"], environment, report)
     if status:
-        raise _error_of(log)
+        raise _child_error(log)
     return local_path(destination)
 
 
 def _checkpoint(model: PretrainedModel, folder: Path) -> Path:
-    """The model as a checkpoint with the credits of the one that it came from."""
+    """Saves the model as a checkpoint with the credits of the checkpoint that it was loaded from."""
     credits = Credits.of(model.source)
     checkpoint: Path = model.save_pretrained(folder / (credits.name.split("/")[-1] or "checkpoint"))
     credits.write(checkpoint)
     return checkpoint
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], tell: StageProgress) -> tuple[int, str]:
-    """Runs a process that tells its stages line by line: its status, and what it wrote to the standard error."""
+def _run(command: Sequence[str], environment: Mapping[str, str], report: StageProgress) -> tuple[int, str]:
+    """Runs a process that prints its stages line by line; returns its exit status and its standard error."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
         with process:
             try:
                 for line in process.stdout or ():
                     if stage := read_line(line):
-                        tell(*stage)
+                        report(*stage)
             except BaseException:
                 process.kill()
                 raise
@@ -106,20 +108,20 @@ def _run(command: Sequence[str], environment: Mapping[str, str], tell: StageProg
         return process.returncode, log.read()
 
 
-def _of_options(options: ExportOptions) -> dict[str, Any]:
-    """Options of the command line; there, 0 stands for an empty list of signatures."""
+def _option_flags(options: ExportOptions) -> dict[str, Any]:
+    """Converts options to command-line options, where 0 means an empty list of signatures."""
     flags = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "signatures"}
     signatures = options.signatures or DecoderSignatures()
     sizes = {field.name: getattr(signatures, field.name) for field in fields(signatures)}
     return flags | {name: value if value is None or value else (0,) for name, value in sizes.items()}
 
 
-def _of_recipe(recipe: Recipe | Auto) -> dict[str, Any]:
+def _recipe_flags(recipe: Recipe | Auto) -> dict[str, Any]:
     return {"quantize": recipe.name} if isinstance(recipe, Recipe) else {"quantize": AUTO, **asdict(recipe)}
 
 
-def _written(texts: Sequence[Any], path: Path) -> Path:
-    """A file with the texts: a line each, or an object each where they have labels."""
+def _write_texts(texts: Sequence[Any], path: Path) -> Path:
+    """Writes texts to a file with one text per line, or one JSON object per line if the texts have labels."""
     labelled = isinstance(texts[0], Example)
     rows = [json.dumps(t.to_dict()) if isinstance(t, Example) else t.replace("\n", " ") for t in texts]
     path = path.with_suffix(".jsonl" if labelled else ".txt")
@@ -128,17 +130,17 @@ def _written(texts: Sequence[Any], path: Path) -> Path:
 
 
 def _arguments(flags: Mapping[str, Any]) -> Iterable[str]:
-    """Of the command line; an option with several values is repeated."""
+    """Yields command-line arguments; an option with several values is repeated."""
     for name, value in flags.items():
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is not None:
-                yield from (f"--{name.replace('_', '-')}", str(each))
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is not None:
+                yield from (f"--{name.replace('_', '-')}", str(item))
 
 
-def _error_of(log: str) -> Exception:
-    """The error that ended a child process, as it would have been raised here."""
-    found = re.findall(r"^kerasformer\.errors\.(\w+): (.*)", log, re.MULTILINE)
-    if not found:
+def _child_error(log: str) -> Exception:
+    """Recreates the error that ended a child process."""
+    matches = re.findall(r"^kerasformer\.errors\.(\w+): (.*)", log, re.MULTILINE)
+    if not matches:
         return ExportError(f"The export in a TensorFlow process failed: {log.strip()[-2000:]}")
-    name, message = found[-1]
+    name, message = matches[-1]
     return getattr(errors, name)(message)

@@ -1,6 +1,7 @@
-"""The files beside a model as Hugging Face's libraries read them: configuration, generation settings, tokenizer.
+"""Files for Hugging Face's libraries: configuration, generation settings and tokenizer.
 
-What these libraries take for granted in Python but not in JavaScript is written out, so that one folder serves both.
+Settings that transformers defaults in Python but not in JavaScript are written explicitly, so that one folder works in
+both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kerasformer.tokenization import Tokenizer, hard_texts
 
 
 def write_tokenizer(job: ExportJob, folder: Path) -> None:
-    """Writes the tokenizer's files, and texts with their ids, if the model has a tokenizer."""
+    """Writes the tokenizer's files and test texts with their ids, if the model has a tokenizer."""
     tokenizer = job.model.tokenizer
     if tokenizer is None:
         return
@@ -26,28 +27,28 @@ def write_tokenizer(job: ExportJob, folder: Path) -> None:
     path = folder / "tokenizer_config.json"
     settings = read_json(path)
     if "token_type_ids" in job.model.input_names:
-        settings |= _pair_class(tokenizer)
-    if job.model.generates and _begins(tokenizer):
-        # transformers.js surrounds a prompt by special tokens only if told so.
+        settings |= _segment_settings(tokenizer)
+    if job.model.generates and _prepends_bos(tokenizer):
+        # Without this setting, transformers.js adds no special tokens to a prompt.
         settings["add_bos_token"] = True
     _write(path, settings)
     hard_texts.write(tokenizer, folder)
 
 
-def write_config(job: ExportJob, folder: Path, found_by: Mapping[str, Any]) -> None:
+def write_config(job: ExportJob, folder: Path, extra_entries: Mapping[str, Any]) -> None:
     """Writes `config.json`, and `generation_config.json` for a model that generates.
 
     Args:
-        job: With the model.
-        folder: Of the bundle.
-        found_by: Keys by which runtimes find the model files; see `Format.found_by`.
+        job: The model and its export options.
+        folder: Folder of the bundle.
+        extra_entries: Additional entries of `config.json`; see `Format.config_entries`.
     """
     model = job.model
     config = {
         "architectures": [model.architecture],
         "is_encoder_decoder": model.is_encoder_decoder,
         **model.config.to_hf(),
-        **found_by,
+        **extra_entries,
     }
     if prefix := _prefix(job):
         config["task_specific_params"] = {**config["task_specific_params"], job.info.task: {"prefix": prefix}}
@@ -56,11 +57,11 @@ def write_config(job: ExportJob, folder: Path, found_by: Mapping[str, Any]) -> N
         _write(folder / "generation_config.json", job.info.generation)
 
 
-def _pair_class(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The settings by which transformers.js tells two texts apart, where a tokenizer has such.
+def _segment_settings(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns the settings with which transformers.js sets `token_type_ids`; empty if no class fits the tokenizer.
 
-    It makes `token_type_ids` in a few classes of tokenizers alone; others give 0 for both texts, and the model answers
-    wrongly. transformers for Python builds these classes anew from `tokenizer.json`, as their settings say.
+    Only a few tokenizer classes of transformers.js set `token_type_ids`; all others give 0 for both texts, and the
+    model answers wrongly. The Python library creates these classes from `tokenizer.json` with the same settings.
     """
     backend, normalizer = tokenizer.backend, tokenizer.backend.normalizer
     if isinstance(backend.model, models.WordPiece) and isinstance(normalizer, normalizers.BertNormalizer):
@@ -79,19 +80,19 @@ def _pair_class(tokenizer: Tokenizer) -> dict[str, Any]:
     return {}
 
 
-def tells_pairs_apart(tokenizer: Tokenizer) -> bool:
-    """transformers.js gives the second of two texts other `token_type_ids` than the first."""
-    return bool(_pair_class(tokenizer))
+def sets_token_types(tokenizer: Tokenizer) -> bool:
+    """Returns whether transformers.js gives the second text of a pair different `token_type_ids` from the first."""
+    return bool(_segment_settings(tokenizer))
 
 
-def _begins(tokenizer: Tokenizer) -> bool:
-    """A text gets the token of the beginning put before it."""
+def _prepends_bos(tokenizer: Tokenizer) -> bool:
+    """Returns whether the tokenizer puts its beginning-of-sequence token before a text."""
     first = tokenizer.encode("a")[:1]
     return bool(first) and first[0] == tokenizer.bos_token_id
 
 
 def _prefix(job: ExportJob) -> str:
-    """What is put before a text, if the checkpoint names it for a kind of the task alone: `translation_en_to_de`."""
+    """Returns the task prefix if the checkpoint has it only for a variant of the task: `translation_en_to_de`."""
     return "" if job.info.task in job.info.task_prefixes else job.info.prefix
 
 

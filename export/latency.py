@@ -1,4 +1,4 @@
-"""How long a bundle takes on this machine, in its own runtime."""
+"""Measurement of a bundle's latency on this machine, in its own runtime."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TEXTS = 8
 
 
 def latency(engine: Forward | Step, references: Mapping[str, np.ndarray]) -> float:
-    """Median milliseconds of a token that is generated, or of a text that is answered at once.
+    """Returns the median milliseconds per generated token, or per text for a model that does not generate.
 
     Args:
         engine: The bundle in its runtime.
-        references: Of the bundle; its first prompt is continued, or its shortest texts are answered, for texts are
-            short as a rule.
+        references: References of the bundle. A generating model continues their first prompt; other models read their
+            shortest texts, since most texts in use are short.
     """
     if isinstance(engine, Step):
         return _of_steps(engine, references)
@@ -34,11 +34,11 @@ def _of_steps(engine: Step, references: Mapping[str, np.ndarray]) -> float:
     times = []
     for _ in range(_ROUNDS):
         state, token = engine.start(prompt, np.ones_like(prompt)), references["input.first"][:1]
-        for place in range(min(_TOKENS, references["tokens"].shape[1])):
-            begin = perf_counter()
+        for index in range(min(_TOKENS, references["tokens"].shape[1])):
+            start = perf_counter()
             logits, state = engine.step(token.astype("int32"), state)
-            if place >= _WARM_UP:
-                times.append(perf_counter() - begin)
+            if index >= _WARM_UP:
+                times.append(perf_counter() - start)
             token = logits[:, -1].argmax(axis=-1)[:, None]
     return 1000 * float(np.median(times))
 
@@ -49,10 +49,10 @@ def _of_texts(engine: Forward, references: Mapping[str, np.ndarray]) -> float:
     shortest = np.argsort(lengths, kind="stable")[:_TEXTS]
     texts = [{name: array[row : row + 1, : lengths[row]] for name, array in inputs.items()} for row in shortest]
     times = []
-    for turn in range(_ROUNDS + 1):
+    for round_index in range(_ROUNDS + 1):
         for text in texts:
-            begin = perf_counter()
+            start = perf_counter()
             engine.run(text)
-            if turn:  # the first is the warm-up
-                times.append(perf_counter() - begin)
+            if round_index:  # the first round is the warm-up
+                times.append(perf_counter() - start)
     return 1000 * float(np.median(times))

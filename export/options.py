@@ -1,4 +1,4 @@
-"""What is to be exported: the options as values, the keywords that stand for them, and all of it for a given model."""
+"""Options of an export: as values, as keyword arguments, and resolved for a given model."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from kerasformer.zoo import PretrainedModel, load
 IN_GRAPH = "in-graph"
 
 
-# Options as values, as callers write them.
+# Options as values, as passed by callers.
 
 
 @dataclass(frozen=True)
 class TFLite:
-    """The TFLite format, for LiteRT; `"tflite"` stands for `TFLite()`.
+    """Options of the TFLite format, for LiteRT; `"tflite"` is short for `TFLite()`.
 
     Attributes:
-        lengths: Token lengths that an encoder, or the encoder of an encoder-decoder, is compiled for; the smallest one
-            that fits a text runs. 16, 32, 64, … up to 512 or the model's own limit by default.
-        capacity: Slots of a decoder's cache, in tokens; the smaller of the model's limit and 1024 by default.
-        tokenizer: `"in-graph"` also writes an encoder's tokenizer in operators of TF Text, as `tokenizer.tflite` with
-            the signature `tokenize`.
-        signatures: The signatures of a decoder, or of the decoder of an encoder-decoder.
+        lengths: Lengths, in tokens, for which an encoder (or the encoder of an encoder-decoder) is compiled. A text is
+            run at the smallest length that it fits into. By default 16, 32, 64, … up to 512 or the model's limit.
+        capacity: Number of slots of a decoder's cache, in tokens. By default the smaller of the model's limit and 1024.
+        tokenizer: `"in-graph"` also writes an encoder's tokenizer as TF Text operators, to `tokenizer.tflite` with the
+            signature `tokenize`.
+        signatures: Signatures of a decoder, or of the decoder of an encoder-decoder.
     """
 
     name: ClassVar[str] = "tflite"
@@ -54,15 +54,15 @@ class TFLite:
 
 @dataclass(frozen=True)
 class Onnx:
-    """The ONNX format, for ONNX Runtime; `"onnx"` stands for `Onnx()`.
+    """Options of the ONNX format, for ONNX Runtime; `"onnx"` is short for `Onnx()`.
 
     Attributes:
-        profile: `"ort"`, the default, uses the fused operators of ONNX Runtime (domain `com.microsoft`); `"portable"`
-            uses standard operators alone, as far as the recipe allows.
+        profile: `"ort"` (the default) uses the fused operators of ONNX Runtime (domain `com.microsoft`); `"portable"`
+            uses only standard operators, as far as the recipe allows.
         opset: Version of the standard operators; 17 by default.
-        capacity: Slots of a decoder's cache, in tokens; the smaller of the model's limit and 1024 by default.
-        encoder_capacity: Longest text that an encoder-decoder reads, in tokens; the smaller of the model's limit and
-            512 by default.
+        capacity: Largest number of tokens in a decoder's cache. By default the smaller of the model's limit and 1024.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens. By default the smaller of the model's
+            limit and 512.
     """
 
     name: ClassVar[str] = "onnx"
@@ -77,13 +77,14 @@ class Onnx:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The SavedModel format, for TensorFlow; `"saved-model"` stands for `SavedModel()`.
+    """Options of the SavedModel format, for TensorFlow; `"saved-model"` is short for `SavedModel()`.
 
     Attributes:
-        tokenizer: `"in-graph"` writes an encoder's tokenizer in operators of TF Text: `serving_default` reads texts.
-        capacity: Slots of a decoder's cache, in tokens; the smaller of the model's limit and 1024 by default.
-        encoder_capacity: Longest text that an encoder-decoder reads, in tokens; the smaller of the model's limit and
-            512 by default.
+        tokenizer: `"in-graph"` includes an encoder's tokenizer as TF Text operators, so that `serving_default` takes
+            texts.
+        capacity: Largest number of tokens in a decoder's cache. By default the smaller of the model's limit and 1024.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens. By default the smaller of the model's
+            limit and 512.
     """
 
     name: ClassVar[str] = "saved-model"
@@ -101,11 +102,11 @@ _FORMAT_VALUES: tuple[type[FormatValue], ...] = (TFLite, Onnx, SavedModel)
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A recipe with static activations and the texts that the ranges of its activations are measured on.
+    """A recipe with static activations, and the texts on which their ranges are measured.
 
     Attributes:
-        texts: A file with a text a line, a list, or a dataset of texts, of which the first 128 are read; sentences of
-            this package by default.
+        texts: A file with one text per line, a list of texts, or a dataset of texts. The first 128 texts are used. By
+            default, sentences that ship with this package.
         recipe: Name of a recipe, or a `Recipe`.
     """
 
@@ -115,17 +116,17 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Checks:
-    """What an export is compared with Keras on.
+    """Texts on which an export is compared with the Keras model.
 
     Attributes:
-        texts: Texts of the model's own kind; each a text, a list of words, or `{"question": …, "context": …}`. Texts
-            of this package by default.
-        labels: What is right for each text: a class, a list of classes (of words, say), an answer or a text to be
-            generated. The task's metrics of Keras and of the bundle are then part of the fidelity, and the bundle
-            contains the texts.
+        texts: Texts of the kind that the model is used for; each is a string, a list of words, or
+            `{"question": …, "context": …}`. By default, texts that ship with this package.
+        labels: Expected result for each text: a class, a list of classes (one for each word, for example), an answer,
+            or a text to be generated. With labels, the fidelity includes the task's metrics of the Keras model and of
+            the bundle, and the bundle contains the texts.
 
     Raises:
-        InputError: labels without texts.
+        InputError: Labels were given without texts.
     """
 
     texts: Sequence[Any] | None = None
@@ -133,7 +134,7 @@ class Checks:
 
     def __post_init__(self) -> None:
         if self.texts is None and self.labels is not None:
-            raise InputError(f"labels are for texts. Received: labels without {argument('texts', ...)}")
+            raise InputError(f"labels must come with texts. Received: labels without {argument('texts', ...)}")
         anything = Kind("anything", lambda label: label)
         object.__setattr__(self, "labels", check("labels", self.labels, optional(sequence(anything))))
 
@@ -152,27 +153,27 @@ _KINDS = {
 
 
 def _check_fields(value: Any) -> None:
-    """Checks each field of a value, and puts it into its plain form; `None` is allowed everywhere."""
+    """Checks each field of a value and normalizes its type; `None` is always allowed."""
     for field in fields(value):
         plain = check(field.name, getattr(value, field.name), optional(_KINDS[field.name]))
         object.__setattr__(value, field.name, plain)
 
 
-# Keywords that stand for values.
+# Keyword arguments as a shorthand for fields of values.
 
 _FORMAT_KEYWORDS = ("capacity", "encoder_capacity", "lengths", "profile", "opset", "tokenizer", "signatures")
 _CHECK_KEYWORDS = ("texts", "labels")
 _LIMIT_KEYWORDS = ("max_size", "max_latency", "min_agreement")
 _CALIBRATION = "calibration"
 KEYWORDS = (*_FORMAT_KEYWORDS, *_CHECK_KEYWORDS, _CALIBRATION, *_LIMIT_KEYWORDS)
-"""Arguments of `export` that stand for fields of values."""
+"""Keyword arguments of `export` that are a shorthand for fields of values."""
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords that have a value.
+    """Returns the keyword arguments that are not `None`.
 
     Raises:
-        InputError: one of them is unknown.
+        InputError: One of them is unknown.
     """
     for name in keywords:
         if name not in KEYWORDS:
@@ -185,14 +186,15 @@ def check_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_format(format: Any, task: Any, keywords: Mapping[str, Any]) -> ExportOptions:
-    """Format and task, with the options of the format.
+    """Returns the format and the task with the options of the format.
 
     Args:
-        format: A name or a value.
+        format: Name of a format, or a value such as `TFLite(…)`.
         task: As for `export`.
-        keywords: Of `check_keywords`.
+        keywords: Result of `check_keywords`.
+
     Raises:
-        InputError: an argument of the wrong type, or keywords beside a value.
+        InputError: An argument has the wrong type, or keywords were passed together with a value.
     """
     given = {name: value for name, value in keywords.items() if name in _FORMAT_KEYWORDS}
     if isinstance(format, _FORMAT_VALUES):
@@ -204,10 +206,10 @@ def chosen_format(format: Any, task: Any, keywords: Mapping[str, Any]) -> Export
 
 
 def chosen_checks(checks: Any, keywords: Mapping[str, Any]) -> Checks:
-    """What the export is compared on.
+    """Returns the texts on which the export is compared with Keras.
 
     Raises:
-        InputError: an argument of the wrong type, keywords beside a value, or labels without texts.
+        InputError: An argument has the wrong type, keywords were passed together with a value, or labels without texts.
     """
     given = {name: value for name, value in keywords.items() if name in _CHECK_KEYWORDS}
     checks = check("checks", checks, optional(instance("Checks(…)", Checks)))
@@ -218,10 +220,11 @@ def chosen_checks(checks: Any, keywords: Mapping[str, Any]) -> Checks:
 
 
 def chosen_quantization(quantize: Any, keywords: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The recipe or its name, or the limits of one to be found, and the texts of a calibration.
+    """Returns the recipe (a `Recipe`, its name, or an `Auto` with limits) and the calibration texts.
 
     Raises:
-        InputError: limits of size, latency or agreement for a recipe that is named, or keywords beside a value.
+        InputError: Limits of size, latency or agreement were passed for a fixed recipe, or keywords together with a
+            value.
     """
     limits = {name: value for name, value in keywords.items() if name in _LIMIT_KEYWORDS}
     texts = keywords.get(_CALIBRATION)
@@ -233,28 +236,30 @@ def chosen_quantization(quantize: Any, keywords: Mapping[str, Any]) -> tuple[Any
         quantize, limits = Auto(**limits), {}
     elif limits:
         received = ", ".join(str(argument(name, value)) for name, value in limits.items())
-        named = quantize.recipe if isinstance(quantize, Calibrated) else quantize
-        named = named.name if isinstance(named, Recipe) else named
+        recipe = quantize.recipe if isinstance(quantize, Calibrated) else quantize
+        name = recipe.name if isinstance(recipe, Recipe) else recipe
         raise InputError(
-            f"{', '.join(_LIMIT_KEYWORDS)} are for {argument('quantize', 'auto')}. Received: {received} for "
-            f"{argument('quantize', named)}"
+            f"{', '.join(_LIMIT_KEYWORDS)} are only for {argument('quantize', 'auto')}. Received: {received} for "
+            f"{argument('quantize', name)}"
         )
     return (quantize.recipe, quantize.texts) if isinstance(quantize, Calibrated) else (quantize, texts)
 
 
 def _refuse_both(name: str, value: Any, keywords: Mapping[str, Any]) -> None:
-    """Refuses keywords beside the value that has a field for them."""
+    """Raises an error if keywords were passed together with the value that has fields for them."""
     if keywords:
-        given = ", ".join(f"{key}={shown(each)}" for key, each in keywords.items())
+        received = ", ".join(f"{key}={shown(option)}" for key, option in keywords.items())
         raise InputError(
-            f"Options are given once, in a value or as keywords. Received: {name}={shown(value)} and {given}. Write "
-            f"{type(value).__name__}(…) with all of them"
+            f"Pass options either in {type(value).__name__}(…) or as keyword arguments, not both. Received: "
+            f"{name}={shown(value)} and {received}. Pass all of them in {type(value).__name__}(…)"
         )
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What the caller asked for, `None` where nothing was said; the values above explain the options of formats.
+    """The caller's options; `None` for those that were not passed.
+
+    The options of formats are documented in `TFLite`, `Onnx` and `SavedModel`.
 
     Attributes:
         format: `"tflite"`, `"onnx"` or `"saved-model"`.
@@ -275,28 +280,28 @@ class ExportOptions:
         """Checks each option.
 
         Raises:
-            InputError: an option of the wrong type or out of range.
+            InputError: An option has the wrong type or is out of range.
         """
         _check_fields(self)
 
 
-# All of it for a given model.
+# Options resolved for a given model.
 
 
 @dataclass(frozen=True)
 class ExportJob:
-    """A checked export of a model, but for its recipe.
+    """A model with its resolved export options, except for the recipe.
 
     Attributes:
-        model: With its tokenizer, if it has one.
-        info: What pipelines are told of it.
+        model: The model, with its tokenizer if it has one.
+        info: Description of the model for pipelines.
         format: Name of the format.
-        capacity: Positions of the cache of a model that generates.
-        encoder_capacity: Longest text that an encoder-decoder reads.
-        lengths: Of texts that are read at once, ascending.
-        profile: Of a format that has profiles.
-        opset: Of ONNX.
-        in_graph: The tokenizer is to be part of what is written.
+        capacity: Number of slots of the cache; `None` for a model that does not generate.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens; `None` for other models.
+        lengths: Lengths, in tokens, at which an encoder reads texts, ascending.
+        profile: Set of operators, for a format that has profiles.
+        opset: Version of the ONNX operators.
+        in_graph: Whether the tokenizer is exported in the graph.
         signatures: Signatures of a decoder.
     """
 
@@ -319,39 +324,39 @@ def resolve_options(
     static: bool,
     lengths: Sequence[int] = ENCODER_LENGTHS,
 ) -> ExportJob:
-    """The options, settled for a model.
+    """Resolves export options for a model.
 
     Args:
-        model: The model, or what `zoo.load` takes.
-        options: With the format.
-        profiles: Of the format, the default first.
-        static: The format reads an encoder's texts in fixed lengths.
-        lengths: Lengths of texts by default, as far as the model reads.
+        model: The model, or anything that `zoo.load` accepts.
+        options: The caller's options, including the format.
+        profiles: Profiles of the format, the default first.
+        static: Whether the format compiles an encoder for fixed lengths.
+        lengths: Default lengths; those beyond the model's limit are dropped.
 
     Raises:
-        InputError: a task that the model is not for, a capacity or lengths that it does not have, or options that a
-            model of its kind ignores.
+        InputError: The model does not perform the task or support the capacity or lengths, or an option would be
+            ignored for this kind of model.
     """
     if not isinstance(model, PretrainedModel):
         model = load(model, options.task)
     if options.task is not None and of_model(options.task) != model.task:
-        raise InputError(f"This model is for {model.task}. Received: {argument('task', options.task)}")
+        raise InputError(f"The task of this model is {model.task}. Received: {argument('task', options.task)}")
     _refuse_ignored(model, options, static)
     signatures = options.signatures or DecoderSignatures()
     capacity = _capacity(model, options.capacity, signatures)
-    wanted = _lengths(model, options, lengths)
+    resolved_lengths = _lengths(model, options, lengths)
     if options.signatures is not None:
         signatures.check_capacity(capacity or 0)
     info = model.info(None if options.task is None else of_prefix(options.task))
     if model.is_encoder_decoder or (static and not model.generates):
-        info = replace(info, max_length=max(wanted))
+        info = replace(info, max_length=max(resolved_lengths))
     return ExportJob(
         model,
         info,
         str(options.format),
         capacity,
-        max(wanted) if model.is_encoder_decoder else None,
-        wanted,
+        max(resolved_lengths) if model.is_encoder_decoder else None,
+        resolved_lengths,
         options.profile or next(iter(profiles), None),
         options.opset,
         options.tokenizer == IN_GRAPH,
@@ -363,7 +368,7 @@ def _refuse_ignored(model: PretrainedModel, options: ExportOptions, static: bool
     """Refuses options that an export of this model in this format would ignore.
 
     Raises:
-        InputError: with the option, and what it is for.
+        InputError: An option would be ignored; the message names it and what it is for.
     """
 
     def refuse(name: str, purpose: str) -> None:
@@ -372,26 +377,29 @@ def _refuse_ignored(model: PretrainedModel, options: ExportOptions, static: bool
 
     decoder = model.generates and not model.is_encoder_decoder
     if options.capacity is not None and not model.generates:
-        refuse("capacity", "capacity is for models that generate")
+        refuse("capacity", "capacity is only for models that generate")
     if options.lengths is not None and decoder:
-        refuse("lengths", f"lengths are for encoders; a decoder has a {argument('capacity')}")
+        refuse("lengths", f"lengths are only for encoders; for a decoder, set {argument('capacity')}")
     if options.lengths is not None and not static and not model.is_encoder_decoder:
-        refuse("lengths", f"lengths are for {argument('format', 'tflite')}; an encoder in this format reads any length")
+        refuse(
+            "lengths",
+            f"lengths are only for {argument('format', 'tflite')}; an encoder in this format reads any length",
+        )
     if options.encoder_capacity is not None and not model.is_encoder_decoder:
-        refuse("encoder_capacity", "encoder_capacity is for encoder-decoders")
+        refuse("encoder_capacity", "encoder_capacity is only for encoder-decoders")
     if options.encoder_capacity is not None and options.lengths is not None:
-        refuse("encoder_capacity", "encoder_capacity is the largest of lengths; give one of the two")
+        refuse("encoder_capacity", "encoder_capacity and lengths exclude each other: it is the largest of lengths")
     if options.signatures is not None and not model.generates:
-        refuse("signatures", "signatures are for models that generate")
+        refuse("signatures", "signatures are only for models that generate")
     elif options.signatures is not None and options.signatures.prefill_lengths is not None and not decoder:
-        refuse("signatures", "prefill_lengths are for decoders; an encoder-decoder reads its text in lengths")
+        refuse("signatures", "prefill_lengths are only for decoders; for an encoder-decoder, set lengths")
 
 
 def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[int]) -> tuple[int, ...]:
-    """Lengths of texts that are read at once, ascending.
+    """Returns the lengths at which an encoder reads texts, ascending.
 
     Raises:
-        InputError: longer ones than the model reads.
+        InputError: A length exceeds the model's limit.
     """
     if options.encoder_capacity is not None:
         chosen: tuple[int, ...] = (options.encoder_capacity,)
@@ -401,30 +409,32 @@ def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[
         return lengths_up_to(model.max_length, defaults)
     if model.max_length is not None and max(chosen) > model.max_length:
         name = "lengths" if options.encoder_capacity is None else "encoder_capacity"
-        raise InputError(f"{name} must lie between 1 and {model.max_length}. Received: {list(chosen)}")
+        raise InputError(f"{name} must be between 1 and {model.max_length}. Received: {list(chosen)}")
     return chosen
 
 
-def _capacity(model: PretrainedModel, wanted: int | None, signatures: DecoderSignatures) -> int | None:
+def _capacity(model: PretrainedModel, requested: int | None, signatures: DecoderSignatures) -> int | None:
     if not model.generates:
         return None
-    return cache_capacity(wanted, model.max_length, max(signatures.sizes["prefill_lengths"]))
+    return cache_capacity(requested, model.max_length, max(signatures.sizes["prefill_lengths"]))
 
 
-def cache_capacity(wanted: int | None, limit: int | None, step: int = max(PREFILL_LENGTHS)) -> int:
-    """Positions of a cache: a multiple of the longest prefill, as LiteRT-LM asks, unless the model is smaller.
+def cache_capacity(requested: int | None, limit: int | None, step: int = max(PREFILL_LENGTHS)) -> int:
+    """Returns the number of slots of a cache.
+
+    The default is a multiple of the longest prefill, as LiteRT-LM requires, unless the model's limit is shorter.
 
     Args:
-        wanted: By the caller, if anything.
-        limit: Of the model, if it has one.
+        requested: The caller's capacity, or `None` for the default.
+        limit: Positions of the model, or `None` if they are unlimited.
         step: Tokens of the longest prefill.
 
     Raises:
-        InputError: less than a prompt and an answer need, or more than the model has.
+        InputError: The capacity is below 2 or exceeds the model's limit.
     """
-    chosen = default_capacity(limit) if wanted is None else wanted
+    chosen = default_capacity(limit) if requested is None else requested
     if chosen < 2 or (limit is not None and chosen > limit):
         raise InputError(
-            f"capacity must lie between 2 and {limit or MAX_CAPACITY}. Received: {argument('capacity', wanted)}"
+            f"capacity must be between 2 and {limit or MAX_CAPACITY}. Received: {argument('capacity', requested)}"
         )
-    return chosen if chosen < step or wanted is not None else chosen // step * step
+    return chosen if chosen < step or requested is not None else chosen // step * step

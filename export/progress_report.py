@@ -1,4 +1,4 @@
-"""How far an export is: stage by stage to a function, or as a bar with the share of the whole work on a terminal."""
+"""Progress of an export: stages that are passed to a function, or a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TextIO
 from kerasformer.files import parse_json
 from kerasformer.progress import StageProgress
 
-IN_BYTES = "write weights"
-"""The stage that counts bytes."""
-# Where a stage begins and ends as a share of the work, as measured on small encoders and decoders.
+WRITE_WEIGHTS = "write weights"
+"""The stage whose progress is counted in bytes."""
+# Start and end of each stage as a share of the work, as measured on small encoders and decoders.
 _SHARES = {
     "load": (0.0, 0.05),
     "measure Keras": (0.05, 0.1),
@@ -22,7 +22,7 @@ _SHARES = {
     "try each part": (0.3, 0.6),
     "trace and convert": (0.4, 0.7),
     "try mixes": (0.6, 0.7),
-    IN_BYTES: (0.7, 0.8),
+    WRITE_WEIGHTS: (0.7, 0.8),
     "measure latency": (0.8, 0.85),
     "verify": (0.85, 0.94),
     "measure rounding": (0.94, 0.97),
@@ -32,10 +32,10 @@ _SHARES = {
 
 @contextmanager
 def progress_reporter(progress: StageProgress | bool | None) -> Iterator[StageProgress]:
-    """Whom an export tells its stages.
+    """Yields the function that an export calls with each stage.
 
     Args:
-        progress: A function; `False` for nobody; `None` or `True` for a bar on the standard error, if that is a
+        progress: A function; `False` for no report; `None` or `True` for a progress bar on standard error if it is a
             terminal.
     """
     if callable(progress):
@@ -49,35 +49,35 @@ def progress_reporter(progress: StageProgress | bool | None) -> Iterator[StagePr
 
 
 class Share:
-    """The share of the work that is done, which never becomes less."""
+    """Share of the work that is done; it never decreases."""
 
     def __init__(self) -> None:
         self.value = 0.0
 
     def after(self, stage: str, done: int, total: int) -> float:
-        """The share once so much of a stage is done."""
+        """Updates and returns the share, given how much of a stage is done."""
         start, end = _SHARES.get(stage, (self.value, self.value))
         self.value = max(self.value, start + (end - start) * (min(done / total, 1.0) if total else 0.0))
         return self.value
 
 
 def sizes(stage: str, done: int, total: int) -> str:
-    """How much of a stage is done: MB of weights, or a count."""
+    """Formats how much of a stage is done: MB of weights, or a count."""
     if not total:
         return ""
-    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if stage == IN_BYTES else f"{done} of {total}"
+    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if stage == WRITE_WEIGHTS else f"{done} of {total}"
 
 
 def write_line(stage: str, done: int, total: int) -> None:
-    """Tells another process through the standard output; `read_line` is its other end."""
+    """Prints a stage as a line of standard output, from which another process reads it with `read_line`."""
     print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
 
 
 def read_line(line: str) -> tuple[str, int, int] | None:
-    """A stage that `write_line` wrote, or `None` for any other line."""
+    """Parses a line that `write_line` printed; returns `None` for any other line."""
     try:
-        found = parse_json(line, "a line of progress")
-        return str(found["stage"]), int(found["done"]), int(found["total"])
+        content = parse_json(line, "a line of progress")
+        return str(content["stage"]), int(content["done"]), int(content["total"])
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -93,19 +93,19 @@ def _bar() -> Iterator[StageProgress]:
     with Rows(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as rows:
         row = rows.add_task("load", total=1.0, sizes="")
 
-        def tell(stage: str, done: int, total: int) -> None:
+        def report(stage: str, done: int, total: int) -> None:
             completed = share.after(stage, done, total)
             rows.update(row, description=stage, completed=completed, sizes=sizes(stage, done, total))
 
-        yield tell
+        yield report
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # the stream is closed
         return False
 
 
 def _ignored(stage: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Does nothing."""

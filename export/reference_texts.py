@@ -1,4 +1,4 @@
-"""Sentences on which a bundle is compared with its Keras model, where the caller has none of the model's own kind."""
+"""Default sentences on which a bundle is compared with its Keras model."""
 
 READING = (
     "The soup was hot, the bread was fresh and the waiter remembered our names.",
@@ -58,7 +58,7 @@ PROMPTS = (
     "We have been waiting for an answer since",
 )
 
-# One about each of READING, in its order.
+# One question about each sentence of READING, in the same order.
 QUESTIONS = (
     "What did the waiter remember?",
     "What is thin?",

@@ -1,4 +1,4 @@
-"""The answers of the Keras model on sample texts, which are written into the bundle and compared with later."""
+"""Reference answers of the Keras model, which a bundle contains and is compared with."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.tokenization import Encoding, Tokenizer
 
 GENERATED = 64
-"""Tokens that each prompt is continued by."""
+"""Number of tokens by which each prompt is continued."""
 _PROMPTS = 20
 _TOKENS = 48
-"""Of a prompt, and of a text of this package."""
+"""Longest prompt, and longest default text, in tokens."""
 _BLOCKS, _BLOCK_TOKENS = 8, 32
-"""Pieces of the running text that a decoder reads, and their tokens."""
+"""Number of blocks of running text that a decoder reads, and their length in tokens."""
 
 _MASK_EVERY, _MASKINGS = 7, 2
-"""Of the tokens of a text one in seven is masked, and each text is read twice with other ones masked."""
+"""One token in seven is masked, and each text is read twice with different tokens masked."""
 
 TextRow = tuple[list[int], list[int], list[int]]
-"""Ids and token types of a text, and 1 for each token whose answer a user asks for."""
+"""Token ids, token types, and 1 for each token whose answer is compared."""
 
 
 def record(
     model: Any, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None = None
 ) -> dict[str, np.ndarray]:
-    """What the Keras model answers, for `references.npz`.
+    """Records the answers of the Keras model for `references.npz`.
 
     Args:
         model: Any model of the zoo.
-        manifest: Of its bundle, for the capacity and the lengths of its signatures.
-        texts: To be read or continued; sentences of this package by default, random ids without a tokenizer.
-        function: What is exported, for a model that answers at once; it may make more of the model's
-            own answer, which is taken without it.
+        manifest: Manifest of the bundle, for the capacity and the lengths of its signatures.
+        texts: Texts to read or continue. By default, sentences that ship with this package, or random ids for a model
+            without a tokenizer.
+        function: The exported function of a model that does not generate, which may add operations to the model's
+            outputs. By default the model's own outputs are recorded.
     """
     if not model.generates:
         return _record_forward(model, manifest, texts, function)
@@ -54,14 +55,14 @@ def record(
     made_up = None
     if model.is_encoder_decoder:
         prefix = manifest.info.sample_prefix
-        asked = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
-        rows, made_up = _rows(model, manifest, asked, Role.ENCODE, manifest.encoder_capacity)
+        prefixed = [replace(text, text=prefix + text.text) for text in reading[:_PROMPTS]]
+        rows, made_up = _rows(model, manifest, prefixed, Role.ENCODE, manifest.encoder_capacity)
         start = manifest.info.start_token_id
     else:
         prompts = (texts or examples(PROMPTS))[:_PROMPTS]
         rows = [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]
     inputs = _padded(rows, ("input_ids", "attention_mask"), left=not model.is_encoder_decoder)
-    # No longer than needed: caches of the whole capacity are gigabytes.
+    # No longer than needed, since caches of the whole capacity may take gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
     engine = KerasStep(model, width + count, jit_compile=False)
     ends = manifest.info.eos_token_id
@@ -77,35 +78,35 @@ def record(
 def _record_forward(
     model: Any, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None
 ) -> dict[str, np.ndarray]:
-    """References of a model that answers at once."""
+    """Records references of a model that does not generate."""
     limit = manifest.info.max_length
     limit = limit if texts else min(_TOKENS, limit or _TOKENS)
     reading = texts or (_questions() if model.task == "question-answering" else examples(READING))
     rows, made_up = _rows(model, manifest, reading, Role.FORWARD, limit)
     inputs = _padded(rows, tuple(function.inputs) if function else model.input_names)
-    asked = _padded([(row[2], row[1], row[2]) for row in rows], ("input_ids",))["input_ids"]
+    compared = _padded([(row[2], row[1], row[2]) for row in rows], ("input_ids",))["input_ids"]
     forward = KerasForward(model, function.call if function else None)
-    return record_forward(forward, inputs, _distribution(manifest.info), asked, made_up)
+    return record_forward(forward, inputs, _distribution(manifest.info), compared, made_up)
 
 
 def _questions() -> list[Example]:
-    """Each question about its sentence alone, and about that among its neighbours."""
-    found = []
-    for place, question in enumerate(QUESTIONS):
-        around = [READING[place - 1], READING[place], READING[(place + 1) % len(READING)]]
-        found += [Example(context, question=question) for context in (READING[place], " ".join(around))]
-    return found
+    """Returns each question twice: with its sentence as the context, and with that sentence between its neighbours."""
+    questions = []
+    for index, question in enumerate(QUESTIONS):
+        around = [READING[index - 1], READING[index], READING[(index + 1) % len(READING)]]
+        questions += [Example(context, question=question) for context in (READING[index], " ".join(around))]
+    return questions
 
 
 def keras_quality(model: Any, info: ModelInfo, texts: Sequence[Example]) -> dict[str, np.ndarray]:
-    """What the Keras model reaches on labelled texts, for `references.npz`.
+    """Measures the metrics of the Keras model on labelled texts, for `references.npz`.
 
     Raises:
-        InputError: a task that is not measured with labels, a missing or unknown label, or no tokenizer.
+        InputError: The task is not measured with labels, a label is missing or unknown, or the model has no tokenizer.
     """
     check(info.task, texts)
     if info.task == "text-generation":
-        raise InputError("text-generation is measured without labels, by perplexity. Received: labels. Leave them out")
+        raise InputError("text-generation is measured by perplexity, without labels. Received: labels. Remove them")
     if model.tokenizer is None:
         raise InputError("Labelled texts need a tokenizer. Received: a model without one. Set model.tokenizer")
     engine = KerasStep(model, jit_compile=False) if model.generates else KerasForward(model)
@@ -113,28 +114,28 @@ def keras_quality(model: Any, info: ModelInfo, texts: Sequence[Example]) -> dict
 
 
 def _distribution(info: ModelInfo) -> Distribution:
-    """What the logits of a classifier mean; those of other models choose among tokens or places."""
+    """Returns the distribution that the logits describe."""
     if info.problem_type == "regression":
         return "none"
-    alone = info.task == "text-classification" and len(info.labels) == 1
-    return "sigmoid" if alone or info.problem_type == "multi_label_classification" else "softmax"
+    single_label = info.task == "text-classification" and len(info.labels) == 1
+    return "sigmoid" if single_label or info.problem_type == "multi_label_classification" else "softmax"
 
 
 def _rows(
     model: Any, manifest: Manifest, texts: Sequence[Example], role: Role, limit: int | None
 ) -> tuple[list[TextRow], np.ndarray]:
-    """The texts, and further ones made of them so that every signature of a role gets one that needs its length.
+    """Tokenizes texts, and adds texts composed of them so that every signature of a role has one of its length.
 
     Returns:
-        The rows, and `(N,)` 1 for each that is made up.
+        The rows, and uint8 `(N,)`: 1 for each composed row.
     """
     rows = [_cut(row, limit) for row in _encoded(model, texts)]
     if model.task == "fill-mask" and model.tokenizer is not None:
-        rows = [masked for place, row in enumerate(rows) for masked in _masked(model.tokenizer, row, place)]
+        rows = [masked for index, row in enumerate(rows) for masked in _masked(model.tokenizer, row, index)]
     rows = [row for row in rows if any(row[2])] or [(ids, types, [1] * len(ids)) for ids, types, _ in rows]
     count = len(rows)
-    found = (signature.tokens for signature in manifest.of_role(role).values())
-    lengths = sorted(length for length in found if length is not None)
+    tokens = (signature.tokens for signature in manifest.of_role(role).values())
+    lengths = sorted(length for length in tokens if length is not None)
     for shorter, length in zip([0, *lengths], lengths, strict=False):
         if not any(shorter < len(ids) <= length for ids, *_ in rows):
             rows.append(_running(rows[:count], length))
@@ -142,34 +143,34 @@ def _rows(
 
 
 def _running(rows: Sequence[TextRow], length: int) -> TextRow:
-    """So many tokens of the texts one after another, from the first again when they end."""
-    ids, types, asked = (list(islice(cycle(chain.from_iterable(row[i] for row in rows)), length)) for i in range(3))
-    return ids, types, asked if any(asked) else [1] * length
+    """Concatenates the texts, repeating them from the first, up to a length."""
+    ids, types, compared = (list(islice(cycle(chain.from_iterable(row[i] for row in rows)), length)) for i in range(3))
+    return ids, types, compared if any(compared) else [1] * length
 
 
-def _masked(tokenizer: Tokenizer, row: TextRow, place: int) -> Iterator[TextRow]:
-    """A text with some of its tokens masked, other ones each time; as it is if some are masked already.
+def _masked(tokenizer: Tokenizer, row: TextRow, index: int) -> Iterator[TextRow]:
+    """Yields a text several times with different tokens masked; once and unchanged if it contains masks already.
 
     Args:
-        tokenizer: It has a mask token.
+        tokenizer: A tokenizer with a mask token.
         row: The text.
-        place: Among the texts: where the first masked token is, differs.
+        index: Index of the text, on which the position of the first masked token depends.
     """
     ids, types, words = row
     mask = tokenizer.mask_token_id
     if mask is None or mask in ids:
         yield ids, types, [int(token == mask) for token in ids]
         return
-    real = [index for index, word in enumerate(words) if word]
-    step = min(_MASK_EVERY, max(len(real), 1))
-    for turn in range(min(_MASKINGS, step)):
-        hidden = set(real[(place + turn * step // _MASKINGS) % step :: step])
-        asked = [int(index in hidden) for index in range(len(ids))]
-        yield [mask if here else token for token, here in zip(ids, asked, strict=True)], types, asked
+    positions = [position for position, word in enumerate(words) if word]
+    step = min(_MASK_EVERY, max(len(positions), 1))
+    for masking in range(min(_MASKINGS, step)):
+        hidden = set(positions[(index + masking * step // _MASKINGS) % step :: step])
+        compared = [int(position in hidden) for position in range(len(ids))]
+        yield [mask if masked else token for token, masked in zip(ids, compared, strict=True)], types, compared
 
 
 def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[TextRow]:
-    """Pieces of the texts as one running text, and for each prefill a text that needs its length."""
+    """Cuts the concatenated texts into blocks, and adds a block for each prefill length."""
     ids = list(chain.from_iterable(row[0] for row in _encoded(model, texts)))
     capacity = manifest.capacity or 0
     size = max(2, min(_BLOCK_TOKENS, capacity, len(ids)))
@@ -183,23 +184,23 @@ def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Te
 
 
 def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[TextRow]:
-    """Tokens of texts; random ones for a model without tokenizer."""
+    """Yields the tokens of texts; random tokens for a model without a tokenizer."""
     if model.tokenizer is None:
         random = np.random.default_rng(0)
         for size in random.integers(_TOKENS // 3, _TOKENS + 1, len(texts)):
             yield random.integers(0, model.config.vocab_size, size).tolist(), [0] * size, [1] * size
         return
-    for place, example in enumerate(texts):
+    for index, example in enumerate(texts):
         pair = (example.text, example.pair) if example.question is None else (example.question, example.text)
-        if model.task == "question-answering" and pair[1] is None:  # any other text shows whether two are told apart
-            pair = (pair[0], texts[place - 1].text)
+        if model.task == "question-answering" and pair[1] is None:  # any second text serves to compare token types
+            pair = (pair[0], texts[index - 1].text)
         encoded = model.tokenizer(*pair)
         if encoded.input_ids.size:
-            yield encoded.input_ids[0].tolist(), encoded.token_type_ids[0].tolist(), _asked(model.task, encoded)
+            yield encoded.input_ids[0].tolist(), encoded.token_type_ids[0].tolist(), _compared(model.task, encoded)
 
 
-def _asked(task: str, encoded: Encoding) -> list[int]:
-    """The tokens whose answers a user asks for: those of the context, the words of a text, or all."""
+def _compared(task: str, encoded: Encoding) -> list[int]:
+    """Returns 1 for each token whose answer is compared: the context's, those of words, or all, by task."""
     if task == "question-answering":
         counts = encoded.sequence_ids[0] == 1
     elif task in ("token-classification", "fill-mask"):
@@ -214,12 +215,12 @@ def _cut(row: TextRow, limit: int | None) -> TextRow:
 
 
 def _padded(rows: Sequence[TextRow], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
-    """`(N, T)` int32 arrays."""
+    """Returns int32 arrays `(N, T)`, padded on the right or on the left."""
     width = max(len(row[0]) for row in rows)
-    made = ("input_ids", "token_type_ids", "attention_mask")
-    arrays = {name: np.zeros((len(rows), width), "int32") for name in (*made, *names)}
+    filled = ("input_ids", "token_type_ids", "attention_mask")
+    arrays = {name: np.zeros((len(rows), width), "int32") for name in (*filled, *names)}
     for index, (ids, types, _) in enumerate(rows):
-        place = slice(width - len(ids), width) if left else slice(0, len(ids))
-        for name, values in zip(made, (ids, types, 1), strict=True):
-            arrays[name][index, place] = values
+        columns = slice(width - len(ids), width) if left else slice(0, len(ids))
+        for name, values in zip(filled, (ids, types, 1), strict=True):
+            arrays[name][index, columns] = values
     return {name: arrays[name] for name in names}

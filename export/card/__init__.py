@@ -1,1 +1,1 @@
-"""The model card of a bundle: what it is, how faithful it is, and programs that run it, with its names and shapes."""
+"""The model card of a bundle: description, fidelity, and programs that run it with its names and shapes."""

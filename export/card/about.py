@@ -1,4 +1,4 @@
-"""What a card says of its bundle: what it is and how faithful, its files, its inputs and outputs."""
+"""Sections of a card about the bundle: description, files, fidelity, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kerasformer.fidelity.figures import figure_rows
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {
-    "tflite": "LiteRT (formerly TensorFlow Lite) 2 and later runs it, on Android, iOS, Linux, macOS, Windows and in "
-    "browsers; all operators are its own.",
-    "ort": 'ONNX Runtime runs it; some operators are of its domain `com.microsoft`. Export with `profile="portable"` '
-    "for other runtimes.",
-    "portable": "ONNX Runtime and other runtimes of ONNX run it; quantized matrices may need operators of the domain "
+    "tflite": "It runs on LiteRT 2 or later (formerly TensorFlow Lite), on Android, iOS, Linux, macOS, Windows and in "
+    "browsers. All operators are built in.",
+    "ort": "It runs on ONNX Runtime, and uses some operators of its domain `com.microsoft`. For other runtimes, export "
+    'with `profile="portable"`.',
+    "portable": "It runs on ONNX Runtime and other ONNX runtimes; quantized matrices may need operators of the domain "
     "`com.microsoft`.",
-    "saved-model": "TensorFlow runs it, alone or in TensorFlow Serving; weights and arithmetic are in float32.",
+    "saved-model": "It runs on TensorFlow and TensorFlow Serving; weights and arithmetic are in float32.",
 }
 _ACTIVATIONS = {
     "float": "computes in float32",
-    "dynamic": "makes activations int8 while it runs, with scales of the values at hand",
-    "static": "makes activations int8 with scales that were measured beforehand",
+    "dynamic": "quantizes activations to int8 at run time",
+    "static": "quantizes activations to int8 with scales that were measured beforehand",
 }
 
 
 def introduction(folder: Path, manifest: Manifest, credits: Credits) -> list[str]:
-    """The sections before any program."""
+    """Returns the sections before any program."""
     return [_title(folder, manifest, credits), _fidelity(manifest), _measured(manifest)]
 
 
@@ -43,14 +43,14 @@ def _title(folder: Path, manifest: Manifest, credits: Credits) -> str:
     files += [path.relative_to(folder).as_posix() for path in weights]
     sizes = {name: (folder / name).stat().st_size for name in files}
     rows = [f"| {code(name, True)} | {_megabytes(size)} |" for name, size in sizes.items()]
-    rows += [f"| **together** | {_megabytes(sum(sizes.values()))} |"] if len(rows) > 1 else []
-    labels = f"\nLabels, by id: {', '.join(map(code, info.labels))}.\n" if info.labels else ""
+    rows += [f"| **total** | {_megabytes(sum(sizes.values()))} |"] if len(rows) > 1 else []
+    labels = f"\nLabels, in the order of their ids: {', '.join(map(code, info.labels))}.\n" if info.labels else ""
     table = "\n".join(rows)
     name = f"{markdown(credits.name)}: " if credits.name else ""
     return f"""# {name}{markdown(info.model_type)} for {markdown(info.task)}
 
 {credits.summary()}
-A bundle for {_ENGINES[manifest.format]}, made by kerasformer {manifest.versions.get("kerasformer", "")} with the
+A bundle for {_ENGINES[manifest.format]}, exported by kerasformer {manifest.versions.get("kerasformer", "")} with the
 recipe {code(str(manifest.recipe.get("name")))}. {_limits(manifest)}
 {labels}
 {_recipe(manifest)}
@@ -70,25 +70,23 @@ def _limits(manifest: Manifest) -> str:
     if manifest.encoder_capacity:
         limits.append(f"The encoder reads up to {manifest.encoder_capacity} tokens.")
     elif manifest.info.max_length and not manifest.capacity:
-        limits.append(f"Texts of up to {manifest.info.max_length} tokens.")
+        limits.append(f"It reads texts of up to {manifest.info.max_length} tokens.")
     return " ".join(limits)
 
 
 def _recipe(manifest: Manifest) -> str:
-    """How weights are stored, and when to take this recipe."""
+    """Returns how weights are stored, and when to use this recipe."""
     recipe = manifest.recipe
     if "weights" not in recipe:
         return ""
     tables = "" if recipe["tables"] == recipe["weights"] else f", embedding tables as {recipe['tables']}"
-    mixed = ", some matrices otherwise (`layers` in the manifest)" if recipe.get("layers") else ""
+    mixed = ", with exceptions for some matrices (`layers` in the manifest)" if recipe.get("layers") else ""
     activations = _ACTIVATIONS.get(recipe["activations"], recipe["activations"])
     when = WHEN.get(recipe.get("name", ""), "")
     lines = [f"**Recipe.** It stores matrices as {recipe['weights']}{tables}{mixed}, and {activations}. {when}".strip()]
     if calibration := recipe.get("calibration"):
-        whose = (
-            "texts that were given" if calibration.get("given") else "sentences of kerasformer, for lack of your own"
-        )
-        lines.append(f"Calibrated on {calibration.get('texts')} {whose}.")
+        source = "texts of the user" if calibration.get("given") else "default sentences of kerasformer"
+        lines.append(f"It was calibrated on {calibration.get('texts')} {source}.")
     return "\n".join(lines)
 
 
@@ -97,12 +95,12 @@ def _megabytes(size: float) -> str:
 
 
 def _memory(manifest: Manifest) -> str:
-    """Bytes of a cache, and where they come from."""
+    """Returns the size of a cache and how it is computed."""
     own, encoded = _caches(manifest, encoded=False), _caches(manifest, encoded=True)
     if not own:
         return ""
-    grows = " once it is full" if manifest.format == "onnx" else ""
-    text = f"While it generates, each text takes {_megabytes(manifest.cache_bytes)} of memory for its cache{grows}:\n"
+    full = " once it is full" if manifest.format == "onnx" else ""
+    text = f"During generation, the cache of each text takes {_megabytes(manifest.cache_bytes)} of memory{full}:\n"
     text += _product(own, manifest.capacity)
     if encoded:
         text += f", and for the encoded text {_product(encoded, manifest.encoder_capacity)}"
@@ -110,11 +108,11 @@ def _memory(manifest: Manifest) -> str:
 
 
 def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
-    """Keys and values of one text, of all layers: of the tokens so far, or of an encoded text."""
+    """Returns the keys and values of all layers for one text: of the tokens so far, or of an encoded text."""
     kinds = CROSS_CACHES if encoded else CACHES
     steps = manifest.of_role(Role.DECODE, Role.VERIFY).values()
-    found = ([step.inputs[name] for name in step.named(*kinds)] for step in steps)
-    return min((caches for caches in found if caches), key=len, default=[])
+    candidates = ([step.inputs[name] for name in step.named(*kinds)] for step in steps)
+    return min((caches for caches in candidates if caches), key=len, default=[])
 
 
 def _product(caches: list[TensorInfo], length: int | None) -> str:
@@ -123,7 +121,7 @@ def _product(caches: list[TensorInfo], length: int | None) -> str:
 
 
 def tensors(manifest: Manifest) -> str:
-    """One table for signatures that differ in sizes alone."""
+    """Returns the tables of inputs and outputs, with one table for signatures that differ only in sizes."""
     groups: dict[Any, list[str]] = {}
     for name, signature in manifest.signatures.items():
         kind = re.sub(r"_\d+", "", name)
@@ -132,7 +130,7 @@ def tensors(manifest: Manifest) -> str:
 
 
 def _stems(signature: Signature) -> tuple[list[str], list[str]]:
-    """Names of inputs and outputs, those of all rows of a batch as one."""
+    """Returns the names of inputs and outputs without the numbers of rows."""
     inputs, outputs = ([_stem(name) for name in part] for part in (signature.inputs, signature.outputs))
     return inputs, outputs
 
@@ -142,7 +140,7 @@ def _stem(name: str) -> str:
 
 
 def _group(manifest: Manifest, names: list[str]) -> str:
-    """Inputs and outputs of signatures that differ in sizes alone."""
+    """Returns the tables of signatures that differ only in sizes."""
     signatures = [manifest.signatures[name] for name in names]
     letters: dict[tuple[int | str, ...], str] = {}
     tables = []
@@ -155,30 +153,30 @@ def _group(manifest: Manifest, names: list[str]) -> str:
         caches = [len(_numbered(getattr(each, part))) for each in signatures]
         if any(caches):
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
-            rows.append(f"| … | | {number} caches in all, one of each kind a layer{_each_row(names)} |")
+            rows.append(f"| … | | {number} caches in total, one of each kind for each layer{_each_row(names)} |")
         tables.append("| name | type | shape |\n|---|---|---|\n" + "\n".join(rows))
     listed = ", ".join(map(code, names))
     sizes = "".join(f"; {letter} = {', '.join(map(str, dims))}" for dims, letter in letters.items())
-    verbs = ("takes", "gives") if len(names) == 1 else ("take", "give")
-    return f"{listed} in {code(signatures[0].file)}{sizes} {verbs[0]}\n\n{tables[0]}\n\nand {verbs[1]}\n\n{tables[1]}\n"
+    heading = f"**{listed}** in {code(signatures[0].file)}{sizes}"
+    return f"{heading}\n\nInputs:\n\n{tables[0]}\n\nOutputs:\n\n{tables[1]}\n"
 
 
 def _each_row(names: list[str]) -> str:
-    return " and a row, named `…_row_0`, `…_row_1`, …" if any("_rows_" in name for name in names) else ""
+    return " and each row (`…_row_0`, `…_row_1`, …)" if any("_rows_" in name for name in names) else ""
 
 
 def _numbered(tensors: dict[str, TensorInfo]) -> list[str]:
-    """Names with the number of a layer."""
+    """Returns the names that contain the number of a layer."""
     return [name for name in tensors if re.search(r"[._]\d+", _stem(name))]
 
 
 def _first(tensors: dict[str, TensorInfo]) -> list[str]:
-    """Names, of those that each layer has the first layer's alone."""
+    """Returns the names without those of layers after the first."""
     return [name for name in tensors if all(int(number) == 0 for number in re.findall(r"[._](\d+)", name))]
 
 
 def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[int | str, ...], str]) -> str:
-    """A shape; a dimension that differs among the signatures is a letter."""
+    """Returns a shape in which dimensions that differ among the signatures are letters."""
     dims = []
     for column in zip(*(kind[name].shape for kind in kinds), strict=True):
         same = len(set(column)) == 1
@@ -193,30 +191,31 @@ def _fidelity(manifest: Manifest) -> str:
     rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in figure_rows(figures))
     return f"""## Fidelity
 
-Against the Keras model in float32, on {figures["answers"]} answers in this very file format and runtime:
+Compared with the Keras model in float32 on {figures["answers"]} answers, with these files in their runtime:
 
 | measure | value |
 |---|---|
 {rows}
 
-Differences of logits are also given as a share of the largest one. `references.npz` holds the answers of the Keras
-model, and `kerasformer verify path/to/this/folder` repeats the comparison on any device, without Keras;
-`kerasformer verify path/to/this/folder --data FILE` measures the bundle on texts of your own.
+Errors of logits are also shown as a share of the largest logit. `references.npz` contains the answers of the Keras
+model. `kerasformer verify path/to/this/folder` repeats the comparison on any device, without Keras, and
+`kerasformer verify path/to/this/folder --data FILE` measures the bundle on your own texts.
 """
 
 
 def _measured(manifest: Manifest) -> str:
-    """What the recipe was found or calibrated with."""
+    """Returns how the recipe was calibrated or chosen."""
     parts = []
     if "calibration" in manifest.recipe:
         texts, given = manifest.recipe["calibration"]["texts"], manifest.recipe["calibration"]["given"]
-        whose = "" if given else " of kerasformer's own; texts of the model's kind would serve better"
-        parts.append(f"The ranges of activations were measured on {texts} texts{whose}.\n")
+        source = "" if given else " of kerasformer; texts of the kind that the model is used for would be better"
+        parts.append(f"The ranges of activations were measured on {texts} texts{source}.\n")
     if "auto" in manifest.recipe:
         header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
         rows = "\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in search_rows(manifest.recipe["auto"]))
-        parts.append(f"## How the recipe was found\n\nMixes of storages that were tried:\n\n{header}\n{rows}\n")
+        parts.append(f"## How the recipe was chosen\n\nMixes of storage types that were tried:\n\n{header}\n{rows}\n")
         layers = "\n".join(f"| {code(pattern, True)} | {storage} |" for pattern, storage in manifest.recipe["layers"])
-        usual = f"Matrices are stored in {manifest.recipe['weights']}, tables in {manifest.recipe['tables']}"
-        parts.append(f"{usual}, but:\n\n| path | storage |\n|---|---|\n{layers}\n" if layers else f"{usual}.\n")
+        stored = f"Matrices are stored in {manifest.recipe['weights']} and tables in {manifest.recipe['tables']}"
+        table = f", except:\n\n| path | storage |\n|---|---|\n{layers}\n"
+        parts.append(f"{stored}{table}" if layers else f"{stored}.\n")
     return "\n".join(parts)

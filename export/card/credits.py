@@ -1,4 +1,4 @@
-"""What the makers of a checkpoint say of it: its card, licence and notices go along with every bundle made of it."""
+"""Card, licence and notices of a checkpoint, which are copied into every bundle made from it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 from kerasformer.export.card.quoting import code, markdown, yaml
 
 CARD = "MODEL_CARD.md"
-"""The checkpoint's own card in a bundle, as it was."""
+"""Name of the file with the checkpoint's own card in a bundle."""
 _LEGAL = re.compile(r"(licen[cs]e|notice|copying|credits|authors|citation|attribution|use_policy)\b.*", re.IGNORECASE)
 _MOST_BYTES = 1_000_000
-"""Of a file that is carried along: none that a person wrote is larger."""
+"""Largest file that is copied; larger ones are not text written by a person."""
 _FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)^---\s*\n", re.DOTALL | re.MULTILINE)
 _FACTS = {
     "license": "Licence",
-    "license_name": "Name of the licence",
-    "license_link": "Text of the licence",
+    "license_name": "Licence name",
+    "license_link": "Licence text",
     "base_model": "Base model",
-    "datasets": "Data",
+    "datasets": "Datasets",
     "language": "Language",
 }
 
 
 @dataclass(frozen=True)
 class Credits:
-    """What is known of a checkpoint.
+    """Origin of a model.
 
     Attributes:
-        name: By which it was loaded; empty for a model that was made here.
-        card: Its `README.md`, or empty.
-        legal: Its licence and notices, by file name.
+        name: Name by which the checkpoint was loaded; empty for a model that was not loaded from one.
+        card: Content of its `README.md`; empty if it has none.
+        legal: Contents of its licence and notices, by file name.
     """
 
     name: str = ""
@@ -41,72 +41,72 @@ class Credits:
 
     @classmethod
     def of(cls, source: Path | None, name: str = "") -> Credits:
-        """Those of a checkpoint's folder, which may have none, or be gone."""
+        """Reads the credits from a checkpoint's folder, which may contain none or no longer exist."""
         if source is None or not source.is_dir():
             return cls()
         legal = {path.name: content for path in sorted(source.iterdir()) if (content := _content(path, _LEGAL))}
-        found = _content(source / CARD) or _content(source / "README.md")
-        return cls(name or _name(source), found.decode("utf-8", errors="replace"), legal)
+        card = _content(source / CARD) or _content(source / "README.md")
+        return cls(name or _name(source), card.decode("utf-8", errors="replace"), legal)
 
     @property
     def facts(self) -> dict[str, list[str]]:
-        """Of the front matter, what says whose the model is and what it was made of."""
+        """Entries of the front matter about licence and origin."""
         content = self._front_matter()
         facts = {key: _texts(content.get(key)) for key in _FACTS}
         return {key: texts for key, texts in facts.items() if texts}
 
     def write(self, folder: Path) -> None:
-        """Puts the card and the legal texts into a bundle."""
+        """Writes the card, the licence and the notices into a bundle."""
         for name, content in self.legal.items():
             (folder / name).write_bytes(content)
         if self.card:
             (folder / CARD).write_text(self.card, encoding="utf-8")
 
     def front_matter(self, task: str) -> str:
-        """The front matter of the bundle's card."""
+        """Returns the front matter of the bundle's card."""
         lines = ["library_name: kerasformer", f"pipeline_tag: {yaml(task)}"]
         for key, texts in self.facts.items():
             lines += [f"{key}: {yaml(texts[0])}"] if len(texts) == 1 else [f"{key}:", *(f"- {yaml(t)}" for t in texts)]
         return "\n".join(["---", *lines, "---", "", ""])
 
     def summary(self) -> str:
-        """What a reader of the bundle's card has to know first."""
+        """Returns a summary of origin and licence for the beginning of the bundle's card."""
         if not self.name:
             return ""
         facts = "".join(
             f"; {_FACTS[key].lower()}: {', '.join(map(markdown, texts))}" for key, texts in self.facts.items()
         )
         files = [code(name) for name in (*self.legal, *([CARD] if self.card else []))]
-        kept = f" Keep {' and '.join(files)} with it when you pass it on." if files else ""
-        unknown = "" if "license" in self.facts or self.legal else " It names no licence: ask its makers."
-        return f"The weights are those of {code(self.name)}{facts}.{unknown}{kept}\n"
+        notice = f" If you distribute this bundle, include {' and '.join(files)}." if files else ""
+        unknown = "" if "license" in self.facts or self.legal else " It does not specify a licence: ask its authors."
+        return f"The weights are from {code(self.name)}{facts}.{unknown}{notice}\n"
 
     def section(self) -> str:
-        """The checkpoint's own card without its programs, which load the checkpoint: data, limits and accuracy."""
+        """Returns the checkpoint's own card without its code blocks, which load the checkpoint and not the bundle."""
         body = _without_programs(_FRONT_MATTER.sub("", self.card.replace("\r\n", "\n"), count=1)).strip()
         if not body:
             return ""
-        return f"## The model\n\nWhat the card of {code(self.name)} says; {code(CARD)} is the whole of it.\n\n{body}\n"
+        return f"## The model\n\nFrom the card of {code(self.name)}; {code(CARD)} is the full text.\n\n{body}\n"
 
     def _front_matter(self) -> dict[str, Any]:
-        found = _FRONT_MATTER.match(self.card.replace("\r\n", "\n"))
-        if not found:
+        match = _FRONT_MATTER.match(self.card.replace("\r\n", "\n"))
+        if not match:
             return {}
         from yaml import YAMLError, safe_load
 
         try:
-            content = safe_load(found[1])
+            content = safe_load(match[1])
         except (YAMLError, RecursionError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
 
 
 NONE = Credits()
-"""Of a model that was made here."""
+"""Credits of a model that was not loaded from a checkpoint."""
 
 
 def _content(path: Path, names: re.Pattern[str] | None = None) -> bytes:
-    """A small file, or nothing."""
+    """Returns the content of a small file, or nothing if it is too large, unreadable or not among the names."""
     try:
         if (names and not names.fullmatch(path.name)) or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return b""
@@ -116,20 +116,20 @@ def _content(path: Path, names: re.Pattern[str] | None = None) -> bytes:
 
 
 def _name(folder: Path) -> str:
-    """A preset's or a folder's name, or `owner/name` for a snapshot of the hub."""
+    """Returns the name of a preset or folder, or `owner/name` for a snapshot of the hub."""
     if folder.parent.name == "snapshots":
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
     return folder.name
 
 
 def _texts(value: Any) -> list[str]:
-    """A value of a front matter: a text, or a list of texts."""
+    """Converts a value of a front matter, a text or a list of texts, to a list of texts."""
     values = value if isinstance(value, list) else [value]
     return [str(each) for each in values if isinstance(each, str | int | float) and not isinstance(each, bool)]
 
 
 def _without_programs(body: str) -> str:
-    """Headings two levels deeper, and no fenced block."""
+    """Removes fenced code blocks and top-level headings, and demotes the other headings by one level."""
     lines, fence = [], ""
     for line in body.split("\n"):
         mark = re.match(r"\s{0,3}(`{3,}|~{3,})", line)

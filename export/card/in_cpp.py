@@ -1,4 +1,4 @@
-"""The C++ program of a card: LiteRT's compiled model, or ONNX Runtime."""
+"""C++ program of a card, with LiteRT's `CompiledModel` or ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kerasformer.export.card.quoting import cpp
 
 
 def section(manifest: Manifest) -> str:
-    """Functions that take the ids of a text and give what the model answers, and a `main` that calls them."""
+    """Returns the section with functions that run the model on token ids, and a `main` that calls them."""
     shape = kind(manifest)
     program = _PROGRAMS.get((manifest.format, shape))
     if program is None:
@@ -32,17 +32,18 @@ def section(manifest: Manifest) -> str:
 
 _NAMES = {"tflite": "LiteRT", "onnx": "ONNX Runtime"}
 _INSTALL = {
-    "tflite": "LiteRT's C++ library, 2.2 or later; C++ 20. Ids are those of `tokenizer.json`.",
-    "onnx": "ONNX Runtime's headers and library, 1.14 or later; C++ 17. Ids are those of `tokenizer.json`.",
+    "tflite": "LiteRT's C++ library, 2.2 or later; C++20. Token ids must come from `tokenizer.json`.",
+    "onnx": "ONNX Runtime's headers and library, 1.14 or later; C++17. Token ids must come from `tokenizer.json`.",
 }
 
 _INPUTS = {
     "tflite": {
-        "input_ids": 'LITERT_RETURN_IF_ERROR(Give(model, signature, "input_ids", Padded(ids, length, @pad), inputs));',
+        "input_ids": "LITERT_RETURN_IF_ERROR(\n"
+        '      AddInput(model, signature, "input_ids", Padded(ids, length, @pad), inputs));',
         "attention_mask": "LITERT_RETURN_IF_ERROR(\n"
-        '      Give(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));',
+        '      AddInput(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));',
         "token_type_ids": "LITERT_RETURN_IF_ERROR(\n"
-        '      Give(model, signature, "token_type_ids", Padded(segments, length, 0), inputs));',
+        '      AddInput(model, signature, "token_type_ids", Padded(segments, length, 0), inputs));',
     },
     "onnx": {
         "input_ids": 'binding.BindInput("input_ids", Tensor(ids));',
@@ -66,8 +67,9 @@ _LITERT = """#include <algorithm>
 using Ids = std::vector<int32_t>;
 using Buffers = litert::FlatHashMap<litert::StringView, litert::TensorBuffer>;
 
-litert::Expected<void> Give(const litert::CompiledModel& model, const std::string& signature, litert::StringView name,
-                            const Ids& values, Buffers& inputs) {
+// Adds an input buffer with these values.
+litert::Expected<void> AddInput(const litert::CompiledModel& model, const std::string& signature,
+                                litert::StringView name, const Ids& values, Buffers& inputs) {
   LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateInputBuffer(signature, name));
   LITERT_RETURN_IF_ERROR(buffer.Write<int32_t>(values));
   inputs.emplace(name, std::move(buffer));
@@ -87,11 +89,11 @@ litert::Expected<Buffers> Zeros(const litert::CompiledModel& model, const std::v
   return caches;
 }
 
-// The same buffers among the inputs or outputs of a call: a cache that is both is updated in place.
-litert::Expected<void> Share(const Buffers& buffers, Buffers& among) {
+// Adds the same buffers to the inputs or outputs of a call; a cache that is both is updated in place.
+litert::Expected<void> Share(const Buffers& buffers, Buffers& target) {
   for (const auto& [name, buffer] : buffers) {
     LITERT_ASSIGN_OR_RETURN(auto same, buffer.Duplicate());
-    among.emplace(name, std::move(same));
+    target.emplace(name, std::move(same));
   }
   return {};
 }
@@ -104,13 +106,13 @@ std::vector<std::string> Names(const std::string& prefix) {
   return names;
 }
 
-litert::Expected<int32_t> Likeliest(litert::TensorBuffer& logits) {
+litert::Expected<int32_t> MostProbable(litert::TensorBuffer& logits) {
   std::vector<float> scores(@vocabulary);
   LITERT_RETURN_IF_ERROR(logits.Read<float>(litert::Span<float>(scores)));
   return std::max_element(scores.begin(), scores.end()) - scores.begin();
 }
 
-bool Ends(int32_t token) {
+bool IsEnd(int32_t token) {
   const Ids ends = {@ends};
   return std::find(ends.begin(), ends.end(), token) != ends.end();
 }
@@ -138,7 +140,7 @@ int main(int count, char** ids) {
 _LITERT_ENCODER = (
     _LITERT
     + _PADDED
-    + """// The values of @output for a text's ids.
+    + """// Returns the values of @output for the token ids of a text.
 litert::Expected<std::vector<float>> Answer(litert::CompiledModel& model, const Ids& ids@segments) {
   const std::vector<size_t> lengths = {@lengths};  // signatures forward_N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
@@ -163,17 +165,17 @@ litert::Expected<std::vector<float>> Answer(litert::CompiledModel& model, const 
 _LITERT_DECODER = (
     _LITERT
     + _CACHES
-    + """// At most 40 ids that follow those of a prompt, the likeliest each.
+    + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
   const std::vector<std::string> names = Names("kv_cache");
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names, @cache));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
   auto read = [&](const std::string& signature, const Ids& tokens, int32_t position) -> litert::Expected<void> {
-    Ids places;
-    for (size_t i = 0; i < tokens.size(); ++i) places.push_back(position + i);
+    Ids positions;
+    for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(position + i);
     Buffers inputs, outputs;
-    LITERT_RETURN_IF_ERROR(Give(model, signature, "tokens", tokens, inputs));
-    LITERT_RETURN_IF_ERROR(Give(model, signature, "input_pos", places, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, signature, "tokens", tokens, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, signature, "input_pos", positions, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, outputs));
     if (signature == "decode") {
@@ -190,15 +192,15 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
           read(signature, Ids(prompt.begin() + position, prompt.begin() + position + length), position));
     }
   }
-  Ids written;
+  Ids generated;
   int32_t token = prompt.back();
-  while (written.size() < 40 && position < @capacity) {
+  while (generated.size() < 40 && position < @capacity) {
     LITERT_RETURN_IF_ERROR(read("decode", {token}, position++));
-    LITERT_ASSIGN_OR_RETURN(token, Likeliest(logits));
-    if (Ends(token)) break;
-    written.push_back(token);
+    LITERT_ASSIGN_OR_RETURN(token, MostProbable(logits));
+    if (IsEnd(token)) break;
+    generated.push_back(token);
   }
-  return written;
+  return generated;
 }
 """
     + _LITERT_MAIN
@@ -208,44 +210,45 @@ _LITERT_ENCODER_DECODER = (
     _LITERT
     + _PADDED
     + _CACHES
-    + """// Keys and values of the encoded text, for every step.
+    + """// Returns keys and values of the encoded text, for all steps.
 litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, const std::vector<std::string>& names) {
   const std::vector<size_t> lengths = {@lengths};  // signatures encode_N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
   const std::string signature = "encode_" + std::to_string(length);
   LITERT_ASSIGN_OR_RETURN(Buffers crosses, Zeros(model, names, @cross));
   Buffers inputs;
-  LITERT_RETURN_IF_ERROR(Give(model, signature, "input_ids", Padded(ids, length, @pad), inputs));
-  LITERT_RETURN_IF_ERROR(Give(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));
+  LITERT_RETURN_IF_ERROR(AddInput(model, signature, "input_ids", Padded(ids, length, @pad), inputs));
+  LITERT_RETURN_IF_ERROR(
+      AddInput(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));
   LITERT_RETURN_IF_ERROR(model.Run(signature, inputs, crosses));
   return crosses;
 }
 
-// At most 40 ids that answer those of a text, which begins with "@prefix" and ends with the end token.
+// Generates at most 40 token ids from those of a text with "@prefix" before it and the end token after it.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
   const std::vector<std::string> names = Names("kv_cache"), cross_names = Names("cross");
   LITERT_ASSIGN_OR_RETURN(Buffers crosses, Encode(model, ids, cross_names));
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names, @cache));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
   const Ids mask = Padded(Ids(ids.size(), 1), @encoder_capacity, 0);
-  Ids written;
+  Ids generated;
   int32_t token = @start;
-  while (written.size() < std::min<size_t>(40, @capacity)) {
+  while (generated.size() < std::min<size_t>(40, @capacity)) {
     Buffers inputs, outputs;
-    LITERT_RETURN_IF_ERROR(Give(model, "decode", "tokens", {token}, inputs));
-    LITERT_RETURN_IF_ERROR(Give(model, "decode", "input_pos", {static_cast<int32_t>(written.size())}, inputs));
-    LITERT_RETURN_IF_ERROR(Give(model, "decode", "encoder_mask", mask, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "tokens", {token}, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "input_pos", {static_cast<int32_t>(generated.size())}, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "encoder_mask", mask, inputs));
     LITERT_RETURN_IF_ERROR(Share(crosses, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, outputs));
     LITERT_ASSIGN_OR_RETURN(auto same, logits.Duplicate());
     outputs.emplace("logits", std::move(same));
     LITERT_RETURN_IF_ERROR(model.Run("decode", inputs, outputs));
-    LITERT_ASSIGN_OR_RETURN(token, Likeliest(logits));
-    if (Ends(token)) break;
-    written.push_back(token);
+    LITERT_ASSIGN_OR_RETURN(token, MostProbable(logits));
+    if (IsEnd(token)) break;
+    generated.push_back(token);
   }
-  return written;
+  return generated;
 }
 """
     + _LITERT_MAIN
@@ -261,14 +264,14 @@ _ONNX = """#include <algorithm>
 
 using Ids = std::vector<int64_t>;
 
-// A tensor (1, N) over the memory of these ids.
+// Returns a tensor (1, N) that shares the memory of these ids.
 Ort::Value Tensor(Ids& ids) {
   const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
   const int64_t shape[] = {1, static_cast<int64_t>(ids.size())};
   return Ort::Value::CreateTensor<int64_t>(memory, ids.data(), ids.size(), shape, 2);
 }
 
-// What a session gives to what was bound, in the order of the names.
+// Runs a session on the bound inputs; returns the outputs in the order of the names.
 std::vector<Ort::Value> Run(Ort::Session& session, Ort::IoBinding& binding, const std::vector<std::string>& names) {
   const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
   for (const std::string& name : names) binding.BindOutput(name.c_str(), memory);
@@ -286,7 +289,7 @@ int main(int count, char** ids) {
   for (auto value : Answer(environment, text)) std::cout << value << " ";
 }"""
 
-_ONNX_STEPS = """// Names of the caches of all layers: what earlier steps left, or what one gives.
+_ONNX_STEPS = """// Names of the caches of all layers as inputs (past_key_values) or outputs (present) of a step.
 std::vector<std::string> Names(const std::string& prefix) {
   std::vector<std::string> names;
   for (int i = 0; i < @layers; ++i) {
@@ -295,7 +298,7 @@ std::vector<std::string> Names(const std::string& prefix) {
   return names;
 }
 
-// Caches of length 0, as the first step takes them.
+// Returns caches of length 0, for the first step.
 std::vector<Ort::Value> Empty(size_t count) {
   Ort::AllocatorWithDefaultOptions allocator;
   const int64_t shape[] = {1, @heads, 0, @size};
@@ -304,14 +307,14 @@ std::vector<Ort::Value> Empty(size_t count) {
   return caches;
 }
 
-// Of the last place in (1, N, @vocabulary).
-int64_t Likeliest(const Ort::Value& logits) {
+// Returns the most probable token of the last position of logits (1, N, @vocabulary).
+int64_t MostProbable(const Ort::Value& logits) {
   const size_t count = logits.GetTensorTypeAndShapeInfo().GetElementCount();
   const float* last = logits.GetTensorData<float>() + count - @vocabulary;
   return std::max_element(last, last + @vocabulary) - last;
 }
 
-bool Ends(int64_t token) {
+bool IsEnd(int64_t token) {
   const Ids ends = {@ends};
   return std::find(ends.begin(), ends.end(), token) != ends.end();
 }
@@ -320,7 +323,7 @@ bool Ends(int64_t token) {
 
 _ONNX_ENCODER = (
     _ONNX
-    + """// The values of @output for a text's ids.
+    + """// Returns the values of @output for the token ids of a text.
 std::vector<float> Answer(Ort::Env& environment, Ids ids@segments) {
   Ort::Session session(environment, "@file", Ort::SessionOptions{});
   Ort::IoBinding binding(session);
@@ -337,29 +340,29 @@ std::vector<float> Answer(Ort::Env& environment, Ids ids@segments) {
 _ONNX_DECODER = (
     _ONNX
     + _ONNX_STEPS
-    + """// At most 40 ids that follow those of a prompt, the likeliest each.
+    + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 Ids Answer(Ort::Env& environment, Ids tokens) {
   Ort::Session session(environment, "@file", Ort::SessionOptions{});
   const auto past = Names("past_key_values");
   auto names = Names("present");
   names.push_back("logits");
   auto caches = Empty(past.size());
-  Ids written, mask, places;
-  while (written.size() < 40 && mask.size() + tokens.size() <= @capacity) {
-    places.clear();
-    for (size_t i = 0; i < tokens.size(); ++i) places.push_back(static_cast<int64_t>(mask.size() + i));
+  Ids generated, mask, positions;
+  while (generated.size() < 40 && mask.size() + tokens.size() <= @capacity) {
+    positions.clear();
+    for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(static_cast<int64_t>(mask.size() + i));
     mask.resize(mask.size() + tokens.size(), 1);
     Ort::IoBinding binding(session);
     binding.BindInput("input_ids", Tensor(tokens));
     binding.BindInput("attention_mask", Tensor(mask));
-    binding.BindInput("position_ids", Tensor(places));
+    binding.BindInput("position_ids", Tensor(positions));
     for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
     caches = Run(session, binding, names);
-    tokens = {Likeliest(caches.back())};
-    if (Ends(tokens[0])) break;
-    written.push_back(tokens[0]);
+    tokens = {MostProbable(caches.back())};
+    if (IsEnd(tokens[0])) break;
+    generated.push_back(tokens[0]);
   }
-  return written;
+  return generated;
 }
 """
     + _ONNX_MAIN
@@ -368,7 +371,7 @@ Ids Answer(Ort::Env& environment, Ids tokens) {
 _ONNX_ENCODER_DECODER = (
     _ONNX
     + _ONNX_STEPS
-    + """// At most 40 ids that answer those of a text, which begins with "@prefix" and ends with the end token.
+    + """// Generates at most 40 token ids from those of a text with "@prefix" before it and the end token after it.
 Ids Answer(Ort::Env& environment, Ids ids) {
   Ort::Session encoder(environment, "@encoder_file", Ort::SessionOptions{});
   Ort::Session decoder(environment, "@file", Ort::SessionOptions{});
@@ -381,19 +384,19 @@ Ids Answer(Ort::Env& environment, Ids ids) {
   auto names = Names("present");
   names.push_back("logits");
   auto caches = Empty(past.size());
-  Ids written, token = {@start};
-  while (written.size() < std::min<size_t>(40, @capacity)) {
+  Ids generated, token = {@start};
+  while (generated.size() < std::min<size_t>(40, @capacity)) {
     Ort::IoBinding binding(decoder);
     binding.BindInput("input_ids", Tensor(token));
     binding.BindInput("encoder_attention_mask", Tensor(mask));
     binding.BindInput("encoder_hidden_states", states[0]);
     for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
     caches = Run(decoder, binding, names);
-    token = {Likeliest(caches.back())};
-    if (Ends(token[0])) break;
-    written.push_back(token[0]);
+    token = {MostProbable(caches.back())};
+    if (IsEnd(token[0])) break;
+    generated.push_back(token[0]);
   }
-  return written;
+  return generated;
 }
 """
     + _ONNX_MAIN
@@ -408,7 +411,7 @@ _PROGRAMS: dict[tuple[str, str | None], str] = {
     ("onnx", "encoder-decoder"): _ONNX_ENCODER_DECODER,
 }
 
-# Of the caches of a layer, in the order in which a decoder names them.
+# Kinds of the caches of a layer, in the order of a decoder's inputs.
 _KINDS = {
     "decoder": quoted((".key", ".value"), cpp),
     "encoder-decoder": quoted((".decoder.key", ".decoder.value", ".encoder.key", ".encoder.value"), cpp),

@@ -1,4 +1,4 @@
-"""The JavaScript of a card: the runtimes of browsers that take the plain bundle of a format, as their targets tell."""
+"""JavaScript programs of a card, by the targets of the browser runtimes that run the plain bundle of a format."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from kerasformer.bundle import Manifest
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.targets import TARGETS, Target
 
-_TAKES = {"tflite": "litert-web", "onnx": "transformers.js"}
+_TARGETS = {"tflite": "litert-web", "onnx": "transformers.js"}
 
-# A table that encoder and decoder share lies in one file beside them, which a browser shows to neither.
-_IN_NODE_ALONE = """## transformers.js
+# A table that encoder and decoder share is stored in a file beside them, which they cannot read in a browser.
+_ONLY_IN_NODE = """## transformers.js
 
-In Node it runs this folder. In a browser it needs one that was exported with `--target transformers.js`, whose card has
-the programs for both.
+This folder runs in Node. For browsers, export with `--target transformers.js`; the card of that bundle has programs for
+both.
 """
 
 
 def section(manifest: Manifest, target: Target, folder: Path) -> str:
-    """What that runtime's target says, where tests ran such a model there, and a bundle for it has it already."""
-    name, info = _TAKES.get(manifest.format, ""), manifest.info
+    """Returns the section of a browser runtime if such models are tested there and it is not the target anyway."""
+    name, info = _TARGETS.get(manifest.format, ""), manifest.info
     if name in ("", target.name) or not tested.runtimes()[name].covers(info.task, info.model_type):
         return ""
     if manifest.format == "onnx":
         if manifest.recipe.get("name") not in SUFFIXES:
             return ""
         if info.is_encoder_decoder:
-            return _IN_NODE_ALONE
+            return _ONLY_IN_NODE
     return TARGETS[name].card(manifest, folder)

@@ -1,4 +1,4 @@
-"""The Kotlin program of a card: LiteRT's compiled model on Android."""
+"""Kotlin program of a card, with LiteRT's `CompiledModel` on Android."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kerasformer.export.card.quoting import code, kotlin
 
 
 def section(manifest: Manifest) -> str:
-    """A class that takes the ids of a text and gives what the model answers."""
+    """Returns the section with a class that runs the model on token ids."""
     program = _PROGRAMS.get(kind(manifest)) if manifest.format == "tflite" else None
     if program is None:
         return ""
@@ -21,8 +21,8 @@ def section(manifest: Manifest) -> str:
     version = manifest.versions.get("ai-edge-litert", "2.3.0")
     return f"""## Kotlin (Android)
 
-Gradle: `implementation("com.google.ai.edge.litert:litert:{version}")`; {code(main_file(manifest))} is an asset.
-Ids are those of `tokenizer.json`, which any library for Hugging Face's tokenizers reads.
+Gradle: `implementation("com.google.ai.edge.litert:litert:{version}")`. Add {code(main_file(manifest))} to the assets.
+Token ids must come from `tokenizer.json`, which any library for Hugging Face tokenizers can load.
 
 ```kotlin
 {filled}
@@ -44,7 +44,7 @@ class Reader(context: Context) : AutoCloseable {
     private val model = CompiledModel.create(context.assets, "@file", CompiledModel.Options(Accelerator.CPU))
     private val lengths = listOf(@lengths) // signatures forward_N
 
-    /** The outputs for a text's ids, by name. */
+    /** Returns the outputs for the token ids of a text, by name. */
     fun read(ids: IntArray@segments): Map<String, FloatArray> {
         val length = lengths.first { it >= ids.size }
         val signature = "forward_$length"
@@ -73,11 +73,11 @@ class Writer(context: Context) : AutoCloseable {
     }
     private val logits = model.createOutputBuffer("logits", "decode")
 
-    // One buffer is a cache's input and its output, in every signature: it is updated in place.
+    // Each cache is one buffer, both input and output of every signature: it is updated in place.
     private val caches = (0 until @layers).flatMap { listOf("kv_cache_k_$it", "kv_cache_v_$it") }
         .associateWith { model.createInputBuffer(it, "decode") }
 
-    /** At most [count] ids that follow those of a prompt, the likeliest each. */
+    /** Continues the token ids of a prompt by greedy search; returns at most [count] new ids. */
     fun write(prompt: IntArray, count: Int = 40): List<Int> {
         caches.values.forEach { it.writeFloat(FloatArray(@cache)) }
         var position = 0
@@ -87,24 +87,24 @@ class Writer(context: Context) : AutoCloseable {
                 position += length
             }
         }
-        val written = mutableListOf<Int>()
+        val generated = mutableListOf<Int>()
         var token = prompt.last()
-        while (written.size < count && position < @capacity) {
+        while (generated.size < count && position < @capacity) {
             read("decode", intArrayOf(token), position++)
-            val scores = logits.readFloat() // @vocabulary of them
+            val scores = logits.readFloat() // one for each of @vocabulary tokens
             token = scores.indices.maxBy { scores[it] }
             if (token in listOf<Int>(@ends)) break
-            written += token
+            generated += token
         }
-        return written
+        return generated
     }
 
     private fun read(signature: String, tokens: IntArray, position: Int) {
-        val given = inputs.getValue(signature)
-        given.getValue("tokens").writeInt(tokens)
-        given.getValue("input_pos").writeInt(IntArray(tokens.size) { position + it })
+        val buffers = inputs.getValue(signature)
+        buffers.getValue("tokens").writeInt(tokens)
+        buffers.getValue("input_pos").writeInt(IntArray(tokens.size) { position + it })
         val outputs = if (signature == "decode") caches + ("logits" to logits) else caches
-        model.run(given + caches, outputs, signature)
+        model.run(buffers + caches, outputs, signature)
     }
 
     override fun close() = model.close()
@@ -121,30 +121,30 @@ class Rewriter(context: Context) : AutoCloseable {
     private val steps = listOf("tokens", "input_pos", "encoder_mask")
         .associateWith { model.createInputBuffer(it, "decode") }
     private val logits = model.createOutputBuffer("logits", "decode")
-    private val crosses = layers.flatMap { listOf("cross_k_$it", "cross_v_$it") }
+    private val crossCaches = layers.flatMap { listOf("cross_k_$it", "cross_v_$it") }
         .associateWith { model.createInputBuffer(it, "decode") }
 
-    // One buffer is a cache's input and its output: it is updated in place.
+    // Each cache is one buffer, both input and output: it is updated in place.
     private val caches = layers.flatMap { listOf("kv_cache_k_$it", "kv_cache_v_$it") }
         .associateWith { model.createInputBuffer(it, "decode") }
 
-    /** At most [count] ids that answer those of a text, which begins with "@prefix" and ends with the end token. */
+    /** Generates at most [count] token ids from those of a text with "@prefix" before it and the end token after it. */
     fun rewrite(ids: IntArray, count: Int = 40): List<Int> {
         encode(ids)
         caches.values.forEach { it.writeFloat(FloatArray(@cache)) }
         steps.getValue("encoder_mask").writeInt(IntArray(@encoder_capacity) { if (it < ids.size) 1 else 0 })
-        val written = mutableListOf<Int>()
+        val generated = mutableListOf<Int>()
         var token = @start
-        while (written.size < minOf(count, @capacity)) {
+        while (generated.size < minOf(count, @capacity)) {
             steps.getValue("tokens").writeInt(intArrayOf(token))
-            steps.getValue("input_pos").writeInt(intArrayOf(written.size))
-            model.run(steps + crosses + caches, caches + ("logits" to logits), "decode")
-            val scores = logits.readFloat() // @vocabulary of them
+            steps.getValue("input_pos").writeInt(intArrayOf(generated.size))
+            model.run(steps + crossCaches + caches, caches + ("logits" to logits), "decode")
+            val scores = logits.readFloat() // one for each of @vocabulary tokens
             token = scores.indices.maxBy { scores[it] }
             if (token in listOf<Int>(@ends)) break
-            written += token
+            generated += token
         }
-        return written
+        return generated
     }
 
     private fun encode(ids: IntArray) {
@@ -153,7 +153,7 @@ class Rewriter(context: Context) : AutoCloseable {
             "input_ids" to IntArray(length) { ids.getOrElse(it) { @pad } },
             "attention_mask" to IntArray(length) { if (it < ids.size) 1 else 0 },
         ).mapValues { (name, values) -> model.createInputBuffer(name, "encode_$length").apply { writeInt(values) } }
-        model.run(inputs, crosses, "encode_$length")
+        model.run(inputs, crossCaches, "encode_$length")
         inputs.values.forEach { it.close() }
     }
 

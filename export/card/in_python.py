@@ -1,4 +1,4 @@
-"""Python programs of a card: with this package, and with LiteRT or ONNX Runtime and nothing of ours."""
+"""Python programs of a card: with this package, and with only LiteRT or ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 
 
 def with_this_package(manifest: Manifest) -> str:
-    """`kf.pipeline`, and nothing else."""
+    """Returns the section with `kf.pipeline`."""
     call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
     if manifest.info.task == "question-answering":
         call = 'pipe(question="Who?", context="A text.")'
@@ -30,8 +30,8 @@ print({call})
 """
 
 
-def alone(manifest: Manifest) -> str:
-    """The runtime itself, called by the names of the bundle."""
+def runtime_alone(manifest: Manifest) -> str:
+    """Returns the section that calls the runtime directly, without this package."""
     program = _PROGRAMS.get((manifest.format, kind(manifest)))
     if program is None:
         return ""
@@ -57,9 +57,9 @@ def alone(manifest: Manifest) -> str:
 
 _INPUTS = {
     "tflite": {
-        "input_ids": "input_ids=np.array([text.ids + [pad] * room], np.int32),",
-        "attention_mask": "attention_mask=np.array([text.attention_mask + [0] * room], np.int32),",
-        "token_type_ids": "token_type_ids=np.array([text.type_ids + [0] * room], np.int32),",
+        "input_ids": "input_ids=np.array([text.ids + [pad] * padding], np.int32),",
+        "attention_mask": "attention_mask=np.array([text.attention_mask + [0] * padding], np.int32),",
+        "token_type_ids": "token_type_ids=np.array([text.type_ids + [0] * padding], np.int32),",
     },
     "onnx": {
         "input_ids": '"input_ids": np.array([text.ids]),',
@@ -80,7 +80,7 @@ interpreter = Interpreter(f"{folder}/@file")
 
 @text
 length = next(n for n in lengths if n >= len(text))
-room = length - len(text)
+padding = length - len(text)
 answer = interpreter.get_signature_runner(f"forward_{length}")(
     @inputs
 )
@@ -115,13 +115,13 @@ caches = {name: np.zeros((1, @heads, @capacity, @size), np.float32) for name in 
 
 
 def step(signature, tokens, position):
-    \"\"\"Reads tokens from a position on; what a signature gives under a cache's name is its next input.\"\"\"
-    places = np.arange(position, position + len(tokens), dtype=np.int32)
-    given = interpreter.get_signature_runner(signature)(
-        tokens=np.array([tokens], np.int32), input_pos=places, **caches
+    \"\"\"Runs tokens from a position; the caches that a signature returns are its next inputs.\"\"\"
+    positions = np.arange(position, position + len(tokens), dtype=np.int32)
+    outputs = interpreter.get_signature_runner(signature)(
+        tokens=np.array([tokens], np.int32), input_pos=positions, **caches
     )
-    caches.update({name: given[name] for name in caches})
-    return given.get("logits")
+    caches.update({name: outputs[name] for name in caches})
+    return outputs.get("logits")
 
 
 prompt = tokenizer.encode("Once upon a time").ids
@@ -177,10 +177,10 @@ interpreter = Interpreter(f"{folder}/@file")
 
 text = tokenizer.encode("@{prefix}A text.")
 length = next(n for n in lengths if n >= len(text))
-room = length - len(text)
-crosses = interpreter.get_signature_runner(f"encode_{length}")(
-    input_ids=np.array([text.ids + [pad] * room], np.int32),
-    attention_mask=np.array([text.attention_mask + [0] * room], np.int32),
+padding = length - len(text)
+cross_caches = interpreter.get_signature_runner(f"encode_{length}")(
+    input_ids=np.array([text.ids + [pad] * padding], np.int32),
+    attention_mask=np.array([text.attention_mask + [0] * padding], np.int32),
 )
 mask = np.array([text.attention_mask + [0] * (@encoder_capacity - len(text))], np.int32)
 names = [f"kv_cache_{kind}_{i}" for i in range(@layers) for kind in "kv"]
@@ -188,10 +188,15 @@ caches = {name: np.zeros((1, @heads, @capacity, @size), np.float32) for name in 
 decode = interpreter.get_signature_runner("decode")
 tokens = [@start]
 while len(tokens) <= min(40, @capacity):
-    place = np.array([len(tokens) - 1], np.int32)
-    given = decode(tokens=np.array([tokens[-1:]], np.int32), input_pos=place, encoder_mask=mask, **caches, **crosses)
-    caches = {name: given[name] for name in caches}
-    token = int(given["logits"].argmax())
+    outputs = decode(
+        tokens=np.array([tokens[-1:]], np.int32),
+        input_pos=np.array([len(tokens) - 1], np.int32),
+        encoder_mask=mask,
+        **caches,
+        **cross_caches,
+    )
+    caches = {name: outputs[name] for name in caches}
+    token = int(outputs["logits"].argmax())
     if token in [@ends]:
         break
     tokens.append(token)
@@ -244,10 +249,11 @@ _SHOWN = {
     "text-classification": _LABELS + 'print(labels[str(answer["@output"][0].argmax())])',
     "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["logits"][0]):\n'
     "    print(token, labels[str(scores.argmax())])",
-    "fill-mask": 'place = text.tokens.index(mask)\nprint(tokenizer.id_to_token(answer["logits"][0, place].argmax()))',
+    "fill-mask": "position = text.tokens.index(mask)\n"
+    'print(tokenizer.id_to_token(answer["logits"][0, position].argmax()))',
     "feature-extraction": 'print(answer["last_hidden_state"][0, : len(text)].mean(axis=0))',
-    "question-answering": """inside = np.array([part == 1 for part in text.sequence_ids])
-starts, ends = (np.where(inside, answer[name][0, : len(text)], -np.inf) for name in ("start_logits", "end_logits"))
+    "question-answering": """in_context = np.array([part == 1 for part in text.sequence_ids])
+starts, ends = (np.where(in_context, answer[name][0, : len(text)], -np.inf) for name in ("start_logits", "end_logits"))
 pairs = np.where(np.tri(len(text), dtype=bool).T, starts[:, None] + ends, -np.inf)  # no end before its start
 first, last = np.unravel_index(pairs.argmax(), pairs.shape)
 print(context[text.offsets[first][0] : text.offsets[last][1]])""",
@@ -255,11 +261,13 @@ print(context[text.offsets[first][0] : text.offsets[last][1]])""",
 
 
 def _shown(manifest: Manifest) -> str:
-    """What an encoder's arrays say."""
+    """Returns code that prints the answer of an encoder."""
     output, task = values(manifest, python)["output"], manifest.info.task
     if manifest.info.problem_type == "multi_label_classification":
-        least = 0.5 if output == PROBABILITIES else 0
-        shown = _LABELS + f'print([labels[str(i)] for i, score in enumerate(answer["@output"][0]) if score > {least}])'
+        threshold = 0.5 if output == PROBABILITIES else 0
+        shown = (
+            _LABELS + f'print([labels[str(i)] for i, score in enumerate(answer["@output"][0]) if score > {threshold}])'
+        )
     elif manifest.info.problem_type == "regression" or output == SENTENCE_EMBEDDING:
         shown = 'print(answer["@output"][0])'
     else:

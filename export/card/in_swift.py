@@ -1,4 +1,4 @@
-"""The Swift program of a card: LiteRT's compiled model on iOS and macOS."""
+"""Swift program of a card, with LiteRT's `CompiledModel` on iOS and macOS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kerasformer.export.card.quoting import code, swift
 
 
 def section(manifest: Manifest) -> str:
-    """A class that takes the ids of a text and gives what the model answers."""
+    """Returns the section with a class that runs the model on token ids."""
     program = _PROGRAMS.get(kind(manifest)) if manifest.format == "tflite" else None
     if program is None:
         return ""
@@ -20,9 +20,9 @@ def section(manifest: Manifest) -> str:
     )
     return f"""## Swift (iOS, macOS)
 
-Swift package `https://github.com/google-ai-edge/LiteRT`, branch `release/2.3.0`, product `LiteRT`;
-{code(main_file(manifest))} is a resource. Ids are those of `tokenizer.json`, which any library for Hugging Face's
-tokenizers reads.
+Swift package `https://github.com/google-ai-edge/LiteRT`, branch `release/2.3.0`, product `LiteRT`. Add
+{code(main_file(manifest))} to the resources. Token ids must come from `tokenizer.json`, which any library for Hugging
+Face tokenizers can load.
 
 ```swift
 {filled}
@@ -55,15 +55,15 @@ final class Signature {
         outputNames = try (0..<model.outputCount(signatureIndex: index)).map {
             try model.outputName(outputIndex: $0, signatureIndex: index)
         }
-        let given = try model.createInputBuffers(signatureIndex: index)
-        let taken = try model.createOutputBuffers(signatureIndex: index)
-        inputs = Dictionary(uniqueKeysWithValues: zip(inputNames, given))
-        outputs = Dictionary(uniqueKeysWithValues: zip(outputNames, taken))
+        let inputBuffers = try model.createInputBuffers(signatureIndex: index)
+        let outputBuffers = try model.createOutputBuffers(signatureIndex: index)
+        inputs = Dictionary(uniqueKeysWithValues: zip(inputNames, inputBuffers))
+        outputs = Dictionary(uniqueKeysWithValues: zip(outputNames, outputBuffers))
     }
 
     func run() throws {
-        let (given, taken) = (inputNames.map { inputs[$0]! }, outputNames.map { outputs[$0]! })
-        try model.run(inputs: given, outputs: taken, signatureIndex: index)
+        let inputBuffers = inputNames.map { inputs[$0]! }, outputBuffers = outputNames.map { outputs[$0]! }
+        try model.run(inputs: inputBuffers, outputs: outputBuffers, signatureIndex: index)
     }
 }
 
@@ -73,12 +73,12 @@ _ENCODER = """final class Reader {
     private let model: CompiledModel
     private let lengths = [@lengths]  // signatures forward_N
 
-    /// - Parameter path: Of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
+    /// - Parameter path: Path of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
     init(path: String) throws {
         model = try CompiledModel(filePath: path, environment: Environment())
     }
 
-    /// The outputs for a text's ids, by name.
+    /// Returns the outputs for the token ids of a text, by name.
     func read(_ ids: [Int32]@segments) throws -> [String: [Float]] {
         let length = lengths.first { $0 >= ids.count }!
         func padded(_ values: [Int32], with pad: Int32) -> [Int32] {
@@ -96,11 +96,11 @@ _DECODER = """final class Writer {
     private var signatures: [String: Signature] = [:]
     private let caches: [String: TensorBuffer]
 
-    /// - Parameter path: Of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
+    /// - Parameter path: Path of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
     init(path: String) throws {
         let model = try CompiledModel(filePath: path, environment: Environment())
         let decode = try Signature(model, "decode")
-        // One buffer is a cache's input and its output, in every signature: it is updated in place.
+        // Each cache is one buffer, both input and output of every signature: it is updated in place.
         let names = (0..<@layers).flatMap { ["kv_cache_k_\\($0)", "kv_cache_v_\\($0)"] }
         caches = Dictionary(uniqueKeysWithValues: names.map { ($0, decode.inputs[$0]!) })
         for (name, _) in prefills {
@@ -111,7 +111,7 @@ _DECODER = """final class Writer {
         }
     }
 
-    /// At most `count` ids that follow those of a prompt, the likeliest each.
+    /// Continues the token ids of a prompt by greedy search; returns at most `count` new ids.
     func write(_ prompt: [Int32], count: Int = 40) throws -> [Int32] {
         for cache in caches.values { try cache.write([Float](repeating: 0, count: @cache)) }
         var position = 0
@@ -121,17 +121,17 @@ _DECODER = """final class Writer {
                 position += length
             }
         }
-        var written: [Int32] = []
+        var generated: [Int32] = []
         var token = prompt.last!
-        while written.count < count && position < @capacity {
+        while generated.count < count && position < @capacity {
             try read("decode", [token], at: position)
             position += 1
-            let scores: [Float] = try signatures["decode"]!.outputs["logits"]!.read()  // @vocabulary of them
+            let scores: [Float] = try signatures["decode"]!.outputs["logits"]!.read()  // of @vocabulary tokens
             token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
             if ([@ends] as [Int32]).contains(token) { break }
-            written.append(token)
+            generated.append(token)
         }
-        return written
+        return generated
     }
 
     private func read(_ name: String, _ tokens: [Int32], at position: Int) throws {
@@ -148,40 +148,40 @@ _ENCODER_DECODER = """final class Rewriter {
     private let decode: Signature
     private let caches: [String]
 
-    /// - Parameter path: Of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
+    /// - Parameter path: Path of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
     init(path: String) throws {
         model = try CompiledModel(filePath: path, environment: Environment())
         decode = try Signature(model, "decode")
-        // One buffer is a cache's input and its output: it is updated in place.
+        // Each cache is one buffer, both input and output: it is updated in place.
         caches = (0..<@layers).flatMap { ["kv_cache_k_\\($0)", "kv_cache_v_\\($0)"] }
         for name in caches { decode.outputs[name] = decode.inputs[name] }
     }
 
-    /// At most `count` ids that answer those of a text, which begins with "@prefix" and ends with the end token.
+    /// Generates at most `count` token ids from those of a text with "@prefix" before it and the end token after it.
     func rewrite(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
         try encode(ids)
         for name in caches { try decode.inputs[name]!.write([Float](repeating: 0, count: @cache)) }
         try decode.inputs["encoder_mask"]!.write((0..<@encoder_capacity).map { $0 < ids.count ? Int32(1) : Int32(0) })
-        var written: [Int32] = []
+        var generated: [Int32] = []
         var token: Int32 = @start
-        while written.count < min(count, @capacity) {
+        while generated.count < min(count, @capacity) {
             try decode.inputs["tokens"]!.write([token])
-            try decode.inputs["input_pos"]!.write([Int32(written.count)])
+            try decode.inputs["input_pos"]!.write([Int32(generated.count)])
             try decode.run()
-            let scores: [Float] = try decode.outputs["logits"]!.read()  // @vocabulary of them
+            let scores: [Float] = try decode.outputs["logits"]!.read()  // of @vocabulary tokens
             token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
             if ([@ends] as [Int32]).contains(token) { break }
-            written.append(token)
+            generated.append(token)
         }
-        return written
+        return generated
     }
 
     private func encode(_ ids: [Int32]) throws {
         let length = lengths.first { $0 >= ids.count }!
         let encode = try Signature(model, "encode_\\(length)")
-        let room = length - ids.count
-        try encode.inputs["input_ids"]!.write(ids + [Int32](repeating: @pad, count: room))
-        try encode.inputs["attention_mask"]!.write(ids.map { _ in Int32(1) } + [Int32](repeating: 0, count: room))
+        let padding = length - ids.count
+        try encode.inputs["input_ids"]!.write(ids + [Int32](repeating: @pad, count: padding))
+        try encode.inputs["attention_mask"]!.write(ids.map { _ in Int32(1) } + [Int32](repeating: 0, count: padding))
         for name in encode.outputs.keys { encode.outputs[name] = decode.inputs[name] }  // cross_k_0, cross_v_0, …
         try encode.run()
     }

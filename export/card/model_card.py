@@ -1,4 +1,4 @@
-"""The model card of a bundle: what it is, how faithful it is, and programs that run it, with its names and shapes."""
+"""Writing of a bundle's model card."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from kerasformer.export.targets import Target
 
 
 def write_card(folder: Path, manifest: Manifest, target: Target, credits: Credits = NONE) -> None:
-    """Writes `README.md` into the bundle, and the checkpoint's own card and licence."""
+    """Writes `README.md` into a bundle, with the checkpoint's own card and licence beside it.
+
+    Args:
+        folder: Folder of the bundle, with all other files.
+        manifest: Manifest of the bundle.
+        target: Target of the bundle, which contributes a section.
+        credits: Card and licence of the checkpoint.
+    """
     parts = [*introduction(folder, manifest, credits), in_python.with_this_package(manifest)]
-    parts += [target.card(manifest, folder), tensors(manifest), in_python.alone(manifest)]
+    parts += [target.card(manifest, folder), tensors(manifest), in_python.runtime_alone(manifest)]
     parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target, folder)]
     parts += [in_cpp.section(manifest), tokens.section(manifest, target, folder)]
     parts += [credits.section()]

@@ -1,4 +1,4 @@
-"""What the programs on a card are filled with: the names, shapes and ids of one bundle."""
+"""Values of a bundle that the program templates of a card are filled with: names, shapes and ids."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from kerasformer.export.card.quoting import Quote
 
 
 class Program(Template):
-    """Source code with `@name` where a bundle's own names and numbers go, and `@@` for an `@`."""
+    """Template of source code, with `@name` for the names and numbers of a bundle, and `@@` for an `@`."""
 
     delimiter = "@"
 
 
 def kind(manifest: Manifest) -> str | None:
-    """`"encoder"`, `"decoder"` or `"encoder-decoder"`, by its signatures; `None` if they are of no such model."""
+    """Returns `"encoder"`, `"decoder"` or `"encoder-decoder"` by the signatures, or `None` for any other model."""
     if manifest.of_role(Role.DECODE):
         return "encoder-decoder" if manifest.of_role(Role.ENCODE) else "decoder"
-    # The programs call encoders by the names of our own exports.
-    named = [forward_name(length) for length in lengths_of(manifest)]
-    return "encoder" if MODEL in manifest.signatures or (named and named[0] in manifest.signatures) else None
+    # The programs call encoders by the names of our exports, which differ from those of some targets.
+    names = [forward_name(length) for length in lengths_of(manifest)]
+    return "encoder" if MODEL in manifest.signatures or (names and names[0] in manifest.signatures) else None
 
 
 def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
-    """What programs in every language are told. Names and numbers stand with commas between them.
+    """Returns the values for programs in all languages; lists are separated by commas.
 
     Args:
-        manifest: Of the bundle.
-        quote: Of the language, for `outputs`, which are literals, and for other texts, which stand inside of quotation
-            marks or in a comment.
+        manifest: Manifest of the bundle.
+        quote: Quoting function of the language. `outputs` are literals; other texts are without quotation marks, for
+            use inside of a literal or a comment.
     """
     info, steps = manifest.info, _step(manifest)
     caches, crosses = ([steps.inputs[name] for name in steps.named(kind)] for kind in (Kind.KEY, Kind.CROSS_KEY))
@@ -61,47 +61,52 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
 
 
 def main_file(manifest: Manifest) -> str:
-    """The model file that answers."""
+    """Returns the model file that computes the answers."""
     return _step(manifest).file
 
 
 def prefills(manifest: Manifest, pair: str) -> str:
-    """Signatures that read a prompt, the longest first and a single token last; `pair` has `{name}` and `{length}`."""
-    found = {signature.tokens or 0: name for name, signature in manifest.of_role(Role.PREFILL).items()}
-    rows = [*sorted(found.items(), reverse=True), (1, DECODE)]
+    """Returns the signatures that read a prompt, from the longest to a single token.
+
+    Args:
+        manifest: Manifest of a decoder.
+        pair: Format of an entry, with `{name}` and `{length}`.
+    """
+    lengths = {signature.tokens or 0: name for name, signature in manifest.of_role(Role.PREFILL).items()}
+    rows = [*sorted(lengths.items(), reverse=True), (1, DECODE)]
     return ", ".join(pair.format(name=name, length=length) for length, name in rows)
 
 
 def inputs(manifest: Manifest, lines: Mapping[str, str], indent: str) -> str:
-    """The lines of those inputs that an encoder takes, in its order."""
-    given = next(iter(manifest.signatures.values())).inputs
-    taken = f"\n{indent}".join(lines[name] for name in given if name in lines)
-    return Program(taken).substitute(pad=manifest.info.pad_token_id or 0)
+    """Returns the lines for those inputs that an encoder takes, in its order."""
+    names = next(iter(manifest.signatures.values())).inputs
+    text = f"\n{indent}".join(lines[name] for name in names if name in lines)
+    return Program(text).substitute(pad=manifest.info.pad_token_id or 0)
 
 
 def takes_segments(manifest: Manifest) -> bool:
-    """Whether an encoder tells two texts apart."""
+    """Returns whether an encoder takes `token_type_ids`."""
     return "token_type_ids" in next(iter(manifest.signatures.values())).inputs
 
 
 def lengths_of(manifest: Manifest) -> list[int]:
-    """Token lengths for which an encoder was compiled; none for ONNX, which takes any."""
-    found = manifest.of_role(Role.FORWARD) or manifest.of_role(Role.ENCODE)
-    return sorted(signature.tokens for signature in found.values() if signature.tokens is not None)
+    """Returns the lengths, in tokens, for which an encoder was compiled; empty for ONNX, which supports any length."""
+    signatures = manifest.of_role(Role.FORWARD) or manifest.of_role(Role.ENCODE)
+    return sorted(signature.tokens for signature in signatures.values() if signature.tokens is not None)
 
 
-def numbers(given: Iterable[int]) -> str:
-    """Numbers with commas between them."""
-    return ", ".join(map(str, given))
+def numbers(values: Iterable[int]) -> str:
+    """Returns numbers separated by commas."""
+    return ", ".join(map(str, values))
 
 
 def quoted(names: Iterable[str], quote: Quote) -> str:
-    """Names in quotes, with commas between them."""
+    """Returns quoted names separated by commas."""
     return ", ".join(map(quote, names))
 
 
 def _step(manifest: Manifest) -> Signature:
-    """The signature that answers: a decoder's plain step, or an encoder on its shortest text."""
+    """Returns the signature that computes the answers: a decoder's plain step, or an encoder's shortest length."""
     steps = manifest.of_role(Role.DECODE)
     name = next((name for name in (DECODE, DECODER_MODEL, MODEL) if name in manifest.signatures), None)
     return steps[name] if name in steps else manifest.signatures[name or forward_name(lengths_of(manifest)[0])]

@@ -1,4 +1,4 @@
-"""How an app sees whether its tokenizer makes the tokens of the model: by the texts that a bundle carries."""
+"""Section of a card with code by which an app checks its tokenizer on the bundle's test texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LANGUAGES = {"tflite": ("python", "kotlin", "swift", "javascript"), "onnx": ("p
 
 
 def section(manifest: Manifest, target: Target, folder: Path) -> str:
-    """Lines for each language that runs this format; `""` where an app makes no tokens."""
+    """Returns the section with code in each language that runs this format; empty if an app handles no tokens."""
     if target.tokenizes or not (folder / FILE).is_file():
         return ""
     blocks = [f"```{name}\n{_CODE[name]}```\n" for name in _LANGUAGES.get(manifest.format, ("python",))]
@@ -21,10 +21,10 @@ def section(manifest: Manifest, target: Target, folder: Path) -> str:
 
 _ABOUT = f"""## Tokens
 
-Libraries in other languages read the same `tokenizer.json` by fewer rules or other ones, and the model then answers to
-another text without a word. `{FILE}` has texts with the ids that the model was given, special tokens included: of many
-scripts, with odd spaces, and made of this vocabulary and its rules. A test of the app compares them; each of these
-gives the texts that are read otherwise, and there should be none.
+Tokenizer libraries in other languages may implement the rules of `tokenizer.json` incompletely or differently, and the
+model then silently answers to a different text. `{FILE}` contains test texts with their correct ids, including special
+tokens: texts in many scripts, with unusual spaces, and derived from this vocabulary and its rules. Compare them in a
+test of the app: each of these programs returns the texts with wrong ids, which should be none.
 """
 
 _CODE = {
@@ -41,7 +41,7 @@ print([row["text"] for row in rows if tokenizer.encode(row["text"]).ids != row["
     "kotlin": """import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer
 import org.json.JSONArray
 
-/** Of the texts of that file, those with other tokens here. */
+/** Returns the texts of that file for which this tokenizer returns wrong ids. */
 fun differing(tokenizer: HuggingFaceTokenizer, file: String): List<String> {
     val rows = JSONArray(file)
     return (0 until rows.length()).map { rows.getJSONObject(it) }.filter { row ->
@@ -58,14 +58,14 @@ struct HardText: Decodable {
     let ids: [Int]
 }
 
-/// Of the texts of that file, those with other tokens here.
+/// Returns the texts of that file for which this tokenizer returns wrong ids.
 func differing(_ tokenizer: any Tokenizer, file: URL) throws -> [String] {
     let rows = try JSONDecoder().decode([HardText].self, from: Data(contentsOf: file))
     return rows.filter { tokenizer.encode(text: $0.text) != $0.ids }.map { $0.text }
 }
 """,
     "javascript": """\
-/** Of the rows of that file, the texts with other tokens here; the tokenizer is a pipeline's, or a page's. */
+/** Returns the texts of the rows of that file for which a tokenizer (of a pipeline or a page) returns wrong ids. */
 function differing(tokenizer, rows) {
   const ids = (text) => tokenizer.encode(text).ids ?? tokenizer.encode(text);
   return rows.filter((row) => String(ids(row.text)) !== String(row.ids)).map(({ text }) => text);

@@ -1,1 +1,1 @@
-"""The formats of model files: one folder for each, and the registry of all."""
+"""Formats of model files: one package for each, and their registry."""

@@ -1,4 +1,4 @@
-"""A kind of model file: what it needs, which functions it has, and how they are written."""
+"""Base class of the formats: their requirements, their functions, and how the model files are written."""
 
 from __future__ import annotations
 
@@ -18,44 +18,45 @@ from kerasformer.progress import CountProgress
 
 
 class Format:
-    """The base of all formats.
+    """Base class of all formats.
 
     Attributes:
-        name: As `export(format=…)` takes it.
-        requires: Modules without which it cannot be written; the extra `export` has them.
-        packages: Whose versions the manifest names.
-        places: The model files, or folders of nothing else, relative to the bundle.
+        name: Name for `export(format=…)`.
+        requires: Modules needed for writing, all of them in the extra `export`.
+        packages: Packages whose versions the manifest records.
+        model_paths: Model files, or folders that contain only model files, relative to the bundle.
         profiles: Sets of operators to choose from, the default first.
-        static: A text is read in one of several fixed lengths.
-        attention: What it computes of an attention.
-        in_graph: It can have a tokenizer in operators of TF Text.
+        static: Whether an encoder is compiled for fixed lengths.
+        attention: Attention features that the format supports.
+        in_graph: Whether a tokenizer can be exported as TF Text operators.
     """
 
     name: str
     requires: tuple[str, ...]
     packages: tuple[str, ...]
-    places: tuple[str, ...]
+    model_paths: tuple[str, ...]
     profiles: tuple[str, ...] = ()
     static: bool = False
     attention: AttentionSupport = AttentionSupport()
     in_graph: bool = False
 
     def check(self, options: ExportOptions, quantize: str) -> None:
-        """Refuses, before a model is loaded, settings that this format does not have.
+        """Refuses, before a model is loaded, options that this format does not support.
 
         Args:
-            options: What the caller asked for.
+            options: The caller's options.
             quantize: Name of the recipe.
+
         Raises:
-            ExportError: an unknown profile, or a recipe that the format cannot store.
-            InputError: settings of another format.
-            MissingExtraError: the format's packages are not installed.
+            ExportError: The profile is unknown, or the format does not support the recipe.
+            InputError: An option is for other formats.
+            MissingExtraError: The format's packages are not installed.
         """
         for module in self.requires:
             require(module, "export")
         if not self.profiles and (options.profile is not None or options.opset is not None):
             raise InputError(
-                f"profile and opset are for {argument('format', 'onnx')}. Received: "
+                f"profile and opset are only for {argument('format', 'onnx')}. Received: "
                 f"{argument('profile', options.profile)}, {argument('opset', options.opset)}"
             )
         if options.profile not in (None, *self.profiles):
@@ -64,22 +65,23 @@ class Format:
             )
         if options.signatures is not None and not self.static:
             raise InputError(
-                f"signatures are for {argument('format', 'tflite')}. Received: "
+                f"signatures are only for {argument('format', 'tflite')}. Received: "
                 f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
             )
         if options.encoder_capacity is not None and self.static:
             raise InputError(
-                f"encoder_capacity is for {argument('format', 'onnx')} or 'saved-model'; in this format, the largest "
-                f"of {argument('lengths')} is it. Received: {argument('encoder_capacity', options.encoder_capacity)}"
+                f"encoder_capacity is only for {argument('format', 'onnx')} or 'saved-model'; in this format, pass it "
+                f"as the largest of {argument('lengths')}. Received: "
+                f"{argument('encoder_capacity', options.encoder_capacity)}"
             )
 
     def functions(self, job: ExportJob) -> list[Function]:
-        """The signatures of a model's files."""
+        """Returns the functions of a model that this format exports, one for each signature."""
         raise NotImplementedError
 
     def file(self, function: Function, recipe: str) -> str:
-        """The file of a function, relative to the bundle, for a recipe of that name."""
-        return self.places[0]
+        """Returns the path of a function's file, relative to the bundle, for a recipe of that name."""
+        return self.model_paths[0]
 
     def write(
         self,
@@ -93,33 +95,33 @@ class Format:
         """Writes the model files.
 
         Args:
-            job: With the model whose variables the functions read.
-            files: What each file computes.
+            job: The model, whose variables the functions read, and its export options.
+            files: Functions of each file.
             recipe: How weights are stored.
-            calibration: For a recipe with static activations.
-            progress: Is told how far the writing of the weights is.
-            converted: What earlier calls for the same files left for the next one, which need not do it again.
+            calibration: Activation ranges, for a recipe with static activations.
+            progress: Called with the number of bytes of weights that are written, and the total.
+            converted: Intermediate results, kept between calls for the same functions with different recipes.
         """
         raise NotImplementedError
 
-    def found_by(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
-        """Keys of `config.json` by which runtimes find the model files of a folder, once these are written."""
+    def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+        """Returns entries of `config.json` by which runtimes find the model files that were written to a folder."""
         return {}
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
-        """What a matrix becomes in these files; for formats that store weights by a recipe."""
+        """Returns how these files store matrices; only for formats that store weights by a recipe."""
         raise NotImplementedError
 
     def add_tokenizer(self, job: ExportJob, folder: Path) -> dict[str, Signature]:
-        """Writes the tokenizer in operators of TF Text into a bundle, where it is no part of the model file.
+        """Writes the tokenizer as TF Text operators into a bundle, unless it is a part of the model file.
 
         Returns:
-            The signatures that the manifest has of it.
+            Its signatures for the manifest.
         """
         return {}
 
-    def written(self, folder: Path) -> list[Path]:
-        """The model files that are there."""
-        places = [folder / place for place in self.places]
-        files = [path for place in places for path in ([place] if place.is_file() else sorted(place.glob("*")))]
-        return [path for path in files if path.is_file()]
+    def model_files(self, folder: Path) -> list[Path]:
+        """Returns the model files that a folder contains."""
+        paths = [folder / name for name in self.model_paths]
+        files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.glob("*")))]
+        return [file for file in files if file.is_file()]

@@ -1,4 +1,4 @@
-"""The kinds of model files: one room each, `to_tflite`, `to_onnx` and `to_saved_model`."""
+"""Registry of the formats."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat())
 _BY_NAME = {format.name: format for format in _ALL}
 
 FORMATS = tuple(_BY_NAME)
-"""Their names, the default first."""
+"""Names of the formats, the default first."""
 
 
 def find_format(name: str) -> Format:
-    """The format of that name.
+    """Returns the format with a name.
 
     Raises:
-        ExportError: there is none.
+        ExportError: The name is unknown.
     """
     if name not in _BY_NAME:
         raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {name!r}")

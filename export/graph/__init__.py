@@ -1,1 +1,1 @@
-"""The functions of a model that are exported: inputs and outputs, tracing, names of variables."""
+"""Functions of a model that are exported: inputs and outputs, tracing, and variable names."""

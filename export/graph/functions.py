@@ -1,4 +1,4 @@
-"""One function to be exported: what a converter needs to know."""
+"""Description of a function to be exported, for the converters."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ Infos = dict[str, TensorInfo]
 
 @dataclass(frozen=True)
 class Function:
-    """A function of named tensors, written in `keras.ops`, that a converter traces.
+    """A function of named tensors, written with `keras.ops`, that a converter traces.
 
     Attributes:
-        name: Of the TFLite signature, or of the ONNX file without suffix.
-        inputs: Shape and dtype of each argument, in the order in which the artifact declares them. A string in a shape
-            is a symbolic dimension, such as `"batch_size"`.
-        outputs: Likewise for the results.
+        name: Name of the TFLite signature, or of the ONNX file without its suffix.
+        inputs: Shape and dtype of each argument, in the order of the exported function. A string in a shape is a
+            symbolic dimension, such as `"batch_size"`.
+        outputs: Shape and dtype of each result, likewise.
         call: Takes the inputs as keyword arguments and returns a dictionary with the keys of `outputs`. It reads the
             model's variables; the converter replaces them by placeholders, so that no weight enters the graph.
-        incremental: It reads a few tokens at a time, with those before them in a cache: its time goes into reading
-            weights, not into arithmetic.
-        defaults: Values of inputs that a caller may leave out.
-        alone: Its file reads no other file's weights (ONNX); a table that several files need is then in each.
+        incremental: Whether it reads only a few tokens at a time, with earlier ones in a cache, so that it spends its
+            time on reading weights and not on arithmetic.
+        defaults: Values of inputs that a caller may omit.
+        standalone: Whether its ONNX file shares no weights with other files; a table that several files need is then
+            stored in each of them.
     """
 
     name: str
@@ -37,15 +38,15 @@ class Function:
     call: Callable[..., dict[str, Any]]
     incremental: bool = False
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
-    alone: bool = False
+    standalone: bool = False
 
     def signature(self, file: str = "") -> Signature:
-        """Its description for the manifest; `file` is relative to the bundle."""
+        """Returns its description for the manifest; `file` is relative to the bundle."""
         return described(self.name, Signature(file, self.inputs, self.outputs))
 
 
 def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
-    """An encoder with its head, which reads a text `(batch, length)` at once."""
+    """Returns the function of an encoder with its head, which reads texts `(batch, length)`."""
 
     def call(**inputs: Any) -> dict[str, Any]:
         return model.named(model(inputs, training=False))
@@ -55,7 +56,7 @@ def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: s
 
 
 def _output_infos(call: Callable[..., dict[str, Any]], inputs: Infos) -> Infos:
-    """Shapes of the results; what Keras does not know is the batch, then the length."""
+    """Infers the shapes of the results; unknown dimensions are the batch size on axis 0 and the length on axis 1."""
     free = list(dict.fromkeys(dim for info in inputs.values() for dim in info.shape if isinstance(dim, str)))
     specs = {
         key: keras.KerasTensor([None if isinstance(dim, str) else dim for dim in info.shape], dtype="int32")

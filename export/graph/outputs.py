@@ -1,4 +1,4 @@
-"""What a graph makes of a model's answer, for a runtime that leaves nothing to its caller."""
+"""Additional inputs and outputs of exported functions, for runtimes that do no pre- or postprocessing."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, TensorInfo
 from kerasformer.export.graph.functions import Function
 
 
-def with_probabilities(function: Function, each_by_itself: bool) -> Function:
-    """A classifier that gives `probabilities` `(B, C)` where it gave `logits`.
+def with_probabilities(function: Function, multi_label: bool) -> Function:
+    """Makes a text classifier return `probabilities` `(B, C)` instead of `logits`.
 
     Args:
-        function: Of a model for classes of texts.
-        each_by_itself: The classes do not exclude each other: a sigmoid instead of a softmax.
+        function: Function of a text classifier.
+        multi_label: Whether several classes can apply to a text: a sigmoid instead of a softmax.
     """
 
     def call(**inputs: Any) -> dict[str, Any]:
         logits = function.call(**inputs)["logits"]
-        return {PROBABILITIES: ops.sigmoid(logits) if each_by_itself else ops.softmax(logits, axis=-1)}
+        return {PROBABILITIES: ops.sigmoid(logits) if multi_label else ops.softmax(logits, axis=-1)}
 
     return replace(function, outputs={PROBABILITIES: function.outputs["logits"]}, call=call)
 
 
 def with_mean(function: Function) -> Function:
-    """An encoder that gives one vector of a text, `sentence_embedding` `(B, E)`, the mean of its tokens' vectors.
+    """Makes an encoder return the mean of a text's hidden states, `sentence_embedding` `(B, E)`.
 
-    Special tokens count, padding does not, as in sentence-transformers.
+    The mean includes special tokens but not padding, as in sentence-transformers.
 
     Args:
-        function: Of a model for hidden states, which takes an `attention_mask`.
+        function: Function that returns `last_hidden_state` and takes an `attention_mask`.
     """
 
     def call(**inputs: Any) -> dict[str, Any]:
@@ -45,13 +45,13 @@ def with_mean(function: Function) -> Function:
 
 
 def with_segments(function: Function) -> Function:
-    """A function that takes `token_type_ids` too, for a runtime that gives them to every model.
+    """Adds the input `token_type_ids` to a function, for a runtime that passes it to every model.
 
-    A token of the second text is a real token: that is all that they can say to a model without segments. So they join
-    the mask, which changes nothing, and which no converter can leave out.
+    To a model without segments, `token_type_ids` only mean that tokens of the second text are not padding. They are
+    merged into the attention mask: this does not change the result, and no converter can remove the input as unused.
 
     Args:
-        function: It takes an `attention_mask`.
+        function: Function that takes an `attention_mask`.
     """
     if "token_type_ids" in function.inputs:
         return function

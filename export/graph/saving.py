@@ -1,4 +1,4 @@
-"""Writes TensorFlow modules as SavedModels, without what TensorFlow logs and changes of the process's logging."""
+"""Saving of TensorFlow modules as SavedModels, without TensorFlow's side effects on the process's logging."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ def save_module(module: Any, folder: str | Path, signatures: Mapping[str, Any]) 
     """Writes a `tf.Module` as a SavedModel.
 
     Args:
-        module: What holds the variables.
-        folder: Is made.
-        signatures: Graphs by name.
+        module: The module, which holds the variables.
+        folder: Folder to create.
+        signatures: Concrete functions by name.
     """
     with _logging_restored():
-        logging.getLogger("tensorflow").setLevel(logging.WARNING)  # "Assets written to", often a temporary folder
+        logging.getLogger("tensorflow").setLevel(logging.WARNING)  # no "Assets written to: …" of temporary folders
         require("tensorflow", "export").saved_model.save(module, str(folder), signatures=signatures)
 
 
-_lock = threading.Lock()  # two at once would restore what the other one has set
+_lock = threading.Lock()  # concurrent calls would restore each other's temporary settings
 
 
 @contextmanager
 def _logging_restored() -> Iterator[None]:
-    """Undoes what TensorFlow does to the process's logging when it saves.
+    """Restores the process's logging configuration after TensorFlow has saved a model.
 
-    absl, by which it logs, gives the root logger a handler where it has none, and sets the level of its own logger.
+    TensorFlow logs through absl, which adds a handler to a root logger that has none and sets its own logger's level.
     """
     with _lock:
         loggers = [logging.getLogger(name) for name in ("tensorflow", "absl")]
@@ -48,7 +48,7 @@ def _logging_restored() -> Iterator[None]:
 
 
 def _remove_default_handler() -> None:
-    """Removes from the root logger what `logging.basicConfig()` without arguments has added."""
+    """Removes the handler that `logging.basicConfig()` without arguments adds to the root logger."""
     for handler in list(logging.root.handlers):
         format = getattr(handler.formatter, "_fmt", None)
         if type(handler) is logging.StreamHandler and format == logging.BASIC_FORMAT:

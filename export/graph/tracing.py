@@ -1,4 +1,4 @@
-"""Functions of a model as TensorFlow graphs."""
+"""Tracing of a model's functions as TensorFlow graphs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kerasformer.export.graph.functions import Function
 
 
 def trace(function: Function) -> Any:
-    """The concrete function, of which dimensions with names are open.
+    """Returns the concrete function, with symbolic dimensions left dynamic.
 
     Raises:
-        ExportError: it gives other results than it declares.
+        ExportError: The results differ in name or dtype from those that the function declares.
     """
     tf = require("tensorflow", "export")
 
     def call(**tensors: Any) -> dict[str, Any]:
         results = function.call(**tensors)
         if set(results) != set(function.outputs):
-            raise ExportError(f"{function.name} must give {sorted(function.outputs)}. Received: {sorted(results)}")
+            raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
         return {name: _declared(results[name], info.dtype, name) for name, info in function.outputs.items()}
 
     specs = {
@@ -40,12 +40,12 @@ def _declared(result: Any, dtype: str, name: str) -> Any:
             f"A SavedModel computes in float32: {name} must be {dtype}. Received: {received}. "
             "Load the model with dtype='float32'"
         )
-    # Named by itself: an input that is passed through would be no output.
+    # Without the identity, an input that is passed through unchanged would not count as an output.
     return require("tensorflow", "export").identity(result)
 
 
 def shared(function: Function) -> Function:
-    """The function as a part of other graphs, which has one graph of its own however often they call it."""
+    """Returns the function as a part of other graphs; it is traced once, however often they call it."""
     tf = require("tensorflow", "export")
     traced: list[Callable[..., Any]] = []
 

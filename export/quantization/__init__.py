@@ -1,1 +1,1 @@
-"""How weights are stored: recipes, calibration, and the search for a mix of storages."""
+"""Quantization: recipes, calibration, and the search for a mix of storage types."""

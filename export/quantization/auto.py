@@ -1,8 +1,8 @@
-"""`quantize="auto"`: the storage of each part of a model, chosen for what the bundle may weigh, take and get wrong.
+"""`quantize="auto"`: chooses a storage type for each part of a model within limits of size, latency and fidelity.
 
-Each group of matrices is tried alone in each storage, in Keras. Mixes of all sizes follow from that: step by step, the
-change that costs the least divergence for each byte that it saves. How faithful a mix is as a whole is then measured
-in Keras, and how large, fast and faithful its file is in the runtime that it is for.
+Each group of matrices is simulated alone with each storage type, in Keras. From the results follow mixes of all sizes:
+each step makes the change with the lowest divergence per byte saved. The fidelity of a whole mix is then measured in
+Keras, and its size, latency and fidelity with real files in their runtime.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.quantization.layouts import Layout, num_bytes
 from kerasformer.export.quantization.model_matrices import Group, groups, matrices, mixed
 from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Storage
-from kerasformer.export.quantization.sample_inputs import as_read, shortest
-from kerasformer.export.quantization.search import Auto, Search, Tried, Workshop
+from kerasformer.export.quantization.sample_inputs import shortest, single_pass_references
+from kerasformer.export.quantization.search import Auto, FileBuilder, Search, Tried
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.progress import StageProgress
 
 NAME = "auto"
 
-_TRIAL_ANSWERS = 16  # of each text, on which groups are told apart
-_TRIAL_TOKENS = 400  # of all texts
+_TRIAL_ANSWERS = 16  # answers for each text when groups are tried
+_TRIAL_TOKENS = 400  # tokens in total when groups are tried
 
 Mix = Mapping[str, Storage]
-"""Storage by the name of a group."""
+"""Storage type by name of the group."""
 
 
 @dataclass(frozen=True)
 class ChosenMix:
-    """What was found.
+    """Result of a search.
 
     Attributes:
-        recipe: The mix whose files were written last.
-        fidelity: Of these files in their runtime.
-        budget: What was wanted.
-        tried: The mixes that were looked at, from the most faithful to the smallest.
-        sensitivities: Of the groups.
+        recipe: The chosen mix, whose files are the current ones.
+        fidelity: Fidelity of these files in their runtime.
+        budget: Limits of the search.
+        tried: The measured mixes, from the most faithful to the smallest.
+        sensitivities: Sensitivities of the groups.
     """
 
     recipe: Recipe
@@ -52,11 +52,11 @@ class ChosenMix:
     sensitivities: tuple[Sensitivity, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """All but recipe and fidelity, for the manifest."""
+        """Returns all fields except recipe and fidelity, for the manifest."""
         return {
             "budget": asdict(self.budget),
-            "tried": [asdict(each) for each in self.tried],
-            "sensitivities": [asdict(each) for each in self.sensitivities],
+            "tried": [asdict(mix) for mix in self.tried],
+            "sensitivities": [asdict(sensitivity) for sensitivity in self.sensitivities],
         }
 
 
@@ -64,7 +64,11 @@ COLUMNS = ("parts", "MB", "agreement in Keras", "in the runtime", "ms", "")
 
 
 def search_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """Rows of a table with these `COLUMNS`, of what `ChosenMix.to_dict` gave: what was tried, the largest mix first."""
+    """Returns the rows of a table of the mixes that were tried, the largest first, with the columns `COLUMNS`.
+
+    Args:
+        record: Result of `ChosenMix.to_dict`.
+    """
     return [
         [
             ", ".join(f"{count} {storage}" for storage, count in tried["parts"].items()),
@@ -87,33 +91,34 @@ def choose(
     references: Mapping[str, np.ndarray],
     layout: Layout,
     budget: Auto,
-    workshop: Workshop,
+    builder: FileBuilder,
     progress: StageProgress,
 ) -> ChosenMix:
-    """Finds the mix for a budget and writes it.
+    """Searches for the best mix within a budget and writes its files.
 
-    Without a limit of size or latency it is the smallest that keeps `min_agreement`; with one, the most faithful
-    within the limits, which must keep it too.
+    Without a limit of size or latency, that is the smallest mix that satisfies `min_agreement`; with one, the most
+    faithful mix within the limits, which must satisfy `min_agreement` too.
 
     Args:
         model: Any model of the zoo.
-        references: Of `verify.record`.
-        layout: Of the files.
-        budget: What is wanted.
-        workshop: Writes and runs files.
-        progress: Is told each stage.
+        references: Result of `references.record`.
+        layout: Layout of the files.
+        budget: Limits of the search.
+        builder: Writes and runs model files.
+        progress: Called with each stage.
+
     Raises:
-        ExportError: no mix keeps the budget; the message has the best that was possible.
+        ExportError: No mix satisfies the budget; the message has the best possible figures.
     """
     parts = matrices(model)
     members = groups(parts)
     if not members:
         raise ExportError(
-            f"No matrix of this model is large enough to be quantized. Take {argument('quantize', 'none')}"
+            f"No matrix of this model is large enough to be quantized. Use {argument('quantize', 'none')}"
         )
     simulation = Simulation(model, parts, layout)
-    trial = shortest(as_read(model, references, _TRIAL_ANSWERS), _TRIAL_TOKENS)
-    found = sensitivities(
+    trial = shortest(single_pass_references(model, references, _TRIAL_ANSWERS), _TRIAL_TOKENS)
+    measured = sensitivities(
         simulation,
         members,
         lambda group: ("int8", "int4") if layout.four_bit_tables or not group.table else ("int8",),
@@ -122,47 +127,47 @@ def choose(
     )
     search = Search(
         budget,
-        [_recipe(mix, members, budget) for mix in frontier(members, found, layout)],
-        workshop,
+        [_recipe(mix, members, budget) for mix in frontier(members, measured, layout)],
+        builder,
         progress,
         size=lambda recipe: num_bytes(model, parts, recipe, layout),
-        simulate=lambda recipe: simulation.fidelity(recipe, as_read(model, references)),
-        count=lambda recipe: _counted(recipe, members),
+        simulate=lambda recipe: simulation.fidelity(recipe, single_pass_references(model, references)),
+        count=lambda recipe: _storage_counts(recipe, members),
     )
     recipe, fidelity = search.run()
-    return ChosenMix(recipe, fidelity, budget, search.looked_at(), tuple(found))
+    return ChosenMix(recipe, fidelity, budget, search.measured(), tuple(measured))
 
 
-def frontier(parts: Sequence[Group], found: Sequence[Sensitivity], layout: Layout) -> list[Mix]:
-    """Mixes from all in float32 to the smallest, each the one before with one group stored smaller.
+def frontier(parts: Sequence[Group], measured: Sequence[Sensitivity], layout: Layout) -> list[Mix]:
+    """Returns mixes from all float32 to the smallest, each with one group stored smaller than in the mix before.
 
-    Divergences of single groups add up nearly, so of all mixes of its size each is nearly the most faithful one: the
-    changes come in the order of the divergence that they cost for each byte that they save, and a storage that is
-    worse in this than a smaller one is left out (the convex hull of a group's storages; Everett 1963). float16 counts
-    as free: its rounding is a tenth of that of int8, and its square, which divergences go by, a hundredth.
+    The divergences of single groups nearly add up, so each mix is nearly the most faithful one of its size. Changes are
+    ordered by divergence per byte saved, and a storage type with a worse ratio than a smaller one is skipped (the
+    convex hull of a group's storage types; Everett 1963). float16 counts as free: its rounding error is a tenth of that
+    of int8, and divergence grows with the square of the error.
 
     Args:
         parts: The groups.
-        found: Their sensitivities.
-        layout: Of the files, for the sizes.
+        measured: Their sensitivities.
+        layout: Layout of the files, for the sizes.
     """
     steps: list[tuple[float, str, Storage]] = []
     for group in parts:
         options: dict[Storage, tuple[int, float]] = {
             storage: (_group_bytes(group, storage, layout), 0.0) for storage in ("float32", "float16")
         }
-        options |= {each.storage: (each.num_bytes, each.divergence) for each in found if each.group == group.name}
+        options |= {item.storage: (item.num_bytes, item.divergence) for item in measured if item.group == group.name}
         steps += [(slope, group.name, storage) for slope, storage in _hull(options)]
     mix: dict[str, Storage] = dict.fromkeys((group.name for group in parts), "float32")
     mixes: list[Mix] = [dict(mix)]
-    for _, name, storage in sorted(steps, key=lambda step: step[0]):  # stable: a group's own order stays
+    for _, name, storage in sorted(steps, key=lambda step: step[0]):  # stable, so that each group's order is kept
         mix[name] = storage
         mixes.append(dict(mix))
     return mixes
 
 
 def _hull(options: Mapping[Storage, tuple[int, float]]) -> list[tuple[float, Storage]]:
-    """Storages after float32, each with the divergence for each byte that the change to it costs; these grow."""
+    """Returns the storage types to step through from float32, each with its divergence per byte saved, ascending."""
     steps: list[tuple[float, Storage]] = []
     current = options["float32"]
     while smaller := {name: option for name, option in options.items() if option[0] < current[0]}:
@@ -182,21 +187,21 @@ def _group_bytes(group: Group, storage: Storage, layout: Layout) -> int:
 
 
 def _recipe(mix: Mix, parts: Sequence[Group], budget: Auto) -> Recipe:
-    """The mix with the tolerance of its coarsest storage."""
+    """Returns the recipe of a mix, with the tolerance of its coarsest storage type."""
     coarsest = min(mix.values(), key=BITS.__getitem__)
-    named = {"float32": "none", "float16": "fp16", "int8": "int8", "int4": "int4"}[coarsest]
+    uniform = {"float32": "none", "float16": "fp16", "int8": "int8", "int4": "int4"}[coarsest]
     return mixed(
         NAME,
         mix,
         parts,
         activations="dynamic",
-        tolerance=RECIPES[named].tolerance,
+        tolerance=RECIPES[uniform].tolerance,
         min_agreement=budget.min_agreement,
     )
 
 
-def _counted(recipe: Recipe, parts: Sequence[Group]) -> dict[str, int]:
-    """Groups in each storage, the most bits first."""
+def _storage_counts(recipe: Recipe, parts: Sequence[Group]) -> dict[str, int]:
+    """Returns the number of groups with each storage type, the most bits first."""
     first = [group.parts[0] for group in parts]
     counts = Counter(recipe.storage(part.path, part.rows, part.table) for part in first)
     return {storage: counts[storage] for storage in BITS if counts[storage]}

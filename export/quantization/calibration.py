@@ -1,4 +1,4 @@
-"""What `int8_static` has to know beforehand: between which values the inputs and outputs of each product lie."""
+"""Calibration for static activations: measures the ranges of each product's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kerasformer.progress import CountProgress
 
 @dataclass(frozen=True)
 class Ranges:
-    """Least and largest values of a product `x @ kernel + bias`, over all places where its kernel is used.
+    """Ranges of a product `x @ kernel + bias` over all uses of its kernel.
 
     Attributes:
-        input: Of `x`.
-        output: Of the result, bias included.
+        input: Smallest and largest value of `x`.
+        output: Smallest and largest value of the result, including the bias.
     """
 
     input: tuple[float, float]
@@ -35,16 +35,18 @@ Calibration = Mapping[str, Ranges]
 
 
 def calibrate(model: Any, texts: Sequence[str], progress: CountProgress | None = None) -> Calibration:
-    """Measures the ranges while the Keras model reads texts, and writes its own continuations of them.
+    """Measures the ranges while the Keras model reads texts and generates its own continuations of them.
 
     Args:
-        model: Any model of the zoo, under any backend.
-        texts: Of the kind that the model will read.
-        progress: Is told how far this is.
+        model: Any model of the zoo, with any backend.
+        texts: Texts of the kind that the model is used for.
+        progress: Called with the number of texts read and their total.
+
     Returns:
-        Ranges of every kernel of `linear` that was used.
+        Ranges of every kernel that a product used.
+
     Raises:
-        ExportError: a product's values are not finite.
+        ExportError: A product's inputs or outputs are not finite.
     """
 
     def read(inputs: Any) -> dict[str, Tensor]:
@@ -55,29 +57,29 @@ def calibrate(model: Any, texts: Sequence[str], progress: CountProgress | None =
 
     run = compiled(read, model, jit_compile=False, any_length=True)
     arrays = passages(model, texts)
-    found: dict[str, np.ndarray] = {}
+    extents: dict[str, np.ndarray] = {}
     total = len(arrays["input_ids"])
     for done, passage in enumerate(one_by_one(arrays), start=1):
         for path, tensor in run(as_inputs(passage)).items():
             extent = ops.convert_to_numpy(tensor)
-            found[path] = np.maximum(found.get(path, extent), extent)
+            extents[path] = np.maximum(extents.get(path, extent), extent)
         if progress is not None:
             progress(done, total)
-    return {path: _ranges(path, extent) for path, extent in found.items()}
+    return {path: _ranges(path, extent) for path, extent in extents.items()}
 
 
 class _Observer(Primitives):
-    """Plain primitives that take note of what goes through each product.
+    """Plain primitives that record the extreme values of each product.
 
     Attributes:
-        extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y`, where the product makes `y` of `x`.
+        extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y` of the product `y = x @ kernel + bias`.
     """
 
     def __init__(self) -> None:
         self.extents: dict[str, Tensor] = {}
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
-        """The product, whose values widen its ranges."""
+        """Computes the product and updates its extreme values."""
         y = super().linear(x, kernel, bias, transposed=transposed)
         extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y)])
         self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
@@ -87,8 +89,8 @@ class _Observer(Primitives):
 def _ranges(path: str, extent: np.ndarray) -> Ranges:
     if not np.isfinite(extent).all():
         raise ExportError(
-            f"Calibration needs finite values. Received: inputs or outputs of {path} that are not. Check the weights "
-            "of the model"
+            f"Calibration needs finite values. Received: infinite or NaN inputs or outputs of {path}. Check the "
+            "weights of the model"
         )
     low_input, high_input, low_output, high_output = map(float, extent)
     return Ranges((-low_input, high_input), (-low_output, high_output))

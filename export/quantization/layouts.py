@@ -1,6 +1,6 @@
-"""What each format makes of a matrix: the values that its runtime finds in the file, and the bytes that they take.
+"""How each format stores a matrix: the values that its runtime reads from the file, and their size in bytes.
 
-The writers of the formats decide; they are asked here about one matrix at a time, without a graph.
+The formats' own writers compute both, for one matrix at a time and without a graph.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
 
 
 class Layout(Protocol):
-    """How a format stores matrices.
+    """Storage of matrices in a format.
 
     Attributes:
-        four_bit_tables: Rows of int4 can be looked up.
+        four_bit_tables: Whether embedding lookups support int4 tables.
     """
 
     four_bit_tables: bool
 
     def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
-        """float32 `(N, K)`, as the runtime reads it."""
+        """Returns the dequantized matrix as the runtime reads it, float32 `(N, K)`."""
         ...
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
-        """Bytes in the file, scales included."""
+        """Returns the size in the file in bytes, including scales."""
         ...
 
 
 def num_bytes(model: Any, parts: Sequence[ModelMatrix], recipe: Recipe, layout: Layout) -> int:
-    """Bytes of all weights in the model's files; the graphs are extra.
+    """Returns the size of all weights in the model's files in bytes, without the graphs.
 
     Args:
-        model: Whose matrices they are.
-        parts: What `matrices` found.
+        model: The model.
+        parts: Its matrices, as returned by `matrices`.
         recipe: How they are stored.
-        layout: Of the files.
+        layout: Layout of the files.
     """
     # Vectors, and matrices that are too small to be quantized.
     rest = sum(4 * prod(v.shape) for v in model.variables if len(v.shape) == 1 or prod(v.shape) < MIN_QUANTIZED)

@@ -1,4 +1,4 @@
-"""The matrices of a model, whose storage a recipe decides, and what a format makes of each of them."""
+"""The matrices of a model whose storage a recipe determines, and groups of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kerasformer.layers.tensor import Tensor
 
 @dataclass(frozen=True, eq=False)
 class ModelMatrix:
-    """A matrix that texts are multiplied with, that rows are looked up in, or both.
+    """A matrix that is used in products, in lookups, or both.
 
     Attributes:
-        variable: Of the Keras model.
-        product: Texts are multiplied with it.
-        table: Rows of it are looked up.
-        output_first: It is `(N, K)`, a row for each output or token; otherwise `(K, N)`.
-        incremental: It is used token by token, not for whole texts alone.
+        variable: Variable of the Keras model.
+        product: Whether activations are multiplied with it.
+        table: Whether its rows are looked up.
+        output_first: Whether its shape is `(N, K)`, with a row for each output or token, and not `(K, N)`.
+        incremental: Whether it is used token by token, and not only for whole texts.
     """
 
     variable: keras.Variable
@@ -40,54 +40,54 @@ class ModelMatrix:
 
     @property
     def path(self) -> str:
-        """Of the variable."""
+        """Path of the variable."""
         return str(self.variable.path)
 
     @property
     def rows(self) -> tuple[int, int]:
-        """`(N, K)`."""
+        """Shape `(N, K)`."""
         shape = tuple(self.variable.shape)
         return shape if self.output_first else shape[::-1]
 
     def value(self) -> np.ndarray:
-        """float32 `(N, K)`."""
+        """Returns the values as float32 `(N, K)`."""
         value = ops.convert_to_numpy(self.variable.value).astype("float32", copy=False)
         return value if self.output_first else value.T
 
     def in_keras(self, rows: np.ndarray) -> np.ndarray:
-        """`(N, K)` in the shape of the variable."""
+        """Converts values `(N, K)` to the shape of the variable."""
         return rows if self.output_first else rows.T
 
 
 def matrices(model: Any) -> list[ModelMatrix]:
-    """Those that the model's functions use and that are large enough to be quantized, in the order of its variables."""
+    """Returns the matrices that the model uses and that are large enough to be quantized, in variable order."""
     inputs = as_inputs(next(one_by_one(passages(model, ["A text."]))))
-    noting, once = _Noting(), _Noting()
-    with lowering(noting):
+    usage, encoder_usage = _MatrixUsage(), _MatrixUsage()
+    with lowering(usage):
         model(inputs, training=False)
     if model.is_encoder_decoder and model.generates:
-        with lowering(once):
+        with lowering(encoder_usage):
             model.encode(inputs["input_ids"])
     return [
         ModelMatrix(
             variable,
-            product=path in noting.products,
-            table=path in noting.tables,
-            output_first=noting.output_first[path],
-            incremental=model.generates and path not in once.output_first,
+            product=path in usage.products,
+            table=path in usage.tables,
+            output_first=usage.output_first[path],
+            incremental=model.generates and path not in encoder_usage.output_first,
         )
         for path, variable in {v.path: v for v in model.variables}.items()
-        if path in noting.output_first and prod(variable.shape) >= MIN_QUANTIZED
+        if path in usage.output_first and prod(variable.shape) >= MIN_QUANTIZED
     ]
 
 
-class _Noting(Primitives):
-    """Plain primitives that take note of the matrices they are given.
+class _MatrixUsage(Primitives):
+    """Plain primitives that record how matrices are used.
 
     Attributes:
-        output_first: Of every matrix, by its path.
-        products: Paths of those that texts are multiplied with.
-        tables: Paths of those that rows are looked up in.
+        output_first: `ModelMatrix.output_first` of every matrix, by its path.
+        products: Paths of matrices that are used in products.
+        tables: Paths of matrices that are used in lookups.
     """
 
     def __init__(self) -> None:
@@ -96,13 +96,13 @@ class _Noting(Primitives):
         self.tables: set[str] = set()
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
-        """The product."""
+        """Computes the product and records its kernel."""
         self.output_first[kernel.path] = transposed
         self.products.add(kernel.path)
         return super().linear(x, kernel, bias, transposed=transposed)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
-        """The rows."""
+        """Looks up the rows and records the table."""
         self.output_first[table.path] = True
         self.tables.add(table.path)
         return super().embedding(table, ids)
@@ -110,14 +110,14 @@ class _Noting(Primitives):
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Matrices that are stored alike: those of an attention, of a feed-forward network, or one table.
+    """Matrices with the same storage type: those of an attention, of a feed-forward network, or a single table.
 
-    Runtimes compute products of one input side by side, which asks for one storage.
+    Runtimes merge products of one input, for which the matrices need the same storage type.
 
     Attributes:
-        name: What they have in common of their paths.
+        name: The common part of their paths.
         parts: The matrices.
-        patterns: Shell patterns that match their paths and no others, whatever the model is called.
+        patterns: Shell patterns that match their paths and no others, whatever the model's name is.
     """
 
     name: str
@@ -126,17 +126,17 @@ class Group:
 
     @property
     def table(self) -> bool:
-        """It is a table."""
+        """Whether the group is a table."""
         return self.parts[0].table
 
 
 def groups(parts: Sequence[ModelMatrix]) -> list[Group]:
-    """The matrices in groups, each of which is in one."""
-    found: dict[str, list[ModelMatrix]] = {}
+    """Divides the matrices into groups."""
+    members_by_name: dict[str, list[ModelMatrix]] = {}
     for part in parts:
         layer = part.path.rsplit("/", 1)[0]
-        found.setdefault(layer if part.table else layer.rsplit("/", 1)[0], []).append(part)
-    return [_group(members, parts) for members in found.values()]
+        members_by_name.setdefault(layer if part.table else layer.rsplit("/", 1)[0], []).append(part)
+    return [_group(members, parts) for members in members_by_name.values()]
 
 
 def _group(members: list[ModelMatrix], parts: Sequence[ModelMatrix]) -> Group:
@@ -152,27 +152,27 @@ def _group(members: list[ModelMatrix], parts: Sequence[ModelMatrix]) -> Group:
 
 
 def mixed(name: str, chosen: Mapping[str, Storage], parts: Sequence[Group], **settings: Any) -> Recipe:
-    """A recipe that stores each group as chosen: the commonest storages first, all others as exceptions.
+    """Returns a recipe with the most common storage types as defaults and all others as exceptions.
 
     Args:
-        name: Of the recipe.
-        chosen: Storage by the name of a group.
+        name: Name of the recipe.
+        chosen: Storage type by name of the group.
         parts: The groups.
-        settings: Its other fields.
+        settings: Other fields of the recipe.
     """
 
-    def usual(table: bool) -> Storage:
+    def most_common(table: bool) -> Storage:
         sizes: Counter[Storage] = Counter()
         for group in parts:
             if group.table == table:
                 sizes[chosen[group.name]] += len(group.patterns)
         return sizes.most_common(1)[0][0] if sizes else "float32"
 
-    usually = {table: usual(table) for table in (False, True)}
+    defaults = {table: most_common(table) for table in (False, True)}
     layers = tuple(
         (pattern, chosen[group.name])
         for group in parts
-        if chosen[group.name] != usually[group.table]
+        if chosen[group.name] != defaults[group.table]
         for pattern in group.patterns
     )
-    return Recipe(name, usually[False], usually[True], layers=layers, **settings)
+    return Recipe(name, defaults[False], defaults[True], layers=layers, **settings)

@@ -1,4 +1,4 @@
-"""Quantization recipes as values, each with the fidelity that it must keep."""
+"""Quantization recipes, each with the fidelity that it promises."""
 
 from __future__ import annotations
 
@@ -16,30 +16,34 @@ Activations = Literal["float", "dynamic", "static"]
 
 BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
-# Smaller matrices (a classifier's output, segment embeddings) cost nothing in float32 and keep their precision.
+# Smaller matrices (a classifier's output, segment embeddings) keep their precision at hardly any cost in size.
 MIN_QUANTIZED = 4096
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How weights are stored, and how far answers may then be from the Keras model's.
+    """How weights are stored, and how much the answers may then differ from those of the Keras model.
 
-    Integers are symmetric (zero is zero), with one scale for each output channel or for each block of it. Vectors
-    (biases, scales of norms) and matrices of fewer than 4096 values stay float32.
+    Quantization is symmetric (the zero point is 0), with one scale for each output channel or for each block of a
+    channel. Vectors (biases, scales of norms) and matrices of fewer than 4096 values stay in float32.
 
     Attributes:
-        name: What `quantize=` takes, and what the bundle's manifest says.
-        weights: Storage of the matrices that texts are multiplied with.
-        tables: Storage of embedding tables, also where one is tied to the output projection.
-        activations: `"float"`: products are computed in float32, from weights that are widened while they are read;
-            `"dynamic"`: what a quantized matrix is multiplied with becomes int8 while running, with scales from the
-            values at hand; `"static"`: with scales measured beforehand on calibration texts.
-        tolerance: Largest difference of a logit, as a share of the largest absolute logit of the Keras model.
-        min_agreement: Least share of answers whose most probable one is the Keras model's; where rounding by itself
-            breaks this, near ties do not count (see docs/quantization.md).
-        block: Weights of an output channel that share a scale; `None`: what the format runs best.
-        layers: `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as `"*/layer_0/*"` is
-            stored that way; the first match counts, and `weights` and `tables` are for the rest.
+        name: Name for `quantize=`, also recorded in the bundle's manifest.
+        weights: Storage type of the matrices that activations are multiplied with.
+        tables: Storage type of embedding tables, including one that is tied to the output projection.
+        activations: How products with quantized matrices are computed. `"float"`: in float32, with weights that are
+            dequantized as they are read. `"dynamic"`: activations are quantized to int8 at run time, with scales from
+            their current values. `"static"`: activations are quantized to int8 with scales that were measured
+            beforehand on calibration texts.
+        tolerance: Largest permitted error of a logit, as a share of the largest absolute logit of the Keras model.
+        min_agreement: Smallest permitted share of answers whose most probable choice is that of the Keras model. If
+            fewer answers agree, near ties that rounding alone explains are not counted (see docs/quantization.md).
+        block: Number of weights of an output channel that share a scale; `None` for the format's default.
+        layers: Exceptions as `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as
+            `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
+
+    Raises:
+        ExportError: A storage type, `activations` or `block` is invalid.
     """
 
     name: str
@@ -54,26 +58,26 @@ class Recipe:
     def __post_init__(self) -> None:
         for storage in (self.weights, self.tables, *(storage for _, storage in self.layers)):
             if storage not in BITS:
-                raise ExportError(f"Weights are stored as one of {', '.join(BITS)}. Received: {storage!r}")
+                raise ExportError(f"A storage type must be one of {', '.join(BITS)}. Received: {storage!r}")
         if self.activations not in get_args(Activations):
             raise ExportError(
-                f"Activations are one of {', '.join(get_args(Activations))}. Received: {self.activations!r}"
+                f"activations must be one of {', '.join(get_args(Activations))}. Received: {self.activations!r}"
             )
         if self.block is not None and (self.block < 16 or self.block & (self.block - 1)):
             raise ExportError(f"block must be a power of two of at least 16, or None. Received: {self.block}")
 
     @property
     def exact(self) -> bool:
-        """Every weight keeps its float32 value."""
+        """Whether every weight is stored in float32."""
         return {self.weights, self.tables, *(storage for _, storage in self.layers)} == {"float32"}
 
     def storage(self, path: str, shape: Sequence[int], table: bool = False) -> Storage:
-        """How a variable is stored.
+        """Returns the storage type of a variable.
 
         Args:
             path: Path of the Keras variable.
             shape: Its shape.
-            table: Rows of it are looked up.
+            table: Whether it is an embedding table.
         """
         if len(shape) != 2 or prod(shape) < MIN_QUANTIZED:
             return "float32"
@@ -81,12 +85,12 @@ class Recipe:
         return next(chosen, self.tables if table else self.weights)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, for the manifest."""
+        """Returns the fields as a dictionary for the manifest."""
         return asdict(self)
 
 
-# float32 differs by the order of sums alone. The others are judged by their answers; their tolerance only catches a
-# broken scale.
+# In float32, only the order of summation differs. The other recipes are judged by the agreement of their answers; their
+# tolerance only catches a wrong scale.
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -101,39 +105,39 @@ RECIPES = {
 """When to use which: docs/quantization.md."""
 
 
-def recipe(wanted: str | Recipe | None) -> Recipe:
-    """The recipe of that name; `None` means `"none"`.
+def recipe(name: str | Recipe | None) -> Recipe:
+    """Returns the recipe with a name; `None` means `"none"`, and a `Recipe` is returned unchanged.
 
     Raises:
-        ExportError: no recipe has that name.
+        ExportError: The name is unknown.
     """
-    if isinstance(wanted, Recipe):
-        return wanted
+    if isinstance(name, Recipe):
+        return name
     try:
-        return RECIPES[wanted or "none"]
+        return RECIPES[name or "none"]
     except (KeyError, TypeError):
         known = ", ".join((*RECIPES, "auto"))
-        raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(wanted)}") from None
+        raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(name)}") from None
 
 
 WHEN = {
-    "none": "It answers as the Keras model does. Take it where size and speed do not matter, and to compare with.",
-    "fp16": "Half the size at the same answers; arithmetic is in float32.",
-    "int8": "A quarter of the size, and fast on processors: the recipe to begin with.",
-    "int8_weights": "A quarter of the size, with activations in float: where `int8` loses too much.",
-    "int8_static": "For accelerators that take integers alone. Calibrate it with texts of your own.",
-    "int4": "An eighth of the size or little more. Compare it on texts of your own before you ship it.",
-    "auto": "The storage of each part was chosen by what it costs in fidelity.",
+    "none": "Its answers are those of the Keras model. Use it as a baseline, or if size and speed do not matter.",
+    "fp16": "Half the size with the same answers; arithmetic is in float32.",
+    "int8": "A quarter of the size, and fast on CPUs: the recipe to try first.",
+    "int8_weights": "A quarter of the size, with activations in float32: for models that lose too much with `int8`.",
+    "int8_static": "For accelerators that support only integers. Calibrate it with your own texts.",
+    "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
+    "auto": "The storage type of each part was chosen by its cost in fidelity.",
 }
-"""When to take which recipe."""
+"""When to use which recipe."""
 
 
 def recipe_line(recipe: Mapping[str, Any], default: bool = False) -> str:
-    """A line about the recipe of a bundle, for people.
+    """Describes the recipe of a bundle in one line.
 
     Args:
-        recipe: As the manifest has it.
-        default: Nobody asked for another one.
+        recipe: The manifest's entry for the recipe.
+        default: Whether the caller did not choose a recipe.
     """
     name = str(recipe.get("name", ""))
     chosen = f"{name} (the default; int8 takes about a quarter of the size)" if default else name

@@ -1,7 +1,7 @@
-"""What the rounding of a recipe does to a model's answers by itself, so that near ties are told from faults.
+"""Effect of a recipe's rounding alone on a model's answers, by which near ties are distinguished from defects.
 
-It is measured in Keras, with the values that a correct file holds and with inputs rounded as the runtimes round them.
-The written file takes no part in it: a fault in the file, such as a wrong scale, cannot raise what it is allowed.
+It is measured in Keras, with the values that a correct file contains and with inputs rounded as the runtimes round
+them. The exported file is not used, so that a defect in it, such as a wrong scale, cannot raise its own tolerance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export.quantization.sample_inputs import as_read
+from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.quantization.sensitivity import Simulation
 from kerasformer.fidelity.comparison import record_rounding
 from kerasformer.fidelity.rounding import Rounding
@@ -29,17 +29,17 @@ def measure_rounding(
     recipe: Recipe,
     function: Callable[..., dict[str, Any]] | None = None,
 ) -> Rounding:
-    """Measures the rounding of a recipe on the texts that a bundle is verified on.
+    """Measures the effect of a recipe's rounding on the texts that a bundle is verified on.
 
     Args:
         model: The exported model.
-        references: Of `verify.record`.
-        layout: Of the files.
-        recipe: Of the files. Activations that a product of integers reads count as rounded while running: static
-            ranges are coarser, so that less is allowed there than rounding may take.
-        function: What is exported of a model that answers at once, as for `verify.record`.
+        references: Result of `references.record`.
+        layout: Layout of the files.
+        recipe: Recipe of the files. Static activations are simulated as dynamic ones, whose rounding is finer, so that
+            the result is a lower bound for them.
+        function: The exported function of a model that does not generate, as for `references.record`.
     """
     simulation = Simulation(model, matrices(model), layout, None if model.generates else function)
     simulation.store(replace(recipe, activations="float" if recipe.activations == "float" else "dynamic"))
-    steps = as_read(model, references_of_steps(references)) if model.generates else None
-    return record_rounding(simulation, as_read(model, references), steps)
+    steps = single_pass_references(model, references_of_steps(references)) if model.generates else None
+    return record_rounding(simulation, single_pass_references(model, references), steps)

@@ -1,8 +1,8 @@
-"""Texts on which a Keras model is run as a whole: to be calibrated, and to see what rounding its weights does.
+"""Texts on which a Keras model is run for calibration and for measuring the effect of rounded weights.
 
-A model that generates reads each text together with its own continuation, in one pass without a cache. Its products
-then have the same inputs, and so the same ranges, as in a prefill of the text and the steps that follow. Texts go one
-by one, so that nothing is padding.
+A generating model reads each text together with its own continuation, in one pass without a cache. Its products then
+have the same inputs, and therefore the same ranges, as in a prefill of the text and the steps that follow. Texts are
+run one at a time, without padding.
 """
 
 from __future__ import annotations
@@ -23,44 +23,47 @@ from kerasformer.files import local_path
 from kerasformer.models.keras_engine import KerasStep
 
 MAX_TEXTS = 128
-"""Texts that are used of those given; more of them change ranges little."""
+"""Largest number of texts that are used; more of them hardly change the ranges."""
 
 _LONGEST = 64  # tokens of a text
 _CONTINUATION = 16  # tokens that a generating model adds
-_ROWS = 32  # texts continued at once
+_ROWS = 32  # texts that are continued as one batch
 
 Passages = dict[str, np.ndarray]
-"""`(N, T)` int32 arrays, padded on the right: `input_ids`, `attention_mask`, `token_type_ids` where the model has
-them; for an encoder-decoder `written`, which is 1 for the decoder's tokens, behind those of the encoder; for a decoder
-`asked`, if only some of its answers count, which is 1 for these."""
+"""int32 arrays `(N, T)`, padded on the right: `input_ids`, `attention_mask`, and `token_type_ids` if the model takes
+them. For an encoder-decoder, the decoder's tokens follow those of the encoder and `decoder_tokens` is 1 for them. For a
+decoder of which only some answers are compared, `compared` is 1 for these."""
 
 
 def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
-    """The first texts of a source; blank ones do not count.
+    """Returns the first texts of a source; blank ones are skipped.
 
     Args:
-        source: A file with a text a line, or any iterable of texts, such as a list or a `tf.data.Dataset` of strings,
-            batched or not. The sentences of this package by default.
-        limit: Texts at most.
+        source: A file with one text per line, or an iterable of texts, such as a list or a `tf.data.Dataset` of
+            strings, batched or not. By default, sentences that ship with this package.
+        limit: Largest number of texts.
+
     Raises:
-        InputError: no such file, no text in it, or what is no text.
+        InputError: The file does not exist, the source contains no text, or an element is not a text.
     """
     if source is None:
         source = (*READING, *PROMPTS)
     if isinstance(source, str | Path):
         path = local_path(source, InputError)
         if not path.is_file():
-            raise InputError(f"calibration must be texts, or a file with a text a line. Received: {str(source)!r:.80}")
+            raise InputError(
+                f"calibration must be texts, or an existing file with one text per line. Received: {str(source)!r:.80}"
+            )
         source = _lines(path)
     if not isinstance(source, Iterable):
         raise InputError(
             "calibration must be a file of texts, a list of texts or a dataset of texts. "
             f"Received: {type(source).__name__}"
         )
-    found = list(islice((text for entry in source for text in _texts_of(entry) if text.strip()), limit))
-    if not found:
-        raise InputError("calibration needs at least one text. Received: none that is not blank")
-    return found
+    texts = list(islice((text for entry in source for text in _texts_of(entry) if text.strip()), limit))
+    if not texts:
+        raise InputError("calibration needs at least one text that is not blank. Received: none")
+    return texts
 
 
 def _lines(path: Path) -> Iterable[str]:
@@ -72,7 +75,7 @@ def _lines(path: Path) -> Iterable[str]:
 
 
 def _texts_of(entry: Any) -> list[str]:
-    """The texts of an element of a dataset: a string, bytes, or an array of them."""
+    """Returns the texts of an element of a dataset: a string, bytes, or an array of either."""
     if isinstance(entry, str):
         return [entry.rstrip("\n")]
     if isinstance(entry, bytes):
@@ -84,24 +87,26 @@ def _texts_of(entry: Any) -> list[str]:
     if isinstance(entry, np.ndarray) and entry.dtype.kind in "OSU":
         return [text for part in entry.ravel().tolist() for text in _texts_of(part)]
     raise InputError(
-        f"calibration must be texts: map a dataset to its texts first. Received an element: {type(entry).__name__}"
+        "calibration must be texts; map a dataset to its texts first. Received: an element of type "
+        f"{type(entry).__name__}"
     )
 
 
 def passages(model: Any, texts: Sequence[str]) -> Passages:
-    """What a model reads of these texts, and what it writes then.
+    """Tokenizes texts, together with the model's own continuations if it generates.
 
     Args:
-        model: Any model of the zoo; one without a tokenizer gets random ids, as many rows as there are texts.
-        texts: Read, or continued. An encoder-decoder gets its first task prefix before each.
+        model: Any model of the zoo. A model without a tokenizer reads random ids, one row for each text.
+        texts: Texts to read or continue; for an encoder-decoder, its first task prefix is put before each.
+
     Raises:
-        InputError: no text has a token.
+        InputError: None of the texts has a token.
     """
     rows = _ids(model, texts)
-    written: list[list[int]] = [[] for _ in rows]
+    continuations: list[list[int]] = [[] for _ in rows]
     if model.generates:
-        written = _continuations(model, rows)
-    whole = [[*row, *more] for row, more in zip(rows, written, strict=True)]
+        continuations = _continuations(model, rows)
+    whole = [[*row, *added] for row, added in zip(rows, continuations, strict=True)]
     shape = (len(whole), max(map(len, whole)))
     encoder_names = () if model.is_encoder_decoder else model.input_names
     arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask", *encoder_names)}
@@ -109,13 +114,13 @@ def passages(model: Any, texts: Sequence[str]) -> Passages:
         arrays["input_ids"][index, : len(row)], arrays["attention_mask"][index, : len(row)] = row, 1
     if model.is_encoder_decoder:
         starts = np.array([[len(row)] for row in rows])
-        arrays["written"] = (np.arange(shape[1]) >= starts).astype("int32")
+        arrays["decoder_tokens"] = (np.arange(shape[1]) >= starts).astype("int32")
     return arrays
 
 
 def _ids(model: Any, texts: Sequence[str]) -> list[list[int]]:
-    room = _CONTINUATION if model.generates and not model.is_encoder_decoder else 0
-    limit = max(1, min(_LONGEST, (model.max_length or _LONGEST + room) - room))
+    reserved = _CONTINUATION if model.generates and not model.is_encoder_decoder else 0
+    limit = max(1, min(_LONGEST, (model.max_length or _LONGEST + reserved) - reserved))
     if model.tokenizer is None:
         random = np.random.default_rng(0)
         sizes = random.integers(max(1, limit // 3), limit + 1, len(texts))
@@ -129,89 +134,92 @@ def _ids(model: Any, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _continuations(model: Any, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The model's own greedy tokens after each row; of an encoder-decoder what its decoder reads meanwhile."""
+    """Continues each row greedily; returns the tokens that a decoder reads while doing so."""
     info = model.info()
     start = info.start_token_id
-    # Rows do not end, for each new number of rows would be compiled.
+    # Rows have no end token here, since every new number of unfinished rows would be compiled.
     config = GenerationConfig(max_new_tokens=_CONTINUATION, decoder_start_token_id=start)
     width = max(map(len, rows))
     step = KerasStep(model, _CONTINUATION + (1 if model.is_encoder_decoder else width), jit_compile=False)
-    found: list[list[int]] = []
+    continuations: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
-        part = rows[first : first + _ROWS]
-        ids, mask = np.zeros((2, len(part), width), "int32")
-        for index, row in enumerate(part):
-            place = slice(0, len(row)) if model.is_encoder_decoder else slice(width - len(row), width)
-            ids[index, place], mask[index, place] = row, 1
+        batch = rows[first : first + _ROWS]
+        ids, mask = np.zeros((2, len(batch), width), "int32")
+        for index, row in enumerate(batch):
+            columns = slice(0, len(row)) if model.is_encoder_decoder else slice(width - len(row), width)
+            ids[index, columns], mask[index, columns] = row, 1
         for sequence in decoding.generate(step, ids, mask, config).sequences:
             tokens = sequence.tolist()
-            ends = [place for place, token in enumerate(tokens) if token in info.eos_token_id]
-            tokens = tokens[: ends[0] if ends else -1]  # the last one is written and not read
-            found.append([start, *tokens] if model.is_encoder_decoder else tokens)
-    return found
+            ends = [position for position, token in enumerate(tokens) if token in info.eos_token_id]
+            tokens = tokens[: ends[0] if ends else -1]  # the last token is generated but not read
+            continuations.append([start, *tokens] if model.is_encoder_decoder else tokens)
+    return continuations
 
 
 def one_by_one(arrays: Passages) -> Iterator[Passages]:
-    """Each passage without its padding, `(1, T)`."""
+    """Yields each passage without its padding, with arrays `(1, T)`."""
     for row, length in enumerate(arrays["attention_mask"].sum(axis=1)):
         yield {name: array[row : row + 1, :length] for name, array in arrays.items()}
 
 
 def as_inputs(passage: Passages) -> Passages:
-    """What the model's `call` takes of one passage."""
-    inputs = {name: array for name, array in passage.items() if name not in ("written", "asked")}
-    written = passage.get("written")
-    if written is None:
+    """Returns the arguments of the model's `call` for one passage."""
+    inputs = {name: array for name, array in passage.items() if name not in ("decoder_tokens", "compared")}
+    decoder_tokens = passage.get("decoder_tokens")
+    if decoder_tokens is None:
         return inputs
     ids = passage["input_ids"]
-    return {"input_ids": ids[written == 0][None], "decoder_input_ids": ids[written == 1][None]}
+    return {"input_ids": ids[decoder_tokens == 0][None], "decoder_input_ids": ids[decoder_tokens == 1][None]}
 
 
-def asked(output: np.ndarray, passage: Passages) -> np.ndarray:
-    """Of the answers `(1, T, ...)` to a passage those that count: the last ones, if the passage says how many."""
-    return output if "asked" not in passage else output[:, -int(passage["asked"].sum()) :]
+def compared(output: np.ndarray, passage: Passages) -> np.ndarray:
+    """Returns those of the answers `(1, T, ...)` to a passage that are compared: the last ones, or all of them."""
+    return output if "compared" not in passage else output[:, -int(passage["compared"].sum()) :]
 
 
-def as_read(model: Any, references: Mapping[str, np.ndarray], tokens: int | None = None) -> dict[str, np.ndarray]:
-    """References of a bundle, in the form in which a model answers all of a text at once.
+def single_pass_references(
+    model: Any, references: Mapping[str, np.ndarray], tokens: int | None = None
+) -> dict[str, np.ndarray]:
+    """Converts references of stepwise generation into references of a single forward pass.
 
-    A generating model then reads each prompt together with the tokens that it once wrote, and what it answers along
-    them is what it answered then.
+    In that pass, a generating model reads each prompt together with the tokens that it generated when the references
+    were recorded; its answers along these tokens are the recorded ones.
 
     Args:
-        model: The model that they are of.
-        references: Of `verify.record`.
-        tokens: Of the written ones, the first that count; all by default.
+        model: The model that the references were recorded with.
+        references: Result of `references.record`.
+        tokens: Number of generated tokens to keep, from the first; all by default.
 
     Returns:
-        References of `record_forward`, for passages as inputs.
+        References like those of `record_forward`, with passages as inputs.
     """
     if not model.generates:
         return dict(references)
-    written = references["tokens"][:, :tokens]
-    count = written.shape[1]
+    generated = references["tokens"][:, :tokens]
+    count = generated.shape[1]
     prompts = [
         ids[mask > 0]
         for ids, mask in zip(references["input.input_ids"], references["input.attention_mask"], strict=True)
     ]
-    # A decoder's first token is the last one of the prompt.
-    heads = [*references["input.first"]] if model.is_encoder_decoder else [written[0, :0]] * len(prompts)
-    rows = [np.concatenate(parts) for parts in zip(prompts, heads, written[:, :-1], strict=True)]
+    # A decoder-only model starts with the last token of the prompt.
+    starts = [*references["input.first"]] if model.is_encoder_decoder else [generated[0, :0]] * len(prompts)
+    rows = [np.concatenate(parts) for parts in zip(prompts, starts, generated[:, :-1], strict=True)]
     ids, mask, last = np.zeros((3, len(rows), max(map(len, rows))), "int32")
     for index, row in enumerate(rows):
         ids[index, : len(row)], mask[index, : len(row)] = row, 1
         last[index, len(row) - count : len(row)] = 1
-    found = {"input.input_ids": ids, "input.attention_mask": mask}
-    found["input.written" if model.is_encoder_decoder else "input.asked"] = last
-    asked_for = references["asked"][:, :count]
+    converted = {"input.input_ids": ids, "input.attention_mask": mask}
+    converted["input.decoder_tokens" if model.is_encoder_decoder else "input.compared"] = last
+    answer_mask = references["asked"][:, :count]
     for name, array in references.items():
         if name.startswith("output."):
-            found[name] = stacked([row[:count][kept > 0] for row, kept in zip(array, asked_for, strict=True)])
-    return {**found, **{name: references[name] for name in ("made_up",) if name in references}, "asked": asked_for}
+            converted[name] = stacked([row[:count][kept > 0] for row, kept in zip(array, answer_mask, strict=True)])
+    made_up = {name: references[name] for name in ("made_up",) if name in references}
+    return {**converted, **made_up, "asked": answer_mask}
 
 
 def shortest(references: Mapping[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
-    """Those of the shortest texts that have about so many tokens in all, at least one."""
+    """Selects the references of the shortest texts, up to a total number of tokens, but of at least one text."""
     lengths = references["input.attention_mask"].sum(axis=1)
     order = np.argsort(lengths, kind="stable")
     count = max(1, int((np.cumsum(lengths[order]) <= tokens).sum()))

@@ -1,4 +1,4 @@
-"""The search for a mix of storages within a budget: in Keras where that is enough, with files where it is not."""
+"""Search for a mix of storage types within a budget: simulated in Keras where possible, otherwise with real files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from kerasformer.progress import StageProgress
 MIN_AGREEMENT = 0.98
 
 _MEGABYTE = 1e6
-_ADVICE = "Allow more size, latency or difference, or train the model with quantization in mind."
+_ADVICE = "Raise max_size or max_latency, lower min_agreement, or use quantization-aware training."
 
 
 @dataclass(frozen=True)
 class Auto:
-    """A recipe that is found: how coarsely each part of the model may be stored, within limits.
+    """Limits for a search that chooses a storage type for each part of the model.
 
-    `quantize="auto"` stands for `Auto()`. Without `max_size` and `max_latency` the smallest mix that keeps
-    `min_agreement` is taken; with them, the most faithful one within the limits.
+    `quantize="auto"` is short for `Auto()`. Without `max_size` and `max_latency`, the search returns the smallest mix
+    that satisfies `min_agreement`; with either of them, the most faithful mix within the limits.
 
     Attributes:
-        min_agreement: Least share of answers whose most probable one is the Keras model's; 0.98 by default.
-        max_size: Of the model files, in MB (1e6 bytes).
-        max_latency: Milliseconds of a token, or of a text that is answered at once, on this machine.
+        min_agreement: Smallest permitted share of answers whose most probable choice is that of the Keras model; 0.98
+            by default.
+        max_size: Largest total size of the model files in MB (1e6 bytes).
+        max_latency: Largest latency in milliseconds on this machine: per generated token, or per text for a model that
+            does not generate.
     """
 
     min_agreement: float = MIN_AGREEMENT
@@ -50,17 +52,17 @@ class Auto:
 
 @dataclass(frozen=True)
 class Tried:
-    """A mix that was looked at.
+    """Measurements of a mix.
 
     Attributes:
-        parts: Number of groups in each storage, such as `{"int8": 3, "int4": 23}`.
-        megabytes: Of its model files, as written or computed.
-        divergence: Of its answers in Keras; see `sensitivity.cost`.
-        agreement: Likewise, the share of answers that stay the same.
-        latency: Milliseconds of a token or text in the runtime.
+        parts: Number of groups with each storage type, such as `{"int8": 3, "int4": 23}`.
+        megabytes: Size of its model files, measured or computed.
+        divergence: Divergence of its answers, simulated in Keras; see `sensitivity.cost`.
+        agreement: Share of answers that stay the same, simulated in Keras.
+        latency: Milliseconds per token or text in the runtime.
         verified: Agreement in the runtime.
-        chosen: It is the one.
-        refused: Why its verification failed, if it did.
+        chosen: Whether the search returned this mix.
+        refused: Why its verification failed; empty if it did not.
     """
 
     parts: dict[str, int]
@@ -73,85 +75,89 @@ class Tried:
     refused: str = ""
 
 
-class Workshop(Protocol):
-    """Where mixes become files, each in place of those before."""
+class FileBuilder(Protocol):
+    """Writer of a mix's model files, which replace those of the previous mix."""
 
     def write(self, recipe: Recipe) -> int:
-        """Writes the model files; returns their bytes."""
+        """Writes the model files and returns their total size in bytes."""
         ...
 
     def latency(self) -> float:
-        """Milliseconds of a token, or of a text, in the runtime with what was written last."""
+        """Returns the milliseconds that a token, or a text, takes in the runtime with the current files."""
         ...
 
     def verify(self, recipe: Recipe) -> Fidelity:
-        """Compares what was written last with the Keras model.
+        """Compares the current files with the Keras model.
 
         Raises:
-            ExportMismatchError: it is less faithful than its recipe promises.
+            ExportMismatchError: They are less faithful than the recipe promises.
         """
         ...
 
 
 class Search:
-    """A search along mixes whose sizes fall, and with them their agreement and, as a rule, their latency.
+    """Search among mixes of decreasing size, agreement and, usually, latency.
 
     Args:
-        budget: What is wanted.
-        recipes: The mixes.
-        workshop: Writes and runs files.
-        progress: Is told each stage.
-        size: Bytes of a mix's weights.
-        simulate: Fidelity of a mix in Keras.
-        count: Groups in each storage.
+        budget: Limits of the search.
+        recipes: The mixes, from the largest to the smallest.
+        builder: Writes and runs model files.
+        progress: Called with each stage.
+        size: Returns the size of a mix's weights in bytes.
+        simulate: Measures the fidelity of a mix in Keras.
+        count: Returns the number of groups with each storage type.
     """
 
     def __init__(
         self,
         budget: Auto,
         recipes: Sequence[Recipe],
-        workshop: Workshop,
+        builder: FileBuilder,
         progress: StageProgress,
         *,
         size: Callable[[Recipe], int],
         simulate: Callable[[Recipe], Fidelity],
         count: Callable[[Recipe], dict[str, int]],
     ) -> None:
-        self.budget, self.recipes, self.workshop, self.progress = budget, recipes, workshop, progress
+        self.budget, self.recipes, self.builder, self.progress = budget, recipes, builder, progress
         self.simulate = simulate
         self.tried = [Tried(count(recipe), size(recipe) / _MEGABYTE) for recipe in recipes]
-        self.written: int | None = None
+        self.current: int | None = None
         self.mismatch = ""
 
     def run(self) -> tuple[Recipe, Fidelity]:
-        """The mix, and the fidelity of its files, which were written last."""
+        """Returns the chosen mix and the fidelity of its files, which are then the current ones.
+
+        Raises:
+            ExportError: No mix satisfies the budget.
+        """
         faithful = self._most_compact()
         self._write(faithful)
         first = self._first_that_fits(faithful)
         limited = self.budget.max_size is not None or self.budget.max_latency is not None
         if self.budget.max_latency is not None:
-            places: Iterable[int] = [self._first_fast_enough(first, faithful)]
+            candidates: Iterable[int] = [self._first_fast_enough(first, faithful)]
         elif limited:
-            places = range(first, faithful + 1)
+            candidates = range(first, faithful + 1)
         else:
-            places = _back_from(faithful)
-        for place in places:
-            if not self._write(place):
+            candidates = _back_from(faithful)
+        for index in candidates:
+            if not self._write(index):
                 continue
-            fidelity = self._verified(place)
+            fidelity = self._verified(index)
             if fidelity is not None:
-                self._note(place, chosen=True)
-                return self.recipes[place], fidelity
-            if limited:  # what is more faithful is beyond the limits
+                self._record(index, chosen=True)
+                return self.recipes[index], fidelity
+            if limited:  # more faithful mixes exceed the limits
                 break
-        raise ExportError(f"No mix keeps the budget, {self.budget}, in the runtime. {self.mismatch}{_ADVICE}")
+        raise ExportError(f"No mix satisfies the budget, {self.budget}, in the runtime. {self.mismatch}{_ADVICE}")
 
-    def looked_at(self) -> tuple[Tried, ...]:
-        """The mixes of which something was measured."""
-        return tuple(each for each in self.tried if each.agreement is not None or each.verified is not None)
+    def measured(self) -> tuple[Tried, ...]:
+        """Returns the mixes of which anything was measured."""
+        return tuple(mix for mix in self.tried if mix.agreement is not None or mix.verified is not None)
 
     def _most_compact(self) -> int:
-        """The last mix that is faithful enough in Keras; the first one, float32, is by nature."""
+        """Returns the index of the smallest mix that is faithful enough in Keras; the first mix, float32, always is."""
         low, high = 0, len(self.recipes)
         while high - low > 1:
             middle = high - 1 if low == 0 and high == len(self.recipes) else (low + high) // 2
@@ -162,29 +168,29 @@ class Search:
         return low
 
     def _first_that_fits(self, faithful: int) -> int:
-        """The first mix that is small enough."""
+        """Returns the index of the first mix that is small enough."""
         limit = self.budget.max_size
         if limit is None:
             return 0
-        fitting = [place for place, tried in enumerate(self.tried) if tried.megabytes <= limit]
+        fitting = [index for index, tried in enumerate(self.tried) if tried.megabytes <= limit]
         if fitting and fitting[0] <= faithful:
             return fitting[0]
-        best = f"with that agreement it takes {self.tried[faithful].megabytes:.2f} MB"
+        best = f"the smallest mix with that agreement takes {self.tried[faithful].megabytes:.2f} MB"
         if fitting:
-            best += f", and with {limit:g} MB agreement is {self._agreement(fitting[0]):.4f}"
+            best += f", and the best agreement within {limit:g} MB is {self._agreement(fitting[0]):.4f}"
         else:
-            best += f", and the smallest of all mixes {self.tried[-1].megabytes:.2f} MB"
-        raise ExportError(f"No mix keeps the budget, {self.budget}. The best that is possible: {best}. {_ADVICE}")
+            best += f", and the smallest of all mixes takes {self.tried[-1].megabytes:.2f} MB"
+        raise ExportError(f"No mix satisfies the budget, {self.budget}. The best possible: {best}. {_ADVICE}")
 
     def _first_fast_enough(self, first: int, last: int) -> int:
-        """The most faithful mix within these that is fast enough, as files that are run."""
+        """Returns the index of the most faithful mix in a range whose files run fast enough."""
         limit = self.budget.max_latency or 0.0
         if self._latency(first) <= limit:
             return first
         if self._latency(last) > limit:
-            best = min((self.tried[place] for place in (first, last)), key=lambda tried: tried.latency or 0.0)
+            best = min((self.tried[index] for index in (first, last)), key=lambda tried: tried.latency or 0.0)
             raise ExportError(
-                f"No mix keeps the budget, {self.budget}. The best that is possible: {best.latency:.3g} ms, with "
+                f"No mix satisfies the budget, {self.budget}. The best possible: {best.latency:.3g} ms, with "
                 f"{best.megabytes:.2f} MB. {_ADVICE}"
             )
         while last - first > 1:
@@ -195,54 +201,54 @@ class Search:
                 first = middle
         return last
 
-    def _agreement(self, place: int) -> float:
-        agreement = self.tried[place].agreement
+    def _agreement(self, index: int) -> float:
+        agreement = self.tried[index].agreement
         if agreement is None:
             self.progress("try mixes", 0, 0)
-            fidelity = self.simulate(self.recipes[place])
-            self._note(place, agreement=fidelity.agreement, divergence=cost(fidelity))
+            fidelity = self.simulate(self.recipes[index])
+            self._record(index, agreement=fidelity.agreement, divergence=cost(fidelity))
             agreement = fidelity.agreement
         return agreement
 
-    def _latency(self, place: int) -> float:
-        latency = self.tried[place].latency
+    def _latency(self, index: int) -> float:
+        latency = self.tried[index].latency
         if latency is None:
-            self._write(place)
+            self._write(index)
             self.progress("measure latency", 0, 0)
-            latency = self.workshop.latency()
-            self._note(place, latency=latency)
+            latency = self.builder.latency()
+            self._record(index, latency=latency)
         return latency
 
-    def _write(self, place: int) -> bool:
-        """Writes the files, unless they are there; whether they are small enough."""
-        self._agreement(place)
-        if self.written != place:
-            megabytes = self.workshop.write(self.recipes[place]) / _MEGABYTE
-            if self.written is None:  # what files hold besides weights is nearly the same in all
-                more = megabytes - self.tried[place].megabytes
-                self.tried = [replace(tried, megabytes=tried.megabytes + more) for tried in self.tried]
-            self._note(place, megabytes=megabytes)
-            self.written = place
-        return self.budget.max_size is None or self.tried[place].megabytes <= self.budget.max_size
+    def _write(self, index: int) -> bool:
+        """Writes the files of a mix unless they are the current ones; returns whether they are small enough."""
+        self._agreement(index)
+        if self.current != index:
+            megabytes = self.builder.write(self.recipes[index]) / _MEGABYTE
+            if self.current is None:  # the size of everything besides weights is nearly the same for all mixes
+                overhead = megabytes - self.tried[index].megabytes
+                self.tried = [replace(tried, megabytes=tried.megabytes + overhead) for tried in self.tried]
+            self._record(index, megabytes=megabytes)
+            self.current = index
+        return self.budget.max_size is None or self.tried[index].megabytes <= self.budget.max_size
 
-    def _verified(self, place: int) -> Fidelity | None:
+    def _verified(self, index: int) -> Fidelity | None:
         try:
-            fidelity = self.workshop.verify(self.recipes[place])
+            fidelity = self.builder.verify(self.recipes[index])
         except ExportMismatchError as error:
             self.mismatch = f"{error} "
-            self._note(place, refused=str(error))
+            self._record(index, refused=str(error))
             return None
-        self._note(place, verified=fidelity.agreement)
+        self._record(index, verified=fidelity.agreement)
         return fidelity
 
-    def _note(self, place: int, **figures: Any) -> None:
-        self.tried[place] = replace(self.tried[place], **figures)
+    def _record(self, index: int, **figures: Any) -> None:
+        self.tried[index] = replace(self.tried[index], **figures)
 
 
-def _back_from(place: int) -> Iterator[int]:
-    """Places before this one, in growing strides, for each is an export; the first of all at last."""
+def _back_from(index: int) -> Iterator[int]:
+    """Yields indices back to 0 with doubling strides, since each of them costs an export."""
     stride = 1
-    while place > 0:
-        yield place
-        place, stride = max(place - stride, 0), 2 * stride
+    while index > 0:
+        yield index
+        index, stride = max(index - stride, 0), 2 * stride
     yield 0

@@ -1,7 +1,7 @@
-"""What a coarser storage of some matrices does to the answers of a model, measured in Keras, without an export.
+"""Effect of coarser storage of some matrices on a model's answers, simulated in Keras without an export.
 
-The matrices are replaced by the values that the file would hold, and what they are multiplied with is rounded as the
-runtimes round it. One compiled function serves all trials, for the matrices are among its arguments.
+The matrices are replaced by the values that the file would contain, and their inputs are rounded as the runtimes round
+them. All trials use the same compiled function, since the matrices are among its arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keras import ops
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import Group, ModelMatrix
 from kerasformer.export.quantization.recipes import Activations, Recipe, Storage
-from kerasformer.export.quantization.sample_inputs import as_inputs, asked
+from kerasformer.export.quantization.sample_inputs import as_inputs, compared
 from kerasformer.fidelity.comparison import compare
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.layers.primitives import Primitives, lowering
@@ -30,14 +30,14 @@ _INTEGERS = ("int8", "int4")
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What one group's storage costs and what it saves, all else in float32.
+    """Cost and size of one group's storage type, with everything else in float32.
 
     Attributes:
         group: Name of the group.
-        storage: Of its matrices.
-        num_bytes: That they take then.
-        divergence: Of the answers; see `cost`.
-        agreement: Share of answers whose most probable one stays.
+        storage: Storage type of its matrices.
+        num_bytes: Size of its matrices in bytes.
+        divergence: Divergence of the answers; see `cost`.
+        agreement: Share of answers whose most probable choice stays the same.
     """
 
     group: str
@@ -48,24 +48,24 @@ class Sensitivity:
 
 
 def cost(fidelity: Fidelity) -> float:
-    """How far answers are from those of Keras: mean Kullback-Leibler divergence in nats.
+    """Returns the mean Kullback-Leibler divergence of the answers from those of Keras, in nats.
 
-    Where answers are no probabilities, the squared mean error takes its place, which grows likewise.
+    For answers that are not probabilities, it returns the squared mean error, which grows in the same way.
     """
     return fidelity.mean_error**2 if fidelity.divergence is None else fidelity.divergence
 
 
 class Simulation:
-    """A Keras model with some of its matrices as a bundle would hold them.
+    """A Keras model that computes with some of its matrices as a bundle would store them.
 
-    What was replaced is kept, so the next mix costs only what differs from this one; memory is that of the replaced
-    matrices in float32.
+    Replaced matrices are kept in float32, so that the next mix costs only what differs from the current one.
 
     Args:
         model: Any model of the zoo.
         parts: Its matrices.
-        layout: Of the files that the values would come from.
-        function: Of the model's inputs as keyword arguments, for more than the model's own outputs by their names.
+        layout: Layout of the simulated files.
+        function: Takes the model's inputs as keyword arguments and returns the outputs to compare, by name. By default
+            they are the model's own outputs.
     """
 
     def __init__(
@@ -89,27 +89,27 @@ class Simulation:
         self._answer = compiled(answer, model, jit_compile=False, any_length=True)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Answers to one passage; see `Forward.run`."""
+        """Returns the answers to one passage; see `Forward.run`."""
         values = {
             path: self._replaced[path][1] if path in self._replaced else self._originals[path]
             for path in self._originals
         }
         outputs = self._answer(as_inputs(inputs), values, self._rounded)
         arrays = {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
-        return {name: asked(array, inputs) for name, array in arrays.items()}
+        return {name: compared(array, inputs) for name, array in arrays.items()}
 
     def fidelity(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Fidelity:
-        """Compares the answers with the matrices stored like this with those of the Keras model.
+        """Compares the answers with the matrices stored by a recipe with those of the Keras model.
 
         Args:
-            recipe: How they are stored.
-            references: Of `as_read`.
+            recipe: How the matrices are stored.
+            references: Result of `single_pass_references`.
         """
         self.store(recipe)
         return compare(self, references)
 
     def store(self, recipe: Recipe) -> None:
-        """Stores the matrices like this for the runs that follow."""
+        """Stores the matrices by a recipe for the following runs."""
         for part in self.parts:
             self._replace(part, recipe)
 
@@ -119,24 +119,24 @@ class Simulation:
         if storage == "float32":
             self._replaced.pop(part.path, None)
             return
-        wanted = (storage, recipe.block)
-        if part.path not in self._replaced or self._replaced[part.path][0] != wanted:
+        setting = (storage, recipe.block)
+        if part.path not in self._replaced or self._replaced[part.path][0] != setting:
             value = np.ascontiguousarray(part.in_keras(self.layout.as_stored(part, recipe)), "float32")
-            self._replaced[part.path] = (wanted, ops.convert_to_tensor(value, dtype=part.variable.dtype))
+            self._replaced[part.path] = (setting, ops.convert_to_tensor(value, dtype=part.variable.dtype))
 
 
 class _RoundedInputs(Primitives):
-    """Plain primitives whose products round their input to 8 bits, a scale each row, where the kernel is in integers.
+    """Plain primitives that round the inputs of products with integer kernels to 8 bits, with a scale for each row.
 
     Args:
-        rounded: By the kernel's path, 1 where its input is rounded and 0 elsewhere.
+        rounded: By the kernel's path, 1 if its input is rounded and 0 if not.
     """
 
     def __init__(self, rounded: Mapping[str, Tensor]) -> None:
         self.rounded = rounded
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
-        """The product."""
+        """Computes the product with a rounded input."""
         if kernel.path in self.rounded:
             scale = ops.maximum(ops.max(ops.abs(x), axis=-1, keepdims=True) / 127, 1e-30)
             x = ops.where(self.rounded[kernel.path] > 0, ops.round(x / scale) * scale, x)
@@ -151,17 +151,17 @@ def sensitivities(
     activations: Activations = "dynamic",
     progress: CountProgress | None = None,
 ) -> list[Sensitivity]:
-    """Tries each storage for each group alone.
+    """Measures each storage type for each group alone.
 
     Args:
         simulation: The model.
         parts: The groups.
-        storages: To be tried for a group.
-        references: Of `as_read`; a few hundred tokens tell groups apart.
-        activations: Of the recipe.
-        progress: Is told how far this is.
+        storages: Returns the storage types to try for a group.
+        references: Result of `single_pass_references`; a few hundred tokens suffice to rank groups.
+        activations: Activations of the trial recipes.
+        progress: Called with the number of trials done and their total.
     """
-    found: list[Sensitivity] = []
+    results: list[Sensitivity] = []
     total = sum(len(storages(group)) for group in parts)
     for group in parts:
         for storage in storages(group):
@@ -169,7 +169,7 @@ def sensitivities(
             recipe = Recipe("trial", "float32", "float32", activations, tolerance=1.0, min_agreement=0.0, layers=layers)
             fidelity = simulation.fidelity(recipe, references)
             size = sum(simulation.layout.num_bytes(part, recipe) for part in group.parts)
-            found.append(Sensitivity(group.name, storage, size, cost(fidelity), fidelity.agreement))
+            results.append(Sensitivity(group.name, storage, size, cost(fidelity), fidelity.agreement))
             if progress is not None:
-                progress(len(found), total)
-    return found
+                progress(len(results), total)
+    return results

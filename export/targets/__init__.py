@@ -1,4 +1,4 @@
-"""The runtimes that bundles are made for: one file each."""
+"""Third-party runtimes that bundles are exported for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kerasformer.export.targets.transformers_js import TransformersJs
 _ALL = (Mediapipe(), LitertLm(), LitertWeb(), TransformersJs(), Optimum(), Genai(), SavedModel())
 
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
-"""By name, in the order of `kerasformer export --list-targets`."""
+"""Targets by name, in the order of `kerasformer export --list-targets`."""
 
 
 def find_target(name: str | None) -> Target:
-    """The target of that name; without a name, the one that asks for nothing.
+    """Returns the target with a name; without a name, one that has no requirements.
 
     Raises:
-        ExportError: there is none.
+        ExportError: The name is unknown.
     """
     if name is None:
         return Target()

@@ -1,4 +1,4 @@
-"""What a foreign runtime asks of a bundle, beyond what every bundle has."""
+"""Base class of the targets: what a third-party runtime requires of a bundle beyond the plain format."""
 
 from __future__ import annotations
 
@@ -16,64 +16,65 @@ from kerasformer.export.options import ExportJob, ExportOptions
 
 
 class Target:
-    """A runtime that loads bundles; this one, which asks for nothing more, and the base of all others.
+    """A runtime that loads bundles: the base class of all targets, and itself a target without requirements.
 
-    `export` calls the methods in the order in which they stand here.
+    `export` calls the methods in the order in which they are defined here.
 
     Attributes:
-        name: As `export(target=…)` takes it.
-        summary: A line for `kerasformer export --list-targets`.
-        needs: Settings of `ExportOptions` that this runtime dictates, such as `{"format": "tflite"}`.
-        attention: What it computes of an attention, beyond what its format does.
-        tokenizes: An app gives it texts and sees no ids.
-        lengths: For which an encoder is compiled where the caller names none, as far as the model reads.
+        name: Name for `export(target=…)`.
+        summary: Description for `kerasformer export --list-targets`.
+        required_options: Values of `ExportOptions` that this runtime requires, such as `{"format": "tflite"}`.
+        attention: Attention features that it supports.
+        tokenizes: Whether it takes texts, so that an app handles no token ids.
+        lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
     """
 
     name: str = ""
     summary: str = "this package, LiteRT, ONNX Runtime"
-    needs: dict[str, Any] = {}
+    required_options: dict[str, Any] = {}
     attention: AttentionSupport = AttentionSupport()
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
 
-    def with_needs(self, options: ExportOptions) -> ExportOptions:
-        """The options with what this runtime dictates.
+    def with_requirements(self, options: ExportOptions) -> ExportOptions:
+        """Returns the options with the values that this runtime requires.
 
         Raises:
-            ExportError: the caller asked for something else.
+            ExportError: The caller passed a different value.
         """
         for field in fields(options):
-            said, needed = getattr(options, field.name), self.needs.get(field.name)
-            if said is not None and needed is not None and said != needed:
+            received, required = getattr(options, field.name), self.required_options.get(field.name)
+            if received is not None and required is not None and received != required:
                 raise ExportError(
-                    f"{argument('target', self.name)} needs {argument(field.name, needed)}. "
-                    f"Received: {argument(field.name, said)}. Leave {argument(field.name)} out"
+                    f"{argument('target', self.name)} requires {argument(field.name, required)}. "
+                    f"Received: {argument(field.name, received)}. Remove {argument(field.name)}"
                 )
-        return replace(options, **self.needs)
+        return replace(options, **self.required_options)
 
     def check(self, job: ExportJob, quantize: str) -> None:
-        """Refuses what this runtime cannot do, before anything is written.
+        """Refuses what this runtime does not support, before anything is written.
 
         Args:
-            job: With the model, its task and tokenizer.
+            job: The model, with its task and tokenizer, and its export options.
             quantize: Name of the recipe.
+
         Raises:
-            ExportError: with the reason, and what to do instead.
+            ExportError: The runtime does not support the model; the message has the reason and what to do instead.
         """
 
     def check_name(self, name: str) -> None:
-        """Looks at the name of the folder that is to be written.
+        """Checks the name of the destination folder.
 
         Raises:
-            ExportError: this runtime does not load a folder of that name.
+            ExportError: This runtime does not load a folder with that name.
         """
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
-        """The signatures, of those that the format has, as this runtime wants them."""
+        """Selects and adapts the format's functions for this runtime."""
         return functions
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
-        """Adds this runtime's own files to the folder, which holds the verified model files.
+        """Adds files for this runtime to the folder, which already contains the verified model files.
 
         Returns:
             The files that were added or changed.
@@ -81,28 +82,29 @@ class Target:
         return ()
 
     def card(self, manifest: Manifest, folder: Path) -> str:
-        """A section of the model card: how this runtime is given the bundle, with its real names and shapes.
+        """Returns a section of the model card: how to run the bundle with this runtime.
 
         Args:
-            manifest: Of the bundle.
-            folder: With all files of the bundle but manifest and card.
+            manifest: Manifest of the bundle.
+            folder: Folder with all files of the bundle except the manifest and the card.
         """
         return ""
 
 
 def refuse_signatures(target: str, job: ExportJob, *names: str) -> None:
-    """Refuses signatures that a runtime never calls and that the caller asked for.
+    """Refuses signatures that the caller requested and that a runtime never calls.
 
     Args:
-        target: Name of the runtime.
-        job: With the signatures.
+        target: Name of the target.
+        job: Export options with the signatures.
         names: Fields of `DecoderSignatures` that the runtime ignores.
+
     Raises:
-        ExportError: one of them is given.
+        ExportError: One of these fields has a value.
     """
     for name in names:
-        if given := getattr(job.signatures, name):
+        if value := getattr(job.signatures, name):
             raise ExportError(
-                f"{argument('target', target)} calls no such signatures, and its bundles have none. Received: "
-                f"{argument(name, list(given))}. Leave {argument(name)} out"
+                f"{argument('target', target)} does not call these signatures, so its bundles contain none. Received: "
+                f"{argument(name, list(value))}. Remove {argument(name)}"
             )

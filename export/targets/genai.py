@@ -1,9 +1,9 @@
-"""onnxruntime-genai 0.18: decoders in Python, C++, C# and Java, with a loop, a cache and a tokenizer of its own.
+"""Target onnxruntime-genai 0.18: generation with decoders in Python, C++, C# and Java.
 
-It reads the plain ONNX folder, its `tokenizer.json` included, and one file more, `genai_config.json`: where the graph
-lies, what its tensors are called, which tokens end a text, and how to search. All of it is in the manifest. Its answers
-are those of Keras in greedy search, with repetition penalties and n-grams too, and in beams of which none ends early or
-whose length does not count. What it would do otherwise than Keras, without a word, is refused.
+It loads the plain ONNX folder, including `tokenizer.json`, and one additional file, `genai_config.json`, with the path
+of the graph, the names of its tensors, the end tokens and the search settings, all from the manifest. Its answers are
+those of Keras in greedy search, also with repetition penalties and n-gram rules, and in beam search without a length
+penalty. Settings that it would silently interpret differently from Keras are refused.
 
 Reference: `src/config.h`, `src/models/kv_cache.cpp` and `src/beam_search_scorer.cpp` of microsoft/onnxruntime-genai.
 """
@@ -27,7 +27,7 @@ from kerasformer.runtime.onnx.session import OnnxSession
 
 FILE = "genai_config.json"
 MODEL = "model"
-"""The signature, which is a graph, of a decoder."""
+"""Signature of a decoder."""
 
 _SEARCH = (
     "do_sample",
@@ -42,61 +42,56 @@ _SEARCH = (
     "top_k",
     "top_p",
 )
-"""Settings of generation that it knows, under the names that they have here, with the same meaning."""
+"""Generation settings that have the same names and meanings in its configuration."""
 
-_SAID_OTHERWISE = ("max_length", "seed", "eos_token_id", "pad_token_id", "bos_token_id")
-"""Those that stand elsewhere in its file, or have another name."""
+_RENAMED = ("max_length", "seed", "eos_token_id", "pad_token_id", "bos_token_id")
+"""Generation settings with another name or another location in its configuration."""
 
-_ABOUT_LENGTH_OR_SPEED = (
-    "max_new_tokens",  # a caller sets max_length, as the card shows
+_WITHOUT_EFFECT = (
+    "max_new_tokens",  # callers set max_length, as the card shows
     "decoder_start_token_id",
     "prompt_lookup_num_tokens",
     "max_matching_ngram_size",
     "num_assistant_tokens",
 )
-"""Those that choose no other tokens."""
+"""Generation settings that do not change which tokens are chosen."""
 
 
 class Genai(Target):
-    """onnxruntime-genai: decoders."""
+    """onnxruntime-genai, for decoders."""
 
     name = "genai"
     summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
-    needs = {"format": "onnx"}
-    attention = AttentionSupport(caches_may_differ=False)  # empty caches all get one shape
+    required_options = {"format": "onnx"}
+    attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
         if job.model.is_encoder_decoder:
             raise ExportError(
-                f"{argument('target', 'genai')} is for decoders: of encoder-decoders, onnxruntime-genai knows "
-                f"Whisper's and the "
-                f"recurrent one of Marian alone. Received: {job.info.name} for {job.info.task}. Leave "
-                f"{argument('target')} out: "
-                f"optimum and transformers.js read the plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', 'genai')} is only for decoders: the only encoder-decoders that onnxruntime-genai "
+                f"supports are Whisper and the recurrent Marian. Received: {job.info.name} for {job.info.task}. Remove "
+                f"{argument('target')}: optimum and transformers.js run the plain bundle of "
+                f"{argument('format', 'onnx')}"
             )
         if not job.model.generates:
             raise ExportError(
-                f"{argument('target', 'genai')} is for decoders: onnxruntime-genai generates text, and does nothing "
-                f"else. "
-                f"Received: {job.info.name} for {job.info.task}. Leave {argument('target')} out: ONNX Runtime itself, "
-                f"optimum and "
-                f"transformers.js read the plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', 'genai')} is only for decoders: onnxruntime-genai only generates text. "
+                f"Received: {job.info.name} for {job.info.task}. Remove {argument('target')}: ONNX Runtime itself, "
+                f"optimum and transformers.js run the plain bundle of {argument('format', 'onnx')}"
             )
         if job.model.tokenizer is None:
             raise ExportError(
-                f"{argument('target', 'genai')} needs a tokenizer, for onnxruntime-genai reads texts with the "
-                f"bundle's tokenizer.json. "
-                "Received: a model whose tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
+                f"{argument('target', 'genai')} needs a tokenizer, since onnxruntime-genai reads texts with the "
+                "bundle's tokenizer.json. Received: model.tokenizer=None. Set model.tokenizer = "
+                "kerasformer.tokenizer(folder)"
             )
         kind = type(job.model.tokenizer.backend.model).__name__
         if kind != "BPE":
             raise ExportError(
-                f"{argument('target', 'genai')} needs a tokenizer of the kind BPE, for onnxruntime-genai opens no "
-                f"tokenizer.json of "
-                f"others. Received: {kind}. Leave {argument('target')} out: ONNX Runtime itself, optimum and "
-                f"transformers.js run the "
-                f"plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', 'genai')} needs a BPE tokenizer, since onnxruntime-genai loads no other kind of "
+                f"tokenizer.json. Received: {kind}. Remove {argument('target')}: ONNX Runtime itself, optimum and "
+                f"transformers.js run the plain bundle of {argument('format', 'onnx')}"
             )
         _check_generation(job.info)
 
@@ -114,19 +109,19 @@ class Genai(Target):
 
 
 def genai_config(manifest: Manifest, in_place: bool) -> dict[str, Any]:
-    """The content of `genai_config.json`.
+    """Returns the content of `genai_config.json`.
 
     Args:
-        manifest: Of a decoder.
-        in_place: Whether one buffer may be the past and the present of a cache. It is then allocated once, for as many
-            tokens as a text may become; the runtime does without where it keeps beams.
+        manifest: Manifest of a decoder.
+        in_place: Whether the past and the present of a cache may share one buffer. It is then allocated once, for the
+            longest text; in beam search, the runtime uses separate buffers.
     """
     info, signature = manifest.info, manifest.signatures[MODEL]
     generation = GenerationConfig.from_dict(info.generation)
     tokens = {
         "bos_token_id": info.bos_token_id,
         "eos_token_id": list(info.eos_token_id) or None,
-        # Without one, its batches would take the token 0 for padding.
+        # By default, it would use the token 0 for padding.
         "pad_token_id": info.pad_token_id if info.pad_token_id is not None else next(iter(info.eos_token_id), None),
     }
     search = {
@@ -138,21 +133,21 @@ def genai_config(manifest: Manifest, in_place: bool) -> dict[str, Any]:
     return {
         "model": {
             "type": "decoder",
-            **_said(tokens),
+            **_without_none(tokens),
             "vocab_size": signature.outputs["logits"].shape[-1],
             "context_length": manifest.capacity,
             "decoder": _decoder(signature),
         },
-        "search": _said(search),
+        "search": _without_none(search),
     }
 
 
 def _decoder(signature: Signature) -> dict[str, Any]:
-    """Where the graph lies, and what it takes and gives."""
+    """Returns the path of the graph and the names of its inputs and outputs."""
     keys = signature.named(Kind.KEY)
     _, heads, _, head_size = signature.inputs[keys[0]].shape
     ids = [name for name, info in signature.inputs.items() if info.kind not in CACHES]
-    # A number for `%d` stands for each layer.
+    # `%d` is replaced by the number of the layer.
     past, present = (growing_caches("%d", present=after) for after in (False, True))
     return {
         "filename": signature.file,
@@ -172,42 +167,42 @@ def _decoder(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _said(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those that have a value."""
+def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def _check_generation(info: ModelInfo) -> None:
-    """Refuses settings of generation by which it would write other texts than Keras."""
+    """Refuses generation settings with which it would generate different texts from Keras."""
     generation = GenerationConfig.from_dict(info.generation)
-    for reason, names in _departures(info, generation):
+    for reason, names in _differences(info, generation):
         refuse(Genai.name, f"onnxruntime-genai {reason}", generation, names)
 
 
-def _departures(info: ModelInfo, generation: GenerationConfig) -> Iterator[tuple[str, list[str]]]:
-    """Why it would write other texts, and the settings that it does not know or takes otherwise."""
-    known = {*_SEARCH, *_SAID_OTHERWISE, *_ABOUT_LENGTH_OR_SPEED}
-    yield "does not know these settings", [name for name in info.generation if name not in known]
+def _differences(info: ModelInfo, generation: GenerationConfig) -> Iterator[tuple[str, list[str]]]:
+    """Yields reasons for different texts, with the settings that it ignores or interprets differently."""
+    supported = {*_SEARCH, *_RENAMED, *_WITHOUT_EFFECT}
+    yield "does not support these settings", [name for name in info.generation if name not in supported]
     if generation.num_beams == 1:
         return
     if generation.do_sample:
-        yield "draws no tokens in beam search", ["num_beams", "do_sample"]
+        yield "does not sample in beam search", ["num_beams", "do_sample"]
     if isinstance(generation.early_stopping, str):
-        yield "ends beams early or not, True or False", ["early_stopping"]
+        yield "supports only True or False for early_stopping", ["early_stopping"]
     if rules := [name for name in ("repetition_penalty", "no_repeat_ngram_size") if name in info.generation]:
-        yield "applies these rules to other scores of beams than Keras", ["num_beams", *rules]
+        yield "applies these rules to different scores of beams from Keras", ["num_beams", *rules]
     if generation.length_penalty:
         reason = (
-            "divides a beam's score by the length of prompt and answer, not of the answer, unless length_penalty is 0"
+            "divides a beam's score by the length of prompt and answer, not of the answer alone, unless "
+            "length_penalty is 0"
         )
         yield reason, ["num_beams", "length_penalty"]
 
 
 _CARD = """## onnxruntime-genai
 
-`pip install onnxruntime-genai`; the NuGet package is `Microsoft.ML.OnnxRuntimeGenAI`. `genai_config.json` is for it.
-Prompt and answer together have {capacity} tokens at most; a `max_length` or a prompt beyond is refused there. Unless it
-is told to, its tokenizer leaves out tokens that stand before every text, such as `<s>`.
+`pip install onnxruntime-genai`; the NuGet package is `Microsoft.ML.OnnxRuntimeGenAI`. It reads `genai_config.json`.
+Prompt and answer together can have at most {capacity} tokens; a longer prompt or a larger `max_length` is an error.
+Without the option `add_special_tokens`, its tokenizer omits tokens that belong before every text, such as `<s>`.
 
 ```python
 import onnxruntime_genai as og

@@ -1,4 +1,4 @@
-"""Settings of generation that a runtime would not follow: a bundle that says them would not answer as Keras does."""
+"""Refusal of generation settings that a runtime ignores or interprets differently from Keras."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from kerasformer.errors import ExportError, argument
 
 
 def refuse(target: str, reason: str, generation: GenerationConfig, names: Sequence[str]) -> None:
-    """Refuses settings, if there are any.
+    """Raises an error if any settings are unsupported.
 
     Args:
         target: Name of the target.
-        reason: What its runtime does, such as `"transformers 4.57 does not know these settings"`.
-        generation: The model's settings.
-        names: Of those that are refused.
+        reason: What its runtime does, such as `"transformers 4.57 does not support these settings"`.
+        generation: The model's generation settings.
+        names: Names of the unsupported settings.
+
     Raises:
-        ExportError: with the reason, and how to do without them.
+        ExportError: `names` is not empty.
     """
     if names:
         received = ", ".join(f"{name}={getattr(generation, name)!r}" for name in names)
         defaults = ", ".join(f"{name}=None" for name in names)
         raise ExportError(
-            f"{argument('target', target)} cannot keep model.generation_config: {reason}. Received: {received}. "
-            f"Put the defaults back: model.generation_config = model.generation_config.replace({defaults})"
+            f"{argument('target', target)} cannot reproduce model.generation_config: {reason}. Received: {received}. "
+            f"Restore the defaults: model.generation_config = model.generation_config.replace({defaults})"
         )

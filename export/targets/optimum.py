@@ -1,7 +1,7 @@
-"""optimum-onnx 0.1 with transformers 4.57: ONNX Runtime behind the classes and pipelines of transformers.
+"""Target optimum-onnx 0.1 with transformers 4.57: ONNX Runtime behind the classes and pipelines of transformers.
 
-It reads the plain ONNX folder: graphs anywhere below it, configuration and tokenizer at its root. Nothing is added, and
-what it would do wrong is refused. Its answers are those of Keras, in greedy and in beam search.
+It loads the plain ONNX folder, with graphs in any subfolder and configuration and tokenizer at the root. No file is
+added, and models that it would run incorrectly are refused. Its answers are those of Keras, in greedy and beam search.
 
 Reference: `optimum/onnxruntime/modeling*.py` of huggingface/optimum-onnx.
 """
@@ -31,8 +31,8 @@ _CLASSES = {
     "translation": "ORTModelForSeq2SeqLM",
 }
 
-_UNKNOWN = ("frequency_penalty", "presence_penalty", "top_h")
-"""Settings of generation that transformers 4.57 passes over in silence."""
+_IGNORED = ("frequency_penalty", "presence_penalty", "top_h")
+"""Generation settings that transformers 4.57 silently ignores."""
 
 
 _BATCHES = """
@@ -42,40 +42,37 @@ Prompts of different lengths in one batch need `tokenizer.padding_side = "left"`
 
 
 class Optimum(Target):
-    """optimum: ONNX Runtime behind the classes of transformers."""
+    """optimum: ONNX Runtime behind the classes and pipelines of transformers."""
 
     name = "optimum"
     summary = "optimum: ONNX Runtime behind the classes and pipelines of transformers 4"
-    needs = {"format": "onnx"}
-    attention = AttentionSupport(caches_may_differ=False)  # empty caches all get one shape
+    required_options = {"format": "onnx"}
+    attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
         if job.info.task not in _CLASSES:
             raise ExportError(
-                f"{argument('target', 'optimum')} is for {', '.join(_CLASSES)}. Received: {job.info.name} for "
-                f"{job.info.task}. Leave "
-                f"target out: ONNX Runtime itself reads the plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', 'optimum')} supports only the tasks {', '.join(_CLASSES)}. Received: "
+                f"{job.info.name} for {job.info.task}. Remove target: ONNX Runtime itself runs the plain bundle of "
+                f"{argument('format', 'onnx')}"
             )
         if job.model.generates:
             self._check_heads(job)
-            unknown = [name for name in _UNKNOWN if name in job.info.generation]
+            ignored = [name for name in _IGNORED if name in job.info.generation]
             generation = GenerationConfig.from_dict(job.info.generation)
-            refuse(
-                self.name, "transformers 4.57, which generates here, does not know these settings", generation, unknown
-            )
+            refuse(self.name, "its generation, by transformers 4.57, ignores these settings", generation, ignored)
 
     def _check_heads(self, job: ExportJob) -> None:
-        """It makes the first, empty cache as wide as the configuration's sizes suggest, not as the graph says."""
+        """Checks the head size, which optimum derives from the configuration and not from the graph."""
         config, head_size = job.model.config, job.model.cache_shapes(1, 1)[0][-1]
         if head_size != config.hidden_dim // config.num_heads:
             raise ExportError(
-                f"{argument('target', 'optimum')} needs heads of hidden_dim // num_heads = "
-                f"{config.hidden_dim // config.num_heads}: "
-                "optimum-onnx 0.1 makes empty caches of that width, whatever the graph says, and fails at the first "
-                f"token. Received: {job.info.name} with heads of {head_size}. Leave {argument('target')} out: "
-                f"transformers.js and "
-                f"ONNX Runtime itself run the plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', 'optimum')} needs a head size of hidden_dim // num_heads = "
+                f"{config.hidden_dim // config.num_heads}, with which optimum-onnx 0.1 creates empty caches; it would "
+                f"fail at the first token. Received: {job.info.name} with a head size of {head_size}. Remove "
+                f"{argument('target')}: transformers.js and ONNX Runtime itself run the plain bundle of "
+                f"{argument('format', 'onnx')}"
             )
 
     def card(self, manifest: Manifest, folder: Path) -> str:
@@ -101,15 +98,16 @@ folder = "path/to/this/folder"
 
 
 def _file(manifest: Manifest) -> str:
-    """The argument that names the graph, unless it has the name that is looked for."""
-    # Of an encoder-decoder it is the encoder's; the decoder is found by `merged`, and not if it is named.
+    """Returns the argument for the name of the graph's file; empty if it is the default name."""
+    # For an encoder-decoder, only the encoder is named. The decoder is found by "merged" in its name, but only if no
+    # name is passed for it.
     files = {name: Path(signature.file).name for name, signature in manifest.signatures.items()}
-    argument, usual = ("encoder_file_name", ENCODER_MODEL) if ENCODER_MODEL in files else ("file_name", MODEL)
-    return "" if files[usual] == f"{usual}.onnx" else f', {argument}="{files[usual]}"'
+    argument, default = ("encoder_file_name", ENCODER_MODEL) if ENCODER_MODEL in files else ("file_name", MODEL)
+    return "" if files[default] == f"{default}.onnx" else f', {argument}="{files[default]}"'
 
 
 def _call(manifest: Manifest) -> str:
-    """A call of the pipeline."""
+    """Returns an example call of the pipeline."""
     if manifest.info.task == "question-answering":
         return 'pipe(question="Who?", context="A text.")'
     if manifest.info.task == "fill-mask":

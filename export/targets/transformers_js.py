@@ -1,28 +1,28 @@
-"""transformers.js 4: pipelines in Node and in browsers, on ONNX Runtime's own kernels or on WebAssembly.
+"""Target transformers.js 4: pipelines in Node and in browsers, on ONNX Runtime's native kernels or WebAssembly.
 
-It reads the ONNX folder as it is, both profiles of it, and finds by `config.json` which files are there. This target
-asks for one thing more. In a browser a graph sees its own data file and no other, while ONNX Runtime elsewhere reads
-any file beside the graph; so a table that an encoder and a decoder share lies in both files here. The plain bundle
-stores it once: it runs in Node unchanged, and in a browser with
-`session_options: {externalData: [{path: name, data: "onnx/" + name}]}`, where `name` is that of the `.onnx_data` file;
-Node in turn refuses this option.
+It loads the ONNX folder with either profile, and reads in `config.json` which files the folder has. This target makes
+one change. In a browser, a graph can read only its own data file, whereas ONNX Runtime elsewhere can read any file
+beside the graph; a table that an encoder and a decoder share is therefore stored in both files. The plain bundle stores
+it once. It runs unchanged in Node, and in a browser with
+`session_options: {externalData: [{path: name, data: "onnx/" + name}]}`, where `name` is the name of the `.onnx_data`
+file; Node rejects this option.
 
-Its pipelines answer as ours do, but for this:
+Its pipelines differ from ours as follows:
 
-- Tokens and entities have no `start` and `end`, and `word` is the token as the vocabulary spells it. Words that the
-  vocabulary lacks are passed over.
-- `question-answering` gives `answer` and `score`, the answer in the vocabulary's spelling. It reads one window of the
-  context, and an answer may have any length.
-- `feature-extraction` gives a tensor; `pooling` and `normalize` are options.
-- Texts that are too long for the tokenizer's `model_max_length` are cut without a word, the last special token too.
-- Generation writes 256 tokens unless `max_new_tokens` says otherwise. A decoder that would write beyond its last
-  position fails: `indices element out of data bounds`; the page then needs to be loaded again. Of texts that are
-  written at once, one that has ended goes on until all have.
-- In browsers, the profile `"ort"` does not round what it multiplies with matrices of integers: its answers are a little
-  closer to Keras than those of ONNX Runtime elsewhere, and not equal to them bit by bit.
-- It follows the settings `KNOWN` below, and draws among the 50 likeliest tokens unless `top_k` says otherwise; there
-  are no beams.
-- A `max_length` or `num_beams` that the checkpoint has for a task alone is not read; its prefix is.
+- Tokens and entities have no `start` and `end`, and `word` is the token as in the vocabulary. Unknown words are
+  skipped.
+- `question-answering` returns only `answer` and `score`, with the answer composed of tokens of the vocabulary. It reads
+  only the first segment of a long context, and does not limit the length of an answer.
+- `feature-extraction` returns a tensor; `pooling` and `normalize` are options.
+- Texts longer than the tokenizer's `model_max_length` are silently truncated, including the last special token.
+- Generation produces 256 tokens unless `max_new_tokens` is set. A decoder fails beyond its last position, with
+  `indices element out of data bounds`, and the page has to be reloaded. In a batch, a text that has ended is continued
+  until all texts have ended.
+- In browsers, the profile `"ort"` does not quantize activations: its answers are slightly closer to Keras than those of
+  ONNX Runtime elsewhere, and not bitwise equal to them.
+- It supports only the generation settings in `SUPPORTED_SETTINGS` below, samples from the 50 most probable tokens
+  unless `top_k` is set, and has no beam search.
+- It ignores a `max_length` or `num_beams` that the checkpoint has for a single task, but uses the task's prefix.
 
 Reference: `src/pipelines`, `src/models/modeling_utils.js` and `src/models/registry.js` of huggingface/transformers.js.
 """
@@ -42,7 +42,7 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.card.quoting import code
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.hugging_face_files import tells_pairs_apart
+from kerasformer.export.hugging_face_files import sets_token_types
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 
@@ -55,11 +55,11 @@ _LACKS = {
     "llama": ("text-classification",),
     "t5": ("feature-extraction",),
 }
-"""Heads that have no class there, or one of other files."""
+"""Tasks of model types that have no class in transformers.js, or one that needs other files."""
 
 _NO_PIPELINE = ("pretraining",)
 
-KNOWN = (
+SUPPORTED_SETTINGS = (
     "max_new_tokens",
     "max_length",
     "min_new_tokens",
@@ -79,14 +79,14 @@ KNOWN = (
     "bos_token_id",
     "decoder_start_token_id",
 )
-"""Settings of generation that it follows."""
+"""Generation settings that transformers.js supports."""
 
-_OF_BEAMS = ("length_penalty", "early_stopping")
-_OF_SPEED = ("prompt_lookup_num_tokens", "max_matching_ngram_size", "num_assistant_tokens", "seed")
+_BEAM_SETTINGS = ("length_penalty", "early_stopping")
+_SPEED_SETTINGS = ("prompt_lookup_num_tokens", "max_matching_ngram_size", "num_assistant_tokens", "seed")
 
 
 _NAME = re.compile(r"\b[\w\-.]{1,96}\b", re.ASCII)
-"""Of a folder: a model id of the hub."""
+"""Names of folders that are valid as model ids of the hub."""
 
 _RULES = {
     "normalizer": ("BertNormalizer", "Precompiled", "Replace", "NFC", "NFD", "NFKC", "NFKD", "Strip", "StripAccents")
@@ -98,15 +98,15 @@ _RULES = {
     "decoder": ("ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "CTC", "Replace", "Fuse", "Strip")
     + ("ByteFallback",),
 }
-"""Parts of a `tokenizer.json` for which its tokenizers have a class."""
+"""Parts of a `tokenizer.json` that transformers.js supports."""
 
 
 class TransformersJs(Target):
-    """transformers.js: Node and browsers."""
+    """transformers.js, for Node and browsers."""
 
     name = "transformers.js"
     summary = "transformers.js: pipelines in Node and in browsers"
-    needs = {"format": "onnx"}
+    required_options = {"format": "onnx"}
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
@@ -114,78 +114,73 @@ class TransformersJs(Target):
         self._check_tokenizer(job)
         if quantize not in SUFFIXES:
             raise ExportError(
-                f"{argument('target', self.name)} needs a recipe whose files it can name, one of "
-                f"{', '.join(SUFFIXES)}. Received: "
-                f"{quantize!r}. Leave {argument('target')} out: ONNX Runtime itself reads the plain bundle of "
-                f"{argument('format', 'onnx')}"
+                f"{argument('target', self.name)} supports only the recipes {', '.join(SUFFIXES)}, which have file "
+                f"names there. Received: {quantize!r}. Remove {argument('target')}: ONNX Runtime itself runs the plain "
+                f"bundle of {argument('format', 'onnx')}"
             )
-        if passed_over := _passed_over(job.info):
-            received = ", ".join(f"{name}={job.info.generation[name]!r}" for name in passed_over)
+        if ignored := _ignored_settings(job.info):
+            received = ", ".join(f"{name}={job.info.generation[name]!r}" for name in ignored)
             warnings.warn(
-                f"transformers.js passes over these settings of model.generation_config: {received}. It will write as "
-                "if they had not been set",
+                f"transformers.js ignores these settings of model.generation_config: {received}. It will generate as "
+                "if they were not set",
                 UserWarning,
                 stacklevel=3,
             )
 
     def check_name(self, name: str) -> None:
-        """Warns of a folder that is not found by its name."""
+        """Warns if transformers.js does not find a folder by this name."""
         if not _NAME.fullmatch(name) or re.search(r"\.\.|--|\.(git|ipynb)$", name):
             warnings.warn(
-                "transformers.js looks below env.localModelPath for names of up to 96 letters, digits, '-', '_' and "
-                f"'.', without '--' or '..', and finds others by their whole path alone. Received: {name!r}. Rename "
-                "the folder, or open it as the model card does in Node",
+                "Below env.localModelPath, transformers.js finds only names of up to 96 letters, digits, '-', '_' and "
+                f"'.', without '--' or '..'; other folders need their whole path. Received: {name!r}. Rename the "
+                "folder, or open it by its path as in the Node program on the model card",
                 UserWarning,
                 stacklevel=3,
             )
 
     def _check_pipeline(self, job: ExportJob) -> None:
-        """Refuses models that no pipeline opens."""
+        """Refuses models for which transformers.js has no pipeline."""
         if job.info.task in (*_NO_PIPELINE, *_LACKS.get(job.info.model_type, ())):
             raise ExportError(
-                f"{argument('target', self.name)} needs a model that one of its pipelines opens. Received: "
-                f"{job.info.name} for "
-                f"{job.info.task}, for which transformers.js {VERSION} has none. Leave {argument('target')} out: ONNX "
-                f"Runtime Web "
-                f"itself runs the plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', self.name)} needs a model that one of its pipelines supports. Received: "
+                f"{job.info.name} for {job.info.task}, which transformers.js {VERSION} does not support. Remove "
+                f"{argument('target')}: ONNX Runtime Web itself runs the plain bundle of {argument('format', 'onnx')}"
             )
 
     def _check_tokenizer(self, job: ExportJob) -> None:
-        """Refuses models that would read other tokens than here."""
+        """Refuses models whose texts transformers.js would tokenize differently."""
         tokenizer = job.model.tokenizer
         if tokenizer is None:
             raise ExportError(
-                f"{argument('target', self.name)} needs a tokenizer, for its pipelines read texts. Received: a model "
-                f"whose "
-                "tokenizer is None. Set model.tokenizer = kerasformer.tokenizer(folder)"
+                f"{argument('target', self.name)} needs a tokenizer, since its pipelines take texts. Received: "
+                "model.tokenizer=None. Set model.tokenizer = kerasformer.tokenizer(folder)"
             )
-        if unread := list(_unread(json.loads(tokenizer.backend.to_str()))):
+        if unsupported := list(_unsupported_rules(json.loads(tokenizer.backend.to_str()))):
             raise ExportError(
-                f"{argument('target', self.name)} needs a tokenizer whose rules transformers.js has, or it stops or "
-                f"reads other tokens. Received: {', '.join(unread)}. Leave {argument('target')} out, and make ids "
-                "with a tokenizer of your own"
+                f"{argument('target', self.name)} needs a tokenizer whose rules transformers.js supports; otherwise it "
+                f"fails or tokenizes differently. Received: {', '.join(unsupported)}. Remove {argument('target')}, and "
+                "tokenize with another library"
             )
         pairs = job.info.task == "question-answering" and "token_type_ids" in job.model.input_names
-        if pairs and not tells_pairs_apart(tokenizer):
+        if pairs and not sets_token_types(tokenizer):
             raise ExportError(
-                f"{argument('target', self.name)} needs a tokenizer of BERT's or ALBERT's kind for {job.info.name}: "
-                f"with others, "
-                "transformers.js does not tell a question from its context by token_type_ids. Received: "
-                f"{type(tokenizer.backend.model).__name__}. Leave {argument('target')} out: ONNX Runtime itself, with "
-                f"token_type_ids "
-                f"of your own, runs the plain bundle of {argument('format', 'onnx')}"
+                f"{argument('target', self.name)} needs a tokenizer like BERT's or ALBERT's for {job.info.name}: with "
+                "others, transformers.js does not set token_type_ids, which distinguish a question from its context. "
+                f"Received: {type(tokenizer.backend.model).__name__}. Remove {argument('target')}: ONNX Runtime itself "
+                f"runs the plain bundle of {argument('format', 'onnx')} with token_type_ids that your program sets"
             )
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
-        """Each in a file that needs no other."""
-        return [replace(function, alone=True) for function in functions]
+        """Stores all weights of each function in its own file."""
+        return [replace(function, standalone=True) for function in functions]
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
         call = _call(manifest)
         return f"""## transformers.js
 
-`npm install @huggingface/transformers@{VERSION}`. No `dtype` is needed: `config.json` says which files are here.
+`npm install @huggingface/transformers@{VERSION}`. No `dtype` is needed: `config.json` specifies which files this folder
+contains.
 
 ```javascript
 import path from "node:path";
@@ -196,7 +191,7 @@ const pipe = await pipeline("{manifest.info.task}", path.resolve("path/to/this/f
 console.log({call});
 ```
 
-In a browser, with this folder beside the page under the name `model`:
+In a browser, with this folder beside the page, named `model`:
 
 ```html
 <!doctype html>
@@ -213,18 +208,18 @@ In a browser, with this folder beside the page under the name `model`:
 {_remarks(manifest)}"""
 
 
-def _unread(content: dict[str, Any]) -> Iterator[str]:
-    """Rules of a `tokenizer.json` that it lacks, or has otherwise, in words."""
-    for part, known in _RULES.items():
+def _unsupported_rules(content: dict[str, Any]) -> Iterator[str]:
+    """Yields descriptions of the rules of a `tokenizer.json` that it lacks, or implements differently."""
+    for part, supported in _RULES.items():
         for rule in _steps(content.get(part)):
-            if rule.get("type", "BPE") not in known:
+            if rule.get("type", "BPE") not in supported:
                 yield f"{part} {rule['type']}"
-            elif not _splits_alike(rule):
+            elif not _splits_correctly(rule):
                 yield f"{part} {rule['type']}({rule.get('pattern', '')}, {rule['behavior']})"
 
 
-def _splits_alike(rule: dict[str, Any]) -> bool:
-    """Of a pattern it knows two behaviors, and with a plain string it keeps what it should remove."""
+def _splits_correctly(rule: dict[str, Any]) -> bool:
+    """Returns whether it supports the behavior of a rule that splits; with a plain string, it never removes matches."""
     if rule.get("type") == "Punctuation":
         return rule["behavior"] == "Contiguous"
     if rule.get("type") != "Split":
@@ -234,7 +229,7 @@ def _splits_alike(rule: dict[str, Any]) -> bool:
 
 
 def _steps(rule: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """A rule, or those of a sequence."""
+    """Yields a rule, or the rules of a sequence."""
     if rule and rule.get("type") == "Sequence":
         for steps in (value for value in rule.values() if isinstance(value, list)):
             for step in steps:
@@ -243,13 +238,14 @@ def _steps(rule: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield rule
 
 
-def _passed_over(info: ModelInfo) -> list[str]:
-    """Names of settings that it does not follow, and that would choose other tokens."""
-    return [name for name in info.generation if name not in (*KNOWN, *_OF_BEAMS, *_OF_SPEED)]
+def _ignored_settings(info: ModelInfo) -> list[str]:
+    """Returns the generation settings that it ignores although they would change the tokens."""
+    supported = (*SUPPORTED_SETTINGS, *_BEAM_SETTINGS, *_SPEED_SETTINGS)
+    return [name for name in info.generation if name not in supported]
 
 
 def _call(manifest: Manifest) -> str:
-    """Of the pipeline, with what its answer is read by."""
+    """Returns an example call of the pipeline."""
     task = manifest.info.task
     if task == "question-answering":
         return 'await pipe("Who?", "A text.")'
@@ -263,13 +259,13 @@ def _call(manifest: Manifest) -> str:
 
 
 def _remarks(manifest: Manifest) -> str:
-    """What is otherwise there than in Python."""
+    """Returns the differences from Python."""
     if not manifest.capacity:
         return ""
     info = manifest.info
     prefixes = [code(text) for text in info.prefixes().values()]
     before = f"Put one of these before the text: {', '.join(prefixes)}. " if len(prefixes) > 1 else ""
-    before += "" if info.is_encoder_decoder else f"Prompt and answer together have {info.max_length} tokens at most. "
-    names = ", ".join(code(name) for name in _passed_over(info))
-    ignored = f" It passes over {names} of `generation_config.json`." if names else ""
-    return f"\n{before}There are no beams, and without `max_new_tokens` it writes up to 256 tokens.{ignored}\n"
+    before += "" if info.is_encoder_decoder else f"Prompt and answer together have at most {info.max_length} tokens. "
+    names = ", ".join(code(name) for name in _ignored_settings(info))
+    ignored = f" It ignores {names} of `generation_config.json`." if names else ""
+    return f"\n{before}There is no beam search. Without `max_new_tokens` it generates up to 256 tokens.{ignored}\n"

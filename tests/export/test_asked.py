@@ -8,7 +8,7 @@ import pytest
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.evaluation import examples
 from kerasformer.export import reference_texts as texts
-from kerasformer.export.quantization.sample_inputs import as_read
+from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.references import record
 from kerasformer.fidelity.comparison import compare
 from kerasformer.fidelity.recording import record_forward, record_step
@@ -159,7 +159,7 @@ def test_what_follows_the_end_of_a_text_is_not_counted():
 def test_a_generating_model_read_as_a_whole_has_the_same_answers(models):
     model = models("gpt2-text-generation")
     references = record(model, Manifest("onnx", model.info(), {}, capacity=64), None)
-    whole = as_read(model, references, 8)
+    whole = single_pass_references(model, references, 8)
     assert len(whole["output.logits.values"]) == len(references["tokens"])
     assert compare(_Reads(model, whole), whole).agreement == 1
 
@@ -169,7 +169,7 @@ class _Reads:
         self.model, self.answers = model, references["asked"]
 
     def run(self, inputs):
-        asked = inputs.pop("asked")
+        compared = inputs.pop("compared")
         inputs.pop("token_type_ids", None)
         scores = KerasForward(self.model).run(inputs)["logits"]
-        return {"logits": scores[:, -int(asked.sum()) :]}
+        return {"logits": scores[:, -int(compared.sum()) :]}

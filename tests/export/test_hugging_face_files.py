@@ -83,11 +83,11 @@ TOKENIZERS = {
 }
 
 
-def written(folder: Path, model: Any, task: str | None = None, found_by: Any = None) -> dict[str, Any]:
+def written(folder: Path, model: Any, task: str | None = None, extra_entries: Any = None) -> dict[str, Any]:
     """The content of the files."""
     job = resolve_options(model, ExportOptions("onnx", task), ("ort",), static=False)
     write_tokenizer(job, folder)
-    write_config(job, folder, found_by or {})
+    write_config(job, folder, extra_entries or {})
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
 
 
@@ -147,15 +147,15 @@ def test_the_prefix_of_a_task(params: dict[str, Any], task: str, prefix: str | N
 )
 def test_the_files_are_found(recipe: str, dtype: str, tmp_path: Path) -> None:
     manifest, data = _manifest(recipe), tmp_path / "onnx" / "decoder_model_merged.onnx_data"
-    assert OnnxFormat().found_by(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype}}
+    assert OnnxFormat().config_entries(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype}}
     data.parent.mkdir()
     data.touch()
     files = {"use_external_data_format": {"decoder_model_merged.onnx": 1}}
-    assert OnnxFormat().found_by(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype, **files}}
+    assert OnnxFormat().config_entries(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype, **files}}
 
 
 def test_files_of_recipes_without_a_name_there(tmp_path: Path) -> None:
-    assert OnnxFormat().found_by(_manifest("int8_static"), tmp_path) == {}
+    assert OnnxFormat().config_entries(_manifest("int8_static"), tmp_path) == {}
 
 
 def _manifest(recipe: str) -> kf.bundle.Manifest:

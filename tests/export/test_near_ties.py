@@ -100,7 +100,7 @@ def test_a_wrong_scale_is_no_near_tie(folders, format, factor, tmp_path):
     assert found.failed(*manifest.promise)
     rounding = Rounding.of(manifest.fidelity)
     unmeasured = dataclasses.replace(manifest, fidelity={})
-    told = "by rounding alone.*please report it" if factor < 2 else "a Recipe with more tolerance"
+    told = "by rounding alone.*please report it" if factor < 2 else "a Recipe with a higher tolerance"
     with pytest.raises(ExportMismatchError, match=told):
         verify(folder, unmeasured, recipe, rounding=lambda references: rounding)
 

@@ -83,7 +83,7 @@ def test_the_command_line_has_an_option_for_each_keyword():
 
 def test_a_child_process_is_given_every_option():
     command = ExportOptions("tflite", "a-task", 64, None, (16, 32), signatures=SIGNATURES)
-    flags = list(child_process._arguments(child_process._of_options(command)))
+    flags = list(child_process._arguments(child_process._option_flags(command)))
     given = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
     assert given == [
         "--format=tflite",
@@ -105,23 +105,26 @@ def test_a_child_process_is_given_every_option():
     [
         ({"window": 3}, "Unknown option of an export. Expected one of capacity, .* Received: window"),
         ({"length": [16]}, "Received: length. Did you mean lengths?"),
-        ({"format": TFLite(), "capacity": 64}, r"given once.*format=TFLite\(.*and capacity=64. Write TFLite"),
-        ({"checks": Checks(), "texts": ["a"]}, r"given once.*checks=Checks\(.*texts=\['a'\]"),
-        ({"quantize": Auto(), "max_size": 3}, r"given once.*quantize=Auto\(.*max_size=3"),
-        ({"quantize": Calibrated(), "calibration": ["a"]}, r"given once.*calibration=\['a'\]"),
+        (
+            {"format": TFLite(), "capacity": 64},
+            r"not both.*format=TFLite\(.*and capacity=64. Pass all of them in TFLite",
+        ),
+        ({"checks": Checks(), "texts": ["a"]}, r"not both.*checks=Checks\(.*texts=\['a'\]"),
+        ({"quantize": Auto(), "max_size": 3}, r"not both.*quantize=Auto\(.*max_size=3"),
+        ({"quantize": Calibrated(), "calibration": ["a"]}, r"not both.*calibration=\['a'\]"),
         (
             {"quantize": "int8", "min_agreement": 0.9},
-            "are for quantize='auto'. Received: min_agreement=0.9 for quantiz",
+            "are only for quantize='auto'. Received: min_agreement=0.9 for quantiz",
         ),
         ({"quantize": Calibrated(), "max_size": 3}, "Received: max_size=3 for quantize='int8_static'"),
         ({"quantize": Calibrated(["a"], "int8")}, "recipes with static activations"),
         ({"format": 3}, "format must be a string or a value such as TFLite"),
         ({"checks": ["a"]}, r"checks must be Checks\(…\), or None"),
         ({"signatures": (8,)}, r"signatures must be DecoderSignatures\(…\), or None"),
-        ({"format": "onnx", "signatures": SIGNATURES}, "signatures are for format='tflite'.*format='onnx'"),
-        ({"format": "saved-model", "signatures": SIGNATURES}, "signatures are for format='tflite'"),
-        ({"format": "tflite", "encoder_capacity": 16}, "encoder_capacity is for format='onnx' or 'saved-model'"),
-        ({"target": "mediapipe", "encoder_capacity": 16}, "encoder_capacity is for format='onnx'"),
+        ({"format": "onnx", "signatures": SIGNATURES}, "signatures are only for format='tflite'.*format='onnx'"),
+        ({"format": "saved-model", "signatures": SIGNATURES}, "signatures are only for format='tflite'"),
+        ({"format": "tflite", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx' or 'saved-model'"),
+        ({"target": "mediapipe", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx'"),
     ],
     ids=str,
 )
@@ -140,7 +143,7 @@ def test_options_that_contradict_each_other_or_the_format(options, message, tmp_
         (lambda: Onnx(opset="17"), "opset must be an integer"),
         (lambda: Onnx(profile=3), "profile must be a string"),
         (lambda: SavedModel(encoder_capacity=0), "encoder_capacity must be an integer from 1"),
-        (lambda: Checks(labels=["a"]), "labels are for texts"),
+        (lambda: Checks(labels=["a"]), "labels must come with texts"),
         (lambda: Checks(["a"], labels="a"), "labels must be a list"),
         (lambda: Auto(min_agreement=2), "min_agreement must be a number from 0 to 1"),
         (lambda: DecoderSignatures(prefill_lengths=()), "prefill_lengths must be a non-empty list"),
@@ -167,16 +170,26 @@ def settled(models, name: str, format: str, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "format", "options", "message"),
     [
-        ("bert", "tflite", {"capacity": 16}, "capacity is for models that generate"),
-        ("bert", "onnx", {"lengths": [16]}, "lengths are for format='tflite'; an encoder in this format reads any len"),
-        ("bert", "saved-model", {"lengths": [16]}, "lengths are for format='tflite'"),
-        ("bert", "onnx", {"encoder_capacity": 16}, "encoder_capacity is for encoder-decoders"),
-        ("bert", "tflite", {"signatures": SIGNATURES}, "signatures are for models that generate"),
-        ("gpt2", "tflite", {"lengths": [16]}, "lengths are for encoders; a decoder has a capacity. Received: lengths="),
-        ("gpt2", "onnx", {"lengths": [16]}, "lengths are for encoders"),
-        ("gpt2", "saved-model", {"encoder_capacity": 16}, "encoder_capacity is for encoder-decoders"),
-        ("t5", "onnx", {"encoder_capacity": 16, "lengths": [16]}, "give one of the two"),
-        ("t5", "tflite", {"signatures": SIGNATURES}, "prefill_lengths are for decoders"),
+        ("bert", "tflite", {"capacity": 16}, "capacity is only for models that generate"),
+        (
+            "bert",
+            "onnx",
+            {"lengths": [16]},
+            "lengths are only for format='tflite'; an encoder in this format reads any len",
+        ),
+        ("bert", "saved-model", {"lengths": [16]}, "lengths are only for format='tflite'"),
+        ("bert", "onnx", {"encoder_capacity": 16}, "encoder_capacity is only for encoder-decoders"),
+        ("bert", "tflite", {"signatures": SIGNATURES}, "signatures are only for models that generate"),
+        (
+            "gpt2",
+            "tflite",
+            {"lengths": [16]},
+            "lengths are only for encoders; for a decoder, set capacity. Received: lengths=",
+        ),
+        ("gpt2", "onnx", {"lengths": [16]}, "lengths are only for encoders"),
+        ("gpt2", "saved-model", {"encoder_capacity": 16}, "encoder_capacity is only for encoder-decoders"),
+        ("t5", "onnx", {"encoder_capacity": 16, "lengths": [16]}, "exclude each other"),
+        ("t5", "tflite", {"signatures": SIGNATURES}, "prefill_lengths are only for decoders"),
         (
             "gpt2",
             "tflite",
@@ -203,7 +216,9 @@ def test_options_that_the_model_would_ignore(name, format, options, message, mod
 )
 def test_signatures_that_a_runtime_never_calls(target, field, models):
     job = settled(models, "gpt2", "tflite", signatures=DecoderSignatures(**{field: [4]}))
-    with pytest.raises(ExportError, match=f"target='{target}' calls no such.*Received: {field}=.4.. Leave {field} out"):
+    with pytest.raises(
+        ExportError, match=f"target='{target}' does not call these.*Received: {field}=.4.. Remove {field}"
+    ):
         kf.export.targets.base.refuse_signatures(target, job, field)
     job = settled(models, "gpt2", "tflite", signatures=DecoderSignatures(**{field: []}))
     if target == "litert-web":

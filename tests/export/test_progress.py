@@ -17,8 +17,8 @@ from kerasformer.export.quantization import recipes
 STAGES = [
     ("answer with Keras", 0, 0),
     ("trace and convert", 0, 0),
-    (progress.IN_BYTES, 4_000_000, 16_000_000),
-    (progress.IN_BYTES, 16_000_000, 16_000_000),
+    (progress.WRITE_WEIGHTS, 4_000_000, 16_000_000),
+    (progress.WRITE_WEIGHTS, 16_000_000, 16_000_000),
     ("verify", 0, 0),
 ]
 

@@ -139,7 +139,7 @@ def test_rouge_before_and_after(tmp_path):
         (CLASSIFIER, {"texts": ["a", "b"], "labels": [0]}, "2 texts and 1 labels"),
         (CLASSIFIER, {"texts": ["a"], "labels": ["none such"]}, "'none such'"),
         (CLASSIFIER, {"texts": [{"text": "a", "label": 0}, "b"]}, "text 2 of 2 has none"),
-        (WRITER, {"texts": ["a"], "labels": ["b"]}, "without labels, by perplexity"),
+        (WRITER, {"texts": ["a"], "labels": ["b"]}, "by perplexity, without labels"),
         ("bert-feature-extraction", {"texts": ["a"], "labels": ["b"]}, "no metric for feature-extraction"),
     ],
 )

@@ -85,7 +85,7 @@ def test_rules_that_differ_in_javascript_are_refused(behavior: str, in_node: Ask
     assert any("|" in text for text in answer["transformers"]) and any("|" in text for text in answer["tokenizers"])
     model = tiny("bert", "text-classification").model()
     model.tokenizer = tokenizer
-    with pytest.raises(ExportError, match=r"rules transformers.js has, .*Received: pre_tokenizer Split\(.*\|"):
+    with pytest.raises(ExportError, match=r"rules transformers.js supports; .*Received: pre_tokenizer Split\(.*\|"):
         tiny("bert", "text-classification").export(tmp_path / "out", model, target="transformers.js")
 
 

@@ -144,11 +144,11 @@ def test_invalid_inputs_are_errors(case, ask, exported):
     prompt = {"input_ids": [[5, 6]], "attention_mask": [[1, 1]], "max_new_tokens": 4}
     assert len(rows(call(ask, folder, "generate", **prompt))[0]) == 4
     for changes, message in (
-        ({"input_ids": [[5, size]]}, f"ids must lie between 0 and {size - 1}"),
-        ({"input_ids": [[-1, 5]]}, "ids must lie between 0"),
-        ({"attention_mask": [[1, 0]]}, "padded on their left"),
-        ({"attention_mask": [[1]]}, "a mask has a column for every token"),
-        ({"max_new_tokens": capacity - 1}, f"room for {capacity} tokens"),
+        ({"input_ids": [[5, size]]}, f"ids must be between 0 and {size - 1}"),
+        ({"input_ids": [[-1, 5]]}, "ids must be between 0"),
+        ({"attention_mask": [[1, 0]]}, "padded on the left"),
+        ({"attention_mask": [[1]]}, "a mask must have a column for every token"),
+        ({"max_new_tokens": capacity - 1}, f"at most {capacity} tokens"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
     ):
         answer = ask({"folder": str(folder), "signature": "generate", "inputs": {**prompt, **changes}})

@@ -36,7 +36,7 @@ RUNS = {
 }
 """The small models that each target supports; it refuses all others."""
 
-ADVICE = ("Take ", "Set ", "Leave ", "Export ", "Expected")
+ADVICE = ("Use ", "Set ", "Remove ", "Export ", "Expected")
 
 
 @cache
@@ -47,7 +47,7 @@ def model(name):
 def try_to_export(target, name):
     """Runs all checks of an export before the first file is written."""
     runtime = TARGETS[target]
-    options = runtime.with_needs(ExportOptions())
+    options = runtime.with_requirements(ExportOptions())
     kind = find_format(options.format or FORMATS[0])
     kind.check(options, "none")
     job = resolve_options(model(name), options, kind.profiles, kind.static, runtime.lengths)
@@ -86,10 +86,10 @@ def test_an_unknown_target(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "format"),
-    [(name, format) for name, target in TARGETS.items() for format in FORMATS if format != target.needs["format"]],
+    [(name, format) for name, target in TARGETS.items() for format in FORMATS if format != target.required_options["format"]],
 )
 def test_a_target_with_another_format_is_refused(target, format, tmp_path):
-    expected = f"target='{target}' needs format='{TARGETS[target].needs['format']}'. Received: format='{format}'"
+    expected = f"target='{target}' requires format='{TARGETS[target].required_options['format']}'. Received: format='{format}'"
     with pytest.raises(ExportError, match=expected):
         kf.export.export("sentiment-bert", tmp_path / "out", format, target=target)
 
@@ -98,7 +98,7 @@ def test_errors_on_the_command_line(tmp_path, capsys):
     out = str(tmp_path / "out")
     assert main("export", "summarizer-t5", out, "--target", "litert-lm") == 1
     refused = capsys.readouterr().err
-    assert refused.startswith("Error: LiteRT-LM has no encoder") and "Traceback" not in refused
+    assert refused.startswith("Error: LiteRT-LM runs only decoders") and "Traceback" not in refused
     assert main("export", "sentiment-bert", out, "--target", "mediapipe", "--format", "onnx") == 1
     assert "--target mediapipe needs --format tflite. Received: --format onnx" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

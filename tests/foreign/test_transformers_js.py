@@ -30,7 +30,7 @@ from tests.margins import check_classes, check_tokens
 from tests.web.pages import chromium, served
 
 # Presets have settings that it does not support; the tests pass others.
-pytestmark = pytest.mark.filterwarnings("ignore:transformers.js passes over these settings")
+pytestmark = pytest.mark.filterwarnings("ignore:transformers.js ignores these settings")
 
 PROGRAM = "transformers_js.js"
 TEXTS = list(READING[:3])
@@ -397,7 +397,7 @@ def test_models_without_a_pipeline_are_refused(model_type: str, task: str, home:
     """transformers.js indeed cannot open them."""
     case = tiny(model_type, task)
     model, folder = case.model(), home / f"{case}-plain"
-    with pytest.raises(ExportError, match=f"needs a model that one of its pipelines opens. Received: .* for {task}"):
+    with pytest.raises(ExportError, match=f"needs a model that one of its pipelines supports. Received: .* for {task}"):
         case.export(home / "refused", model, target="transformers.js")
     if task not in READINGS:
         return
@@ -409,16 +409,18 @@ def test_models_without_a_pipeline_are_refused(model_type: str, task: str, home:
 def test_ignored_settings(tmp_path: Path) -> None:
     model = WRITERS[0].model()
     model.generation_config = model.generation_config.replace(num_beams=4, top_p=0.9, length_penalty=0.5)
-    with pytest.warns(UserWarning, match=r"passes over these settings of .*: num_beams=4, top_p=0.9\. It will write"):
+    with pytest.warns(UserWarning, match=r"ignores these settings of .*: num_beams=4, top_p=0.9\. It will generate"):
         folder = kf.export.export(model, tmp_path / "out", target="transformers.js")
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "It passes over `num_beams`, `top_p` of `generation_config.json`" in card
+    assert "It ignores `num_beams`, `top_p` of `generation_config.json`" in card
 
 
 def test_a_folder_whose_name_it_cannot_resolve(home: Path) -> None:
     """The export warns; the program of the card opens it in Node by its complete path."""
     case = READERS[0]
-    with pytest.warns(UserWarning, match=r"looks below env.localModelPath for names .* Received: 'of two words'"):
+    with pytest.warns(
+        UserWarning, match=r"Below env.localModelPath, transformers.js finds only names .* Received: 'of two words'"
+    ):
         folder = case.export(home / "of two words", target="transformers.js")
     card = (folder / "README.md").read_text(encoding="utf-8")
     code = re.findall(r"```javascript\n(import path.*?)```", card, re.DOTALL)[0]
@@ -441,8 +443,8 @@ def test_a_folder_whose_name_it_cannot_resolve(home: Path) -> None:
 @pytest.mark.parametrize(
     "settings, reason",
     [
-        ({"quantize": "int8_static"}, "needs a recipe whose files it can name, .* Received: 'int8_static'"),
-        ({"format": "tflite"}, "needs format='onnx'. Received: format='tflite'"),
+        ({"quantize": "int8_static"}, "supports only the recipes .* Received: 'int8_static'"),
+        ({"format": "tflite"}, "requires format='onnx'. Received: format='tflite'"),
     ],
     ids=["recipe", "format"],
 )
@@ -454,8 +456,8 @@ def test_unsupported_recipes_and_formats(settings: dict[str, Any], reason: str, 
 def test_unsupported_tokenizers(tmp_path: Path) -> None:
     model = tiny("bert", "question-answering").model()
     model.tokenizer = tiny_text.byte_pairs()
-    with pytest.raises(ExportError, match="needs a tokenizer of BERT's or ALBERT's kind .* Received: BPE"):
+    with pytest.raises(ExportError, match="needs a tokenizer like BERT's or ALBERT's .* Received: BPE"):
         kf.export.export(model, tmp_path / "out", target="transformers.js")
     model.tokenizer = None
-    with pytest.raises(ExportError, match="needs a tokenizer, for its pipelines read texts"):
+    with pytest.raises(ExportError, match="needs a tokenizer, since its pipelines take texts"):
         kf.export.export(model, tmp_path / "out", target="transformers.js")

@@ -1,1 +1,1 @@
-"""Keras functions to ONNX files: traced, converted without weights, primitives written as the profile wants them."""
+"""Export of Keras functions as ONNX files: tracing, conversion without weights, and the operators of each profile."""

@@ -1,8 +1,8 @@
-"""Keras functions to ONNX files, without a weight passing through the converter.
+"""Conversion of Keras functions to ONNX files, without passing weights to the converter.
 
-A function is traced with every variable as an argument, tf2onnx converts this skeleton (it copies constants again and
-again, so a model with weights would take minutes and tens of gigabytes), and the weights are written into the finished
-graph straight from Keras, quantized on the way.
+A function is traced with every variable as an argument, and tf2onnx converts this skeleton. (It copies constants
+repeatedly, so that a model with weights would take minutes and tens of gigabytes.) The weights are then written into
+the finished graph directly from Keras, and quantized as they are written.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from kerasformer.layers.primitives import lowering
 from kerasformer.progress import CountProgress
 
 OPSET = 17
-"""The default: what it lacks, ONNX Runtime makes of simpler operators, and old runtimes read it."""
+"""Default opset. Old runtimes support it, and ONNX Runtime fuses the simple operators that replace newer ones."""
 
 NEWEST_OPSET = 23
 _CONVERTED_OPSET = 18
-"""The newest that tf2onnx writes. Later versions of the operators that it leaves only take more types."""
+"""Newest opset that tf2onnx writes. For the operators that it writes, later versions only support more types."""
 
 WRITERS = {"portable": NodeWriter, "ort": FusedWriter}
 
-_converter = threading.Lock()  # two exports at once would restore each other's level of tf2onnx's log
+_log_lock = threading.Lock()  # concurrent exports would restore each other's log level of tf2onnx
 
 
 def write_onnx(
@@ -63,21 +63,21 @@ def write_onnx(
     """Writes functions and their weights as ONNX files.
 
     Args:
-        files: What each file computes; a function's names, their order and symbolic dimensions become the graph's.
-        variables: All that the functions read. Those that none of them reads do not enter the files.
-        recipe: How the matrices of `linear` and the tables of `embedding` are stored.
-        profile: `"ort"` or `"portable"`; see `kerasformer.export.export`.
-        opset: Version of the standard operators; 17 to 23, by default 17.
-        calibration: For a recipe with static activations.
-        progress: Told how far the writing of the weights is.
-        converted: Graphs of earlier calls with the same functions, profile and opset, which need no conversion; those
-            of this call are added.
+        files: The function of each file. The graph has its names, their order and its symbolic dimensions.
+        variables: All variables that the functions read. Unused variables are not stored.
+        recipe: How the matrices of products and the embedding tables are stored.
+        profile: `"ort"` or `"portable"`; see `kerasformer.export.Onnx`.
+        opset: Version of the standard operators, from 17 (the default) to 23.
+        calibration: Activation ranges, for a recipe with static activations.
+        progress: Called with the number of bytes of weights that are written, and the total.
+        converted: Cache of converted graphs, for several calls with the same functions, profile and opset.
+
     Raises:
-        ExportError: an opset that is not known, or lacks what the recipe needs; a product without ranges; an operation
-            that has no ONNX operator; a function that gives other outputs than it says, reads a variable that was not
-            given, or does not compute in float32.
+        ExportError: The opset is unsupported or lacks an operator for the recipe; the ranges of a product are missing;
+            an operation has no ONNX operator; or a function returns undeclared outputs, reads a variable that was not
+            passed, or does not compute in float32.
     """
-    opset = _known(opset)
+    opset = _supported(opset)
     named = by_path(variables)
     writer = WRITERS[profile]
     graphs = {} if converted is None else converted
@@ -85,7 +85,7 @@ def write_onnx(
         if path not in graphs:
             graphs[path] = _convert(function, named, writer.lowering, opset)
     skeletons = {path: graphs[path] if converted is None else deepcopy(graphs[path]) for path in files}
-    tied = _tied([marker for skeleton in skeletons.values() for marker in skeleton.markers])
+    tied = _tied_tables([marker for skeleton in skeletons.values() for marker in skeleton.markers])
     store = WeightStore(named)
     complete = {}
     for path, skeleton in skeletons.items():
@@ -94,13 +94,13 @@ def write_onnx(
     write_models(complete, progress)
 
 
-def _known(opset: int | None) -> int:
-    """A version of the standard operators that is written here."""
+def _supported(opset: int | None) -> int:
+    """Returns the opset, or the default, after checking that it is supported."""
     if opset is None:
         return OPSET
     if not OPSET <= opset <= NEWEST_OPSET:
         raise ExportError(
-            f"opset must lie between {OPSET}, the first with LayerNormalization, and {NEWEST_OPSET}. Received: {opset}"
+            f"opset must be between {OPSET}, the first with LayerNormalization, and {NEWEST_OPSET}. Received: {opset}"
         )
     return opset
 
@@ -110,9 +110,9 @@ class _Skeleton:
     """A converted function.
 
     Attributes:
-        function: What was converted.
+        function: The function.
         model: Its graph, with markers for primitives and placeholders `weight_0`, … for weights.
-        markers: The primitives.
+        markers: The markers in the graph.
     """
 
     function: Function
@@ -120,14 +120,14 @@ class _Skeleton:
     markers: list[Marker]
 
 
-def _tied(markers: Sequence[Marker]) -> frozenset[str]:
-    """Tables that are looked up and multiplied with."""
+def _tied_tables(markers: Sequence[Marker]) -> frozenset[str]:
+    """Returns the tables that are used in both lookups and products."""
     tables = {marker.weights["table"] for marker in markers if marker.kind == "embedding"}
     return frozenset(tables.intersection(m.weights["kernel"] for m in markers if m.kind == "linear"))
 
 
 def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> ModelFile:
-    """The graph with nodes for the primitives and weights for the placeholders, checked."""
+    """Replaces markers by nodes and placeholders by weights, and checks the result."""
     model, graph = skeleton.model, skeleton.model.graph
     defaults = skeleton.function.defaults
     graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in defaults.items())
@@ -140,18 +140,19 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
     read = {name for node in graph.node for name in node.input}
     weights = {name: weight for name, weight in store.stored.items() if name in read}
     onnx_graph.check(model, weights.values())
-    return ModelFile(model, weights, skeleton.function.alone)
+    return ModelFile(model, weights, skeleton.function.standalone)
 
 
 def _convert(
     function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
 ) -> _Skeleton:
-    """Traces and converts."""
+    """Traces and converts a function."""
     paths = {id(variable): name for name, variable in named.items()}
     concrete, _ = _trace(function, named, list(named), lowering_type(paths, opset))
-    # Markers know their weights by name, so few arguments are read; the converter allocates each that there is.
-    stand_ins = concrete.inputs[len(function.inputs) :]
-    read = [name for name, tensor in zip(named, stand_ins, strict=True) if tensor.consumers()]
+    # Markers refer to their weights by name, so few arguments are used; the second trace omits the others, for which
+    # the converter would allocate memory.
+    placeholders = concrete.inputs[len(function.inputs) :]
+    read = [name for name, tensor in zip(named, placeholders, strict=True) if tensor.consumers()]
     concrete, markers = _trace(function, named, read, lowering_type(paths, opset))
     try:
         with _quiet_tf2onnx():
@@ -165,8 +166,8 @@ def _convert(
 
 
 def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str]) -> None:
-    """The function's own names, shapes and types; `results` are TensorFlow's names of the outputs."""
-    # Outputs first: an input that is also an output keeps the input's name.
+    """Sets the function's names, shapes and types; `results` are TensorFlow's names of the outputs."""
+    # An input that is also an output keeps the input's name.
     names = {f"input_{index}": name for index, name in enumerate(function.inputs)}
     onnx_graph.rename(graph, names | dict(zip(results, function.outputs, strict=True)))
     graph.name, graph.doc_string = function.name, ""
@@ -176,9 +177,9 @@ def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str])
 
 
 def _trace(
-    function: Function, named: dict[str, keras.Variable], read: list[str], marking: OnnxLowering
+    function: Function, named: dict[str, keras.Variable], read: list[str], marker_lowering: OnnxLowering
 ) -> tuple[Any, list[Marker]]:
-    """The graph of a function over its inputs and the weights of these names, and the markers in it."""
+    """Traces a function over its inputs and the weights in `read`; returns the graph and its markers."""
     tf = require("tensorflow", "export")
     arguments = [
         tf.TensorSpec([None if isinstance(size, str) else size for size in info.shape], info.dtype, f"input_{index}")
@@ -191,31 +192,33 @@ def _trace(
     ]
 
     def body(*values: Any) -> list[Any]:
-        given, stand_ins = values[: len(arguments)], values[len(arguments) :]
-        mapping = list(zip([named[name] for name in read], stand_ins, strict=True))
-        with keras.StatelessScope(state_mapping=mapping), lowering(marking):
-            results = function.call(**dict(zip(function.inputs, given, strict=True)))
+        inputs, placeholders = values[: len(arguments)], values[len(arguments) :]
+        mapping = list(zip([named[name] for name in read], placeholders, strict=True))
+        with keras.StatelessScope(state_mapping=mapping), lowering(marker_lowering):
+            results = function.call(**dict(zip(function.inputs, inputs, strict=True)))
         if set(results) != set(function.outputs):
             raise ExportError(
-                f"The function {function.name!r} must give {list(function.outputs)}. Received: {list(results)}"
+                f"The function {function.name!r} must return {list(function.outputs)}. Received: {list(results)}"
             )
         return [tf.identity(results[name]) for name in function.outputs]
 
     traced = tf.function(body, input_signature=arguments + weights, autograph=False)
     concrete = traced.get_concrete_function()
     if any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs):
-        raise ExportError(f"The function {function.name!r} reads a variable that was not given to the exporter")
-    return concrete, marking.markers
+        raise ExportError(
+            f"The function {function.name!r} reads a variable that was not passed. Expected: all variables of the model"
+        )
+    return concrete, marker_lowering.markers
 
 
 def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:
-    """A traced function as ONNX: `tf2onnx.convert.from_function`, which takes no list of optimizers."""
+    """Converts a traced function like `tf2onnx.convert.from_function`, which has no parameter for the optimizers."""
     tf = require("tensorflow", "export")
     inputs, outputs = ([tensor.name for tensor in tensors] for tensors in (concrete.inputs, concrete.outputs))
     names = require("tf2onnx.convert", "export").tensor_names_from_structed(concrete, inputs, outputs)
     optimizer = require("tf2onnx.optimizer", "export")
     optimizers = dict(optimizer._get_optimizers())
-    # It merges two Reshapes whose zeros mean dimensions of different tensors.
+    # It wrongly merges two Reshapes whose zeros refer to dimensions of different tensors.
     optimizers.pop("remove_back_to_back", None)
     with tf.device("/cpu:0"):
         frozen = require("tf2onnx.tf_loader", "export").from_function(concrete, inputs, outputs)
@@ -237,9 +240,9 @@ def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:
 
 @contextmanager
 def _quiet_tf2onnx() -> Iterator[None]:
-    """tf2onnx without its log: faults are found in the graph itself."""
+    """Silences the log of tf2onnx, since errors are detected in the graph itself."""
     log = logging.getLogger("tf2onnx")
-    with _converter:
+    with _log_lock:
         level = log.level
         log.setLevel(logging.CRITICAL)
         try:

@@ -1,7 +1,7 @@
-"""ONNX files written in one pass: the graph, then each weight straight from its Keras variable, one at a time.
+"""Writing of ONNX files in one pass: the graph, then each weight directly from its Keras variable, one at a time.
 
-Writing costs little more memory than the largest weight. Weights lie in the file itself, or in a data file beside it
-where they are too large for one protobuf or are read by several files.
+Writing needs little more memory than the largest weight. Weights are stored in the file itself, or in a data file
+beside it if they are too large for one protobuf or are shared by several files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kerasformer.export.formats.onnx.weights import StoredWeight
 from kerasformer.progress import CountProgress
 
 INLINE_LIMIT = 2_000_000_000
-"""Bytes of weights above which they go to a file of their own: a protobuf ends at 2 GiB."""
+"""Total size of weights in bytes above which they are stored in a data file, since a protobuf is limited to 2 GiB."""
 
 SHARED_LIMIT = 100_000
-"""Bytes of a weight above which files that read it share it."""
+"""Size of a weight in bytes above which several files share it."""
 
-_ALIGNMENT = 4096  # of weights in a data file, so that a runtime can map them
+_ALIGNMENT = 4096  # alignment of weights in a data file, so that a runtime can map them
 
 
 @dataclass
@@ -33,53 +33,53 @@ class ModelFile:
     """A file to be written.
 
     Attributes:
-        model: Without initializers for the weights.
-        weights: Its weights by their names.
-        alone: It reads no other file's data.
+        model: The model without initializers for the weights.
+        weights: Its weights by name.
+        standalone: Whether it shares no weights with other files.
     """
 
     model: onnx.ModelProto
     weights: Mapping[str, StoredWeight]
-    alone: bool = False
+    standalone: bool = False
 
 
 def write_models(files: Mapping[Path, ModelFile], progress: CountProgress | None = None) -> None:
     """Writes models together with their weights.
 
-    Weights of more than 2 GB in all go to `<path>_data` beside the file. A weight that several files read is stored
-    once, in the data file of the last of them, unless one of these files is to stand alone.
+    Weights of more than 2 GB in total are stored in `<path>_data`. A weight that several files use is stored once, in
+    the data file of the last of them, unless one of these files is standalone.
 
     Args:
-        files: In one folder.
-        progress: Told how far it is.
+        files: The files by path, all in the same folder.
+        progress: Called with the number of bytes of weights that are written, and the total.
     """
     readers = Counter(name for file in files.values() for name in file.weights)
     weights = {name: weight for file in files.values() for name, weight in file.weights.items()}
-    alone = {name for file in files.values() if file.alone for name in file.weights}
+    unshared = {name for file in files.values() if file.standalone for name in file.weights}
     large = {name for name, weight in weights.items() if weight.num_bytes > SHARED_LIMIT}
-    shared = {name for name in large - alone if readers[name] > 1}
+    shared = {name for name in large - unshared if readers[name] > 1}
     track = _Tracker(
         sum(weights[name].num_bytes * (1 if name in shared else readers[name]) for name in weights), progress
     )
-    places: dict[str, TensorProto] = {}
+    shared_initializers: dict[str, TensorProto] = {}
     for path, file in reversed(list(files.items())):
         too_large = sum(weight.num_bytes for weight in file.weights.values()) > INLINE_LIMIT
-        outside = [w for name, w in file.weights.items() if too_large or name in shared]
-        new = [weight for weight in outside if weight.name not in places]
-        found = {**places, **_write_data(new, path.with_name(f"{path.name}_data"), track)}
-        places |= {name: tensor for name, tensor in found.items() if name in shared}
+        external = [w for name, w in file.weights.items() if too_large or name in shared]
+        new = [weight for weight in external if weight.name not in shared_initializers]
+        initializers = {**shared_initializers, **_write_data(new, path.with_name(f"{path.name}_data"), track)}
+        shared_initializers |= {name: tensor for name, tensor in initializers.items() if name in shared}
         model = onnx.ModelProto()
         model.CopyFrom(file.model)
-        model.graph.initializer.extend(found[weight.name] for weight in outside)
-        names = {weight.name for weight in outside}
+        model.graph.initializer.extend(initializers[weight.name] for weight in external)
+        names = {weight.name for weight in external}
         _write_model(model, [w for name, w in file.weights.items() if name not in names], path, track)
 
 
 def _write_data(weights: Sequence[StoredWeight], path: Path, track: _Tracker) -> dict[str, TensorProto]:
-    """Writes weights into a data file; returns initializers that point to it."""
-    places: dict[str, TensorProto] = {}
+    """Writes weights to a data file and returns initializers that refer to it."""
+    initializers: dict[str, TensorProto] = {}
     if not weights:
-        return places
+        return initializers
     with path.open("wb") as file:
         for weight in weights:
             file.write(bytes(-file.tell() % _ALIGNMENT))
@@ -87,13 +87,16 @@ def _write_data(weights: Sequence[StoredWeight], path: Path, track: _Tracker) ->
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", path.name), ("offset", file.tell()), ("length", weight.num_bytes)):
                 tensor.external_data.add(key=key, value=str(value))
-            places[weight.name] = tensor
+            initializers[weight.name] = tensor
             track.write(file, weight)
-    return places
+    return initializers
 
 
 def _write_model(model: onnx.ModelProto, weights: Sequence[StoredWeight], path: Path, track: _Tracker) -> None:
-    """Protobuf's wire format: every field is a tag, a length and its content, so sizes are all that must be known."""
+    """Writes a model in protobuf's wire format, where every field is a tag, a length and its content.
+
+    Only the sizes of the weights must be known before their content is written.
+    """
     shell = onnx.ModelProto()
     shell.CopyFrom(model)
     shell.ClearField("graph")
@@ -115,7 +118,7 @@ def _write_model(model: onnx.ModelProto, weights: Sequence[StoredWeight], path: 
 
 
 def _field(number: int, size: int) -> bytes:
-    """Tag and length of a field of `size` bytes."""
+    """Returns the tag and the length of a field of `size` bytes."""
     return bytes([*_varint(number << 3 | 2), *_varint(size)])
 
 
@@ -127,7 +130,7 @@ def _varint(value: int) -> Iterator[int]:
 
 
 class _Tracker:
-    """Writes weights and tells how far it is."""
+    """Writes weights and reports the progress."""
 
     def __init__(self, total: int, progress: CountProgress | None) -> None:
         self.total, self.progress, self.done = total, progress, 0

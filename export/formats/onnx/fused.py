@@ -1,8 +1,8 @@
-"""The fused operators of ONNX Runtime's CPU provider, domain `com.microsoft`.
+"""The profile with fused operators of ONNX Runtime's CPU provider, domain `com.microsoft`.
 
-They come from primitives, never from patterns in a decomposed graph. `FusedLowering` marks larger primitives than the
-portable profile does, `merge` joins markers whose work one operator does, and `FusedWriter` writes them. What an
-operator cannot say is left to the smaller primitives, and so to the portable nodes.
+Fused operators are created from primitives, never from patterns in a decomposed graph. `FusedLowering` marks larger
+primitives than the portable profile, `merge` merges markers that one operator can compute, and `FusedWriter` writes the
+nodes. What no fused operator supports is computed with smaller primitives, and so with portable nodes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _PROJECTIONS = ("query", "key", "value")
 
 
 class FusedLowering(OnnxLowering):
-    """Marks residual sums too, and attention with its heads and its cache."""
+    """Lowering that also marks residual sums, and attention with its heads and its cache."""
 
     def residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """Marks a sum of tensors of one rank."""
+        """Marks a sum of tensors with the same rank."""
         if x.shape.rank != y.shape.rank:
             return super().residual(x, y)
         return self._mark("residual", {"x": x, "y": y}, x.shape, {})
@@ -48,7 +48,7 @@ class FusedLowering(OnnxLowering):
         cache: LayerCache | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
-        """Marks GroupQueryAttention over a causal cache, and MultiHeadAttention otherwise."""
+        """Marks attention with a causal cache as GroupQueryAttention, and any other as MultiHeadAttention."""
         marked: tuple[Tensor, Tensor | None, LayerCache | None] | None
         if isinstance(cache, GrowingCache) and cache.causal:
             marked = self._cached_attention(query, key, value, spec, visibility, cache)
@@ -59,9 +59,9 @@ class FusedLowering(OnnxLowering):
     def _cached_attention(
         self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: GrowingCache
     ) -> tuple[Tensor, None, GrowingCache] | None:
-        """Marks GroupQueryAttention, unless it does not take heads of this size.
+        """Marks GroupQueryAttention; returns `None` if it does not support heads of this size.
 
-        The operator knows sliding windows, so that layers with different windows share one bias.
+        The operator computes sliding windows itself, so that layers with different windows share one bias.
         """
         bias = visibility.bias("float32")
         if bias is None or spec.head_dim % 8:
@@ -76,7 +76,7 @@ class FusedLowering(OnnxLowering):
     def _heads_attention(
         self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: LayerCache | None
     ) -> tuple[Tensor, Tensor | None, LayerCache | None] | None:
-        """Marks MultiHeadAttention, unless there is something that it does not know."""
+        """Marks MultiHeadAttention; returns `None` if it does not support the attention."""
         if spec.group_size > 1 or spec.softcap is not None or (spec.rotary is not None and cache is not None):
             return None
         bias = visibility.bias("float32", spec.window)
@@ -94,7 +94,7 @@ class FusedLowering(OnnxLowering):
 
 
 def _settings(spec: AttentionSpec, bias: Tensor | None) -> dict[str, Any]:
-    """What both operators are told."""
+    """Returns the settings of both operators."""
     return {
         "num_heads": spec.num_heads,
         "kv_num_heads": spec.num_key_value_heads,
@@ -106,10 +106,10 @@ def _settings(spec: AttentionSpec, bias: Tensor | None) -> dict[str, Any]:
 
 
 def _rotation(query: Tensor, rotary: Rotary | None, visibility: Visibility) -> dict[str, Tensor]:
-    """Cosines and sines `(B or 1, 1, T, R / 2)` of the angles of all tokens, which layers share.
+    """Returns cosines and sines `(B or 1, 1, T, R / 2)` of the angles of all tokens, which layers share.
 
-    They are computed for the tokens of the call rather than looked up in a table of all positions: such tables grow
-    with the longest text, to dozens of megabytes where that has 131,072 tokens.
+    They are computed for the tokens of a call and not looked up in a table of all positions, since such tables take
+    dozens of megabytes for long contexts.
     """
     if rotary is None:
         return {}
@@ -119,52 +119,52 @@ def _rotation(query: Tensor, rotary: Rotary | None, visibility: Visibility) -> d
 
 
 def merge(graph: onnx.GraphProto, markers: list[Marker]) -> None:
-    """Joins markers of a traced graph whose work one operator of ONNX Runtime does.
+    """Merges markers of a traced graph that one operator of ONNX Runtime can compute.
 
     Args:
-        graph: The markers' nodes in it are changed.
-        markers: Those that come of it are added.
+        graph: The graph, whose marker nodes are modified.
+        markers: The markers, to which merged ones are added.
     """
     merger = _Merger(graph, markers)
-    merger.join_projections()
-    merger.join_sums_with_norms()
+    merger.merge_projections()
+    merger.merge_sums_with_norms()
     merger.move_biases()
     merger.finish()
 
 
 class _Merger:
-    """Markers as a graph: who made a tensor, and how many read it."""
+    """Markers of a graph, with the producer and the number of uses of each tensor."""
 
     def __init__(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
         self.graph, self.markers = graph, markers
         self.nodes = [node for node in graph.node if node.domain == MARKER_DOMAIN]
-        self.makers = {output: node for node in self.nodes for output in node.output}
+        self.producers = {output: node for node in self.nodes for output in node.output}
         self.uses = Counter(name for node in graph.node for name in node.input)
         self.uses.update(value.name for value in graph.output)
         self.removed: set[int] = set()
 
-    def join_projections(self) -> None:
-        """Queries, keys and values from one product, where they are products of one tensor."""
+    def merge_projections(self) -> None:
+        """Merges the products of queries, keys and values into one if they have the same input."""
         for node in self._of_kind("cached_attention", "heads_attention"):
-            found = [self._maker(name, "linear") for name in node.input[:3]]
-            projections = [each for each in found if each is not None]
-            if len(projections) < len(found) or len({each.input[0] for each in projections}) > 1:
+            candidates = [self._producer(name, "linear") for name in node.input[:3]]
+            projections = [projection for projection in candidates if projection is not None]
+            if len(projections) < len(candidates) or len({projection.input[0] for projection in projections}) > 1:
                 continue
-            products = [self._marker(each) for each in projections]
+            products = [self._marker(projection) for projection in projections]
             roles = {tuple(product.weights) for product in products}
             if len(roles) > 1 or any(product.settings["transposed"] for product in products):
                 continue
-            weights = {f"{role}_{i}": name for i, each in enumerate(products) for role, name in each.weights.items()}
+            weights = {f"{role}_{i}": name for i, item in enumerate(products) for role, name in item.weights.items()}
             self._change(projections[0], replace(products[0], kind="projections", weights=weights))
             marker = self._marker(node)
             self._change(node, replace(marker, inputs=("projections", *marker.inputs[3:])))
             node.input[:] = [projections[0].output[0], *node.input[3:]]
-            self.removed |= {id(each) for each in projections[1:]}
+            self.removed |= {id(projection) for projection in projections[1:]}
 
-    def join_sums_with_norms(self) -> None:
-        """A residual sum and the norm that reads it: the operator gives both. It takes the place of the sum."""
+    def merge_sums_with_norms(self) -> None:
+        """Merges a norm into the residual sum that it reads; the operator returns both results."""
         for node in self._of_kind("layer_norm", "rms_norm"):
-            total = self._maker(node.input[0], "residual", single=False)
+            total = self._producer(node.input[0], "residual", single_use=False)
             if total is None:
                 continue
             norm = self._marker(node)
@@ -176,9 +176,9 @@ class _Merger:
             self.removed.add(id(node))
 
     def move_biases(self) -> None:
-        """The bias of a product into the operator that reads it, which adds it on its way."""
+        """Moves the bias of a product into the operator that reads the product and can add the bias."""
         for node in self._of_kind("gelu", "sum_and_norm"):
-            product = self._maker(node.input[-1], "linear")
+            product = self._producer(node.input[-1], "linear")
             if product is None or "bias" not in self._marker(product).weights:
                 continue
             weights = dict(self._marker(product).weights)
@@ -188,7 +188,7 @@ class _Merger:
             self._change(node, replace(marker, weights={**marker.weights, "added": bias}))
 
     def finish(self) -> None:
-        """Takes out what was joined to others."""
+        """Removes nodes that were merged into others."""
         kept = [node for node in self.graph.node if id(node) not in self.removed]
         copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
         del self.graph.node[:]
@@ -200,10 +200,10 @@ class _Merger:
     def _marker(self, node: onnx.NodeProto) -> Marker:
         return self.markers[int(node.op_type)]
 
-    def _maker(self, name: str, kind: str, single: bool = True) -> onnx.NodeProto | None:
-        """The marker of that kind that made a tensor, which nobody else reads if `single`."""
-        node = self.makers.get(name)
-        if node is None or self._marker(node).kind != kind or (single and self.uses[name] > 1):
+    def _producer(self, name: str, kind: str, single_use: bool = True) -> onnx.NodeProto | None:
+        """Returns the marker of a kind that produces a tensor; with `single_use`, only if the tensor is used once."""
+        node = self.producers.get(name)
+        if node is None or self._marker(node).kind != kind or (single_use and self.uses[name] > 1):
             return None
         return node
 
@@ -213,7 +213,7 @@ class _Merger:
 
 
 class FusedWriter(NodeWriter):
-    """Writes primitives as the operators that ONNX Runtime's CPU provider runs best."""
+    """Writer of primitives as the operators that ONNX Runtime's CPU provider runs best."""
 
     lowering = FusedLowering
     matrices = OrtMatrixNodes
@@ -224,7 +224,7 @@ class FusedWriter(NodeWriter):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Which caches may be one buffer as input and output."""
+        """Metadata of the file: the caches whose input and output may share one buffer."""
         return {IN_PLACE: " ".join(self._in_place)} if self._in_place else {}
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
@@ -232,84 +232,84 @@ class FusedWriter(NodeWriter):
         merge(graph, markers)
 
     def residual(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """A sum that no norm reads."""
+        """Writes a sum that was not merged with a norm."""
         self.node("Add", [inputs["x"], inputs["y"]], output)
 
     def sum_and_norm(self, marker: Marker, inputs: Mapping[str, str], total: str, output: str) -> None:
-        """The sum, with a product's bias, and its norm."""
+        """Writes a sum, including the bias of a product, and its norm."""
         added = self._vectors(marker, "added")
         if marker.settings["norm"] == "layer_norm":
-            # SkipLayerNormalization takes three to eight times as long; with Add, ONNX Runtime would make it of these.
+            # Sum and not Add, which ONNX Runtime would fuse into SkipLayerNormalization, a much slower operator.
             summed = self.node("Sum", [inputs["x"], inputs["y"], *added], total or None)
             self.layer_norm(marker, {"x": summed}, output)
             return
-        given = [inputs["x"], inputs["y"], *self._vectors(marker, "scale"), *added]
+        operands = [inputs["x"], inputs["y"], *self._vectors(marker, "scale"), *added]
         outputs, epsilon = [output, "", "", total], marker.settings["epsilon"]
-        self._fused("SkipSimplifiedLayerNormalization", given, outputs, epsilon=epsilon)
+        self._fused("SkipSimplifiedLayerNormalization", operands, outputs, epsilon=epsilon)
 
     def gelu(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """One operator, with a product's bias."""
+        """Writes one operator, which also adds the bias of a product."""
         added = self._vectors(marker, "added")
         exact = "BiasGelu" if added else "Gelu"
         self._fused("FastGelu" if marker.settings["approximate"] else exact, [inputs["x"], *added], [output])
 
     def projections(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """Products of one tensor, side by side."""
+        """Writes several products of one tensor as one product."""
         names = [(role.partition("_")[0], name) for role, name in marker.weights.items()]
-        kernels, biases = ([name for kind, name in names if kind == wanted] for wanted in ("kernel", "bias"))
+        kernels, biases = ([name for kind, name in names if kind == expected] for expected in ("kernel", "bias"))
         self.product(inputs["x"], kernels, biases, marker.rank, False, output)
 
     def cached_attention(
         self, marker: Marker, inputs: Mapping[str, str], output: str, present_key: str, present_value: str
     ) -> None:
-        """GroupQueryAttention, which writes into the cache in place where past and present are one buffer.
+        """Writes GroupQueryAttention, which updates the cache in place if past and present are the same buffer.
 
-        All rows count as full: padding is in the bias. What says how many positions there are is the bias too, since
-        a buffer in place is longer.
+        All rows are passed as full, since padding is part of the bias. The number of slots is also read from the bias,
+        since a buffer that is updated in place is longer.
         """
         self._in_place += [inputs["past_key"], inputs["past_value"]]
-        given = marker.settings
+        attention = marker.settings
         query = inputs.get("projections", inputs.get("query", ""))
         bias = self._whole_bias(marker, inputs, query)
         last, total = self._lengths(inputs["bias"], query)
-        packed = "projections" in inputs and given["rotary"] is None
+        packed = "projections" in inputs and attention["rotary"] is None
         projected = [query, "", ""] if packed else self._rotated(marker, inputs, query, output)
         operands = [*projected, inputs["past_key"], inputs["past_value"], last, total, "", "", "", bias]
-        settings = {name: given[name] for name in ("num_heads", "kv_num_heads", "scale")}
-        if given["window"] is not None:
-            settings["local_window_size"] = given["window"]
-        if given["softcap"] is not None:
-            settings["softcap"] = float(given["softcap"])
+        settings = {name: attention[name] for name in ("num_heads", "kv_num_heads", "scale")}
+        if attention["window"] is not None:
+            settings["local_window_size"] = attention["window"]
+        if attention["softcap"] is not None:
+            settings["softcap"] = float(attention["softcap"])
         self._fused("GroupQueryAttention", operands, [output, present_key, present_value], **settings)
 
     def heads_attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """MultiHeadAttention; keys and values come as products, or from a cache as heads."""
+        """Writes MultiHeadAttention; keys and values are products, or heads from a cache."""
         query = inputs.get("projections", inputs.get("query", ""))
         projected = self._rotated(marker, inputs, query, output)
         bias = [self._whole_bias(marker, inputs, projected[0])] if "bias" in inputs else []
-        given = [*projected, *(["", "", *bias] if bias else [])]
+        operands = [*projected, *(["", "", *bias] if bias else [])]
         settings = {name: marker.settings[name] for name in ("num_heads", "scale")}
-        self._fused("MultiHeadAttention", given, [output], **settings)
+        self._fused("MultiHeadAttention", operands, [output], **settings)
 
     def _rotated(self, marker: Marker, inputs: Mapping[str, str], query: str, output: str) -> list[str]:
-        """Queries, keys and values, each its own tensor, queries and keys rotated.
+        """Returns queries, keys and values as separate tensors, with queries and keys rotated.
 
-        GroupQueryAttention would rotate by itself, but in the first step it reads one position for all rows, and rows
-        that are padded on the left have different ones.
+        GroupQueryAttention can rotate by itself, but in the first step it uses the same position for all rows, whereas
+        rows with left padding have different ones.
         """
-        given = marker.settings
+        attention = marker.settings
         projected = [inputs.get(name, f"{output}/{name}") for name in _PROJECTIONS]
-        heads = given["num_heads"], given["kv_num_heads"], given["kv_num_heads"]
+        heads = attention["num_heads"], attention["kv_num_heads"], attention["kv_num_heads"]
         if "projections" in inputs:
-            sizes = self.integers(*(count * given["head_dim"] for count in heads))
+            sizes = self.integers(*(count * attention["head_dim"] for count in heads))
             self._fused("Split", [inputs["projections"], sizes], projected, domain="", axis=-1)
-        rotary = given["rotary"]
+        rotary = attention["rotary"]
         if rotary is None:
             return projected
         angles = self._angles(inputs, query, rotary.dim // 2)
         for index in (0, 1):
             settings = {"interleaved": int(rotary.interleaved), "num_heads": heads[index]}
-            if rotary.dim < given["head_dim"]:
+            if rotary.dim < attention["head_dim"]:
                 settings["rotary_embedding_dim"] = rotary.dim
             name = f"{output}/rotated_{_PROJECTIONS[index]}"
             self._fused("RotaryEmbedding", [projected[index], *angles], [name], **settings)
@@ -317,19 +317,20 @@ class FusedWriter(NodeWriter):
         return projected
 
     def _angles(self, inputs: Mapping[str, str], query: str, width: int) -> list[str]:
-        """What RotaryEmbedding reads: the number of each token, int64 `(B, T)`, and cosines and sines by this number.
+        """Returns the inputs of RotaryEmbedding: the index of each token, int64 `(B, T)`, and cosines and sines.
 
-        The operator looks up angles by position. Here they are those of the tokens at hand, one after the other.
+        The operator looks up angles by position. Here the tables contain only the angles of the call's tokens, and each
+        token has its own row.
         """
         cosine, sine = inputs["cosine"], inputs["sine"]
 
-        def number() -> str:
+        def token_indices() -> str:
             count = self.node("ReduceProd", [self.node("Shape", [cosine], end=3)], keepdims=0)
-            every = self.node("Range", [self.integer(0), count, self.integer(1)])
+            flat = self.node("Range", [self.integer(0), count, self.integer(1)])
             length = self.node("Shape", [cosine], start=2, end=3)
-            numbers = self.node("Reshape", [every, self.node("Concat", [self.integers(-1), length], axis=0)])
+            indices = self.node("Reshape", [flat, self.node("Concat", [self.integers(-1), length], axis=0)])
             rows = self.node("Concat", [self.node("Shape", [query], start=0, end=1), self.integers(1)], axis=0)
-            return self.node("Expand", [numbers, rows])
+            return self.node("Expand", [indices, rows])
 
         def table(values: str) -> str:
             return self.node("Reshape", [values, self.integers(-1, width)])
@@ -338,13 +339,13 @@ class FusedWriter(NodeWriter):
             self.once(f"{cosine}/table", lambda: table(cosine)),
             self.once(f"{sine}/table", lambda: table(sine)),
         ]
-        return [self.once(f"{cosine}/numbers", number), *tables]
+        return [self.once(f"{cosine}/token_indices", token_indices), *tables]
 
     def _whole_bias(self, marker: Marker, inputs: Mapping[str, str], query: str) -> str:
-        """The bias with a row for each query, as the operators want it.
+        """Returns the bias with a row for each query, as the operators require.
 
-        Layers share it, except those with queries of their own: the last layer of a classifier may have fewer than the
-        others. Queries and keys of one product are equally many, and over caches all layers have the same queries.
+        Layers share it unless their numbers of queries may differ: the last layer of a classifier may have fewer
+        queries. If queries and keys come from one product, or attention uses a cache, all layers have the same queries.
         """
         bias = inputs["bias"]
         if not marker.settings["same_for_queries"]:
@@ -358,7 +359,7 @@ class FusedWriter(NodeWriter):
         return self.once(f"{bias}/whole" if shared else f"{bias}/whole/{query}", write)
 
     def _lengths(self, bias: str, query: str) -> tuple[str, str]:
-        """The last position of each row, int32 `(B,)`, and the number of positions, int32 `(1,)`; of all layers."""
+        """Returns the last slot of each row, int32 `(B,)`, and the number of slots, int32 `(1,)`, for all layers."""
         size = self.once(f"{bias}/positions", lambda: self.node("Shape", [bias], start=3, end=4))
         total = self.once(f"{size}/int32", lambda: self.node("Cast", [size], to=TensorProto.INT32))
 
@@ -369,10 +370,10 @@ class FusedWriter(NodeWriter):
         return self.once(f"{size}/last", write), total
 
     def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: Any) -> None:
-        """Appends a node with several results, or of ONNX Runtime's own."""
+        """Appends a node with several results, by default of ONNX Runtime's domain."""
         settings = {"domain": CONTRIB_DOMAIN, **settings}
         self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **settings))
 
     def _vectors(self, marker: Marker, *roles: str) -> list[str]:
-        """Initializers of these weights, as far as there are any."""
+        """Returns the initializers of those of the weights that the marker has."""
         return [self.store.plain(marker.weights[role]) for role in roles if role in marker.weights]

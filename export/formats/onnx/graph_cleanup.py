@@ -1,4 +1,4 @@
-"""From the graph that tf2onnx leaves to the one that is published: names, shapes, weights, and nothing foreign."""
+"""Transformation of tf2onnx's graph into the final one: names, shapes, weights, and checks."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _PASS = ("Cast", "Identity", "Squeeze", "Unsqueeze")
 
 
 def rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Renames tensors of the graph's nodes."""
+    """Renames inputs and outputs of the graph's nodes."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
 
 
 def canonize(graph: onnx.GraphProto, models: Collection[str]) -> None:
-    """Order and names that tell what is computed, and nothing of how the graph came about.
+    """Gives nodes and constants a deterministic order and deterministic names, and removes unused ones.
 
-    tf2onnx orders what it adds by hashes that differ between processes, and numbers it within one. Here nodes and
-    constants stand in the order in which the outputs need them, and what no output needs is left out. Values are called
-    after their operator, `Reshape_12`; only markers keep the scope of their layer.
+    tf2onnx orders the nodes that it adds by hashes that differ between processes, and numbers them per process. Here,
+    nodes and constants are put in the order in which the outputs need them. Values are named after their operator, such
+    as `Reshape_12`; only markers keep the scope of their layer.
 
     Args:
-        graph: As tf2onnx leaves it, with the outputs' final names.
-        models: Names of Keras models: scopes begin below them.
+        graph: The graph from tf2onnx, with the final names of the outputs.
+        models: Names of Keras models, which are removed from the scopes.
     """
     nodes, outputs = _in_order(graph), [value.name for value in graph.output]
     read = dict.fromkeys([name for node in nodes for name in node.input] + outputs)
@@ -42,10 +42,10 @@ def canonize(graph: onnx.GraphProto, models: Collection[str]) -> None:
     constants = [initializers[name] for name in read if name in initializers]
     names = {tensor.name: f"constant_{index}" for index, tensor in enumerate(constants)}
     for index, node in enumerate(nodes):
-        for place, output in enumerate(node.output):
-            plain = f"{node.op_type}_{index}" + (f":{place}" if place else "")
+        for position, output in enumerate(node.output):
+            plain = f"{node.op_type}_{index}" + (f":{position}" if position else "")
             names[output] = _below_models(output, models) if node.domain == MARKER_DOMAIN else plain
-    names |= {name: name for name in ("", *outputs)}  # "" is a result that nobody needs
+    names |= {name: name for name in ("", *outputs)}  # "" is an unused result
     _set_constants(graph, constants)
     for tensor in graph.initializer:
         tensor.name = names[tensor.name]
@@ -56,27 +56,28 @@ def canonize(graph: onnx.GraphProto, models: Collection[str]) -> None:
 
 
 def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that the outputs need, each after those that it reads from."""
-    makers = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
+    """Returns the nodes that the outputs need in topological order."""
+    producers = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
     ordered: dict[int, onnx.NodeProto] = {}
-    waiting = [value.name for value in reversed(graph.output)]
-    while waiting:
-        index = makers.get(waiting[-1])
+    pending = [value.name for value in reversed(graph.output)]
+    while pending:
+        index = producers.get(pending[-1])
         if index is None or index in ordered:
-            waiting.pop()
+            pending.pop()
             continue
         node = graph.node[index]
-        missing = [name for name in node.input if name in makers and makers[name] not in ordered]
-        waiting.extend(reversed(missing))
+        missing = [name for name in node.input if name in producers and producers[name] not in ordered]
+        pending.extend(reversed(missing))
         if not missing:
             ordered[index] = node
     return list(ordered.values())
 
 
 def _below_models(output: str, models: Collection[str]) -> str:
-    """`bert/encoder_1/layer_0_1/kerasformer_marker_6:0` becomes `encoder/layer_0/kerasformer_marker_6:0`.
+    """Removes the model's name and TensorFlow's numbers from a scope.
 
-    Keras opens each layer's scope twice, to build and to call it, and TensorFlow numbers the second.
+    `bert/encoder_1/layer_0_1/kerasformer_marker_6:0` becomes `encoder/layer_0/kerasformer_marker_6:0`. Keras opens the
+    scope of each layer twice, to build and to call it, and TensorFlow numbers the second one.
     """
     *scope, label = output.split("/")
     scope = [re.sub(r"_\d+$", "", part) for part in scope]
@@ -85,10 +86,10 @@ def _below_models(output: str, models: Collection[str]) -> str:
 
 def expand_markers(graph: onnx.GraphProto, markers: Sequence[Marker], writer: NodeWriter) -> None:
     """Replaces markers by the nodes of their primitives."""
-    written = {name: int(n.op_type) for n in graph.node if n.domain == MARKER_DOMAIN for name in n.output}
-    kept = {output: name for output in written if (name := _readable(output, markers[written[output]].kind))}
+    indices = {name: int(n.op_type) for n in graph.node if n.domain == MARKER_DOMAIN for name in n.output}
+    names = {output: name for output in indices if (name := _readable(output, markers[indices[output]].kind))}
     outputs = {value.name for value in graph.output}
-    rename(graph, {old: new for old, new in kept.items() if old not in outputs})
+    rename(graph, {old: new for old, new in names.items() if old not in outputs})
     for node in graph.node:
         if node.domain == MARKER_DOMAIN:
             marker = markers[int(node.op_type)]
@@ -96,21 +97,22 @@ def expand_markers(graph: onnx.GraphProto, markers: Sequence[Marker], writer: No
         else:
             writer.nodes.append(node)
     _set_nodes(graph, writer.nodes)
-    present = {tensor.name for tensor in graph.initializer}  # a name says the value
-    graph.initializer.extend(tensor for name, tensor in writer.constants.items() if name not in present)
+    existing = {tensor.name for tensor in graph.initializer}  # constants of the same name have the same value
+    graph.initializer.extend(tensor for name, tensor in writer.constants.items() if name not in existing)
 
 
 def _readable(output: str, kind: str) -> str:
-    """`encoder/layer_0/attention/kerasformer_marker_6:0` becomes `encoder/layer_0/attention/attention_6`.
+    """Names the result of a marker after its primitive.
 
-    Where there are several results, those after the first keep their number: `…/attention_6:1`.
+    `encoder/layer_0/attention/kerasformer_marker_6:0` becomes `encoder/layer_0/attention/attention_6`. If there are
+    several results, all except the first keep their number: `…/attention_6:1`.
     """
     scope, _, label = output.removesuffix(":0").rpartition("/")
     return f"{scope}/{kind}_{label.rpartition('_')[2]}".lstrip("/")
 
 
 def attach_weights(graph: onnx.GraphProto, placeholders: Mapping[str, str], store: WeightStore) -> None:
-    """Lets nodes that read a weight's placeholder read the weight; a transpose of it is done once, in the file."""
+    """Replaces placeholders by weights; transposed weights are stored transposed."""
     nodes, names = [], {}
     for node in graph.node:
         if node.op_type == "Transpose" and node.input[0] in placeholders:
@@ -125,10 +127,10 @@ def attach_weights(graph: onnx.GraphProto, placeholders: Mapping[str, str], stor
 
 
 def simplify_reshapes(graph: onnx.GraphProto) -> None:
-    """Lets Reshape copy the dimensions that its target reads back from the tensor itself.
+    """Replaces computed targets of Reshape by constants in which 0 copies a dimension of the tensor.
 
-    `reshape(x, (shape(x)[0], shape(x)[1], 12, 64))` takes eight nodes to compute its target, for every split and merge
-    of heads, at every token; Reshape itself means the same by `(0, 0, 12, 64)`.
+    `reshape(x, (shape(x)[0], shape(x)[1], 12, 64))` needs eight nodes to compute its target, for every split and merge
+    of heads at every token. The constant `(0, 0, 12, 64)` means the same.
     """
     producers = {output: node for node in graph.node for output in node.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -147,39 +149,39 @@ def simplify_reshapes(graph: onnx.GraphProto) -> None:
 
 
 class _ShapeReader:
-    """Follows the computation of a Reshape's target back to the shapes it comes from."""
+    """Traces the computation of a Reshape's target back to the shapes that it reads."""
 
     def __init__(self, producers: Mapping[str, onnx.NodeProto], constants: Mapping[str, onnx.TensorProto]) -> None:
         self.producers, self.constants = producers, constants
 
     def target(self, tensor: str, shape: str) -> list[int] | None:
-        """The target with 0 for copied dimensions; `None` if another dimension has to be computed."""
+        """Returns the target with 0 for copied dimensions, or `None` if any other dimension has to be computed."""
         node = self._node(shape, "Concat")
         if node is None:
             return None
-        places = self._origins(tensor)
+        origins = self._origins(tensor)
         target: list[int] = []
         for part in node.input:
-            known = self._constant(part)
-            if known is not None and (known > 0).all():
-                target += known.reshape(-1).tolist()
-            elif (axis := self._axis(part)) is not None and places.get(axis) == len(target):
+            constant = self._constant(part)
+            if constant is not None and (constant > 0).all():
+                target += constant.reshape(-1).tolist()
+            elif (axis := self._axis(part)) is not None and origins.get(axis) == len(target):
                 target.append(0)
             else:
                 return None
         return target
 
     def _origins(self, tensor: str) -> dict[tuple[str, int], int]:
-        """Where the axes of `tensor`, and of what it is a transpose of, are found in it."""
-        places = {(tensor, axis): axis for axis in range(8)}
+        """Returns the axis of `tensor` for each of its axes, and for those of the tensor that it is a transpose of."""
+        origins = {(tensor, axis): axis for axis in range(8)}
         node = self.producers.get(tensor)
         if node is not None and node.op_type == "Transpose":
             permutation = next(list(a.ints) for a in node.attribute if a.name == "perm")
-            places |= {(node.input[0], axis): place for place, axis in enumerate(permutation)}
-        return places
+            origins |= {(node.input[0], axis): position for position, axis in enumerate(permutation)}
+        return origins
 
     def _axis(self, name: str) -> tuple[str, int] | None:
-        """Tensor and axis whose size the value `name` is."""
+        """Returns the tensor and the axis whose size the value `name` is, or `None` if it is no such size."""
         node = self._node(name, "Slice")
         if node is None:
             return None
@@ -201,7 +203,7 @@ class _ShapeReader:
 
 
 def prune(graph: onnx.GraphProto) -> None:
-    """Removes nodes and constants that no output needs."""
+    """Removes unused nodes and constants."""
     needed = {value.name for value in graph.output}
     nodes = []
     for node in reversed(graph.node):
@@ -213,7 +215,7 @@ def prune(graph: onnx.GraphProto) -> None:
 
 
 def declare(values: Mapping[str, TensorInfo]) -> list[onnx.ValueInfoProto]:
-    """Inputs or outputs with their names, types and dimensions."""
+    """Returns declarations of inputs or outputs with their names, types and dimensions."""
     return [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype)), list(info.shape))
         for name, info in values.items()
@@ -221,10 +223,10 @@ def declare(values: Mapping[str, TensorInfo]) -> list[onnx.ValueInfoProto]:
 
 
 def refuse_foreign(graph: onnx.GraphProto, version: int) -> None:
-    """Refuses operators that are neither ONNX's of this version nor markers.
+    """Refuses nodes that are neither ONNX operators of this opset nor markers.
 
     Raises:
-        ExportError: an operator of TensorFlow's is left over.
+        ExportError: A TensorFlow operator was not converted.
     """
     foreign = sorted(
         {
@@ -235,8 +237,8 @@ def refuse_foreign(graph: onnx.GraphProto, version: int) -> None:
     )
     if foreign:
         raise ExportError(
-            f"Every operation must have an operator in ONNX opset {version}. Received: {', '.join(foreign)}. "
-            "Write the layer with other keras.ops"
+            f"The model uses operations without an operator in ONNX opset {version}. Received: {', '.join(foreign)}. "
+            "Implement the layer with other keras.ops"
         )
 
 
@@ -244,10 +246,11 @@ def check(model: onnx.ModelProto, weights: Iterable[StoredWeight]) -> None:
     """Runs ONNX's checker.
 
     Args:
-        model: Without its weights, which the checker sees as inputs, so that they need not be copied for it.
-        weights: Those.
+        model: The model without its weights.
+        weights: The weights, which are passed to the checker as inputs to avoid copying them.
+
     Raises:
-        ExportError: the checker finds a fault.
+        ExportError: The checker reports an error.
     """
     complete = onnx.ModelProto()
     complete.CopyFrom(model)
@@ -256,7 +259,7 @@ def check(model: onnx.ModelProto, weights: Iterable[StoredWeight]) -> None:
     try:
         onnx.checker.check_model(complete, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ExportError(f"ONNX's checker refuses the graph: {error}") from error
+        raise ExportError(f"ONNX's checker rejects the graph: {error}") from error
 
 
 def _set_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:

@@ -1,4 +1,4 @@
-"""What the writer of ONNX files makes of a matrix; see `layouts`."""
+"""How ONNX files store matrices, as a `Layout`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kerasformer.export.quantization.recipes import Recipe
 
 
 class OnnxLayout:
-    """A scale for each output or for each block of it, as the profile's operators read them.
+    """Storage with a scale for each output or for each block of an output, as the profile's operators require.
 
     Args:
-        profile: `"ort"`, the default, or `"portable"`.
+        profile: `"ort"` (the default) or `"portable"`.
         opset: Version of the standard operators.
     """
 
@@ -39,7 +39,7 @@ class OnnxLayout:
         return sum(weight.num_bytes for weight in self._stored(matrix, recipe).values())
 
     def _stored(self, matrix: ModelMatrix, recipe: Recipe) -> dict[str, StoredWeight]:
-        """What the writer stores for the product with the matrix, and for look-ups in it."""
+        """Returns the tensors that are stored for products with the matrix and for lookups in it."""
         store = WeightStore({matrix.path: matrix.variable})
         tied = frozenset([matrix.path] if matrix.table and matrix.product else [])
         plan = StoragePlan(recipe, self.opset, {}, tied, matrix.incremental)
@@ -52,10 +52,10 @@ class OnnxLayout:
 
 
 def _widened(matrix: ModelMatrix, data: StoredWeight, scale: StoredWeight, bits: int) -> np.ndarray:
-    """float32 `(N, K)` of levels and scales."""
+    """Dequantizes levels with their scales to float32 `(N, K)`."""
     rows, columns = matrix.rows
     levels, scales = data.produce(), scale.produce()
-    if data.kind == TensorProto.UINT8:  # (N, blocks, bytes), around the middle of the range
+    if data.kind == TensorProto.UINT8:  # (N, blocks, bytes), with the zero point in the middle of the range
         if bits == 4:
             levels = np.stack([levels & 0x0F, levels >> 4], axis=-1).reshape(*scales.shape, -1)
         values = (levels.astype("float32") - (1 << (bits - 1))) * scales[..., None]
@@ -63,7 +63,7 @@ def _widened(matrix: ModelMatrix, data: StoredWeight, scale: StoredWeight, bits:
     if scales.ndim == 1:
         by_rows = not matrix.product
         return levels * scales[:, None] if by_rows else (levels * scales).T
-    if data.kind == TensorProto.INT4:  # (K, N), two in a byte
+    if data.kind == TensorProto.INT4:  # (K, N), two values in a byte
         levels = np.stack([levels & 0x0F, levels >> 4], axis=-1).ravel()[: rows * columns]
         levels = (levels.astype("int8") ^ 8) - 8
     block = -(-columns // len(scales))

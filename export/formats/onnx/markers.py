@@ -1,8 +1,8 @@
-"""Primitives on their way to ONNX: while TensorFlow traces, each is one marker operator.
+"""Marker operators, which represent primitives while TensorFlow traces a function.
 
-tf2onnx carries a marker through as one node with its inputs intact, and `nodes.py` replaces it
-by the nodes that ONNX Runtime runs best. A marker knows its weights by name: they are no inputs of it, so nothing of
-them has to be found again in the converted graph.
+tf2onnx keeps a marker as one node with its inputs, and `nodes.py` replaces it by the nodes that ONNX Runtime runs best.
+A marker refers to its weights by name; they are not among its inputs, so that no weight has to be identified in the
+converted graph.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Marker:
     """One primitive of the traced function.
 
     Attributes:
-        kind: Name of the primitive, and of the method that writes it.
-        inputs: Which of the primitive's tensors there are, in the order of the node's inputs.
-        weights: Names of its variables, by the primitive's own names for them.
-        settings: Its plain arguments.
-        rank: Axes of the first input.
+        kind: Name of the primitive, and of the method that writes its nodes.
+        inputs: Names of the primitive's tensor arguments, in the order of the node's inputs.
+        weights: Names of its variables, by the primitive's argument.
+        settings: Its other arguments.
+        rank: Number of axes of the first input.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class Marker:
 
 
 class OnnxLowering(Primitives):
-    """Puts markers in the place of primitives.
+    """Lowering that replaces primitives by markers.
 
     Args:
-        names: Names of the exported variables by their `id`. A primitive with other weights stays as Keras has it.
+        names: Names of the exported variables by their `id`. A primitive with any other weight is not replaced.
         opset: Version of the standard operators.
     """
 
@@ -64,7 +64,7 @@ class OnnxLowering(Primitives):
         return self._mark("linear", {"x": x}, shape, weights, transposed=transposed)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
-        """Marks a look-up."""
+        """Marks a lookup."""
         weights = self._named(table=table)
         if weights is None:
             return super().embedding(table, ids)
@@ -78,7 +78,7 @@ class OnnxLowering(Primitives):
         return self._mark("layer_norm", {"x": x}, x.shape, weights, epsilon=float(epsilon))
 
     def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
-        """Marks a norm by the root mean square."""
+        """Marks an RMS norm."""
         weights = self._named(scale=scale)
         if weights is None:
             return super().rms_norm(x, scale, epsilon)
@@ -98,31 +98,31 @@ class OnnxLowering(Primitives):
         softcap: float | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Marks an attention, which keeps its weights to itself."""
+        """Marks an attention, whose attention weights are not returned."""
         inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
         settings = {"scale": float(scale), "softcap": softcap, "same_for_queries": one_row(bias)}
         return self._mark("attention", inputs, query.shape, {}, **settings), None
 
     def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
-        """Marks a rotation where there is an operator for it, since opset 23."""
+        """Marks a rotation if there is an operator for it, since opset 23."""
         if self.opset < 23:
             return super().rotary(x, cosine, sine, rotary)
         return self._mark("rotary", {"x": x, "cosine": cosine, "sine": sine}, x.shape, {}, rotary=rotary)
 
     def _named(self, **variables: Any) -> dict[str, str] | None:
-        """Names of the variables that are given; `None` if one of them is not exported."""
-        given = {role: self.names.get(id(variable)) for role, variable in variables.items() if variable is not None}
-        known = {role: name for role, name in given.items() if name is not None}
-        return known if len(known) == len(given) else None
+        """Returns the names of the variables that are not `None`, or `None` if any of them is not exported."""
+        names = {role: self.names.get(id(variable)) for role, variable in variables.items() if variable is not None}
+        exported = {role: name for role, name in names.items() if name is not None}
+        return exported if len(exported) == len(names) else None
 
     def _mark(self, kind: str, inputs: dict[str, Tensor], shape: Any, weights: dict[str, str], **settings: Any) -> Any:
-        """A marker with one result."""
+        """Adds a marker with one result."""
         return self._mark_all(kind, inputs, [shape], weights, **settings)[0]
 
     def _mark_all(
         self, kind: str, inputs: dict[str, Tensor], shapes: Sequence[Any], weights: dict[str, str], **settings: Any
     ) -> list[Any]:
-        """A marker with a result of each shape."""
+        """Adds a marker with one result for each shape."""
         tensors = list(inputs.values())
         other = {tensor.dtype.name for tensor in tensors if tensor.dtype.is_floating} - {"float32"}
         if other:
@@ -133,21 +133,21 @@ class OnnxLowering(Primitives):
         name = f"{_PREFIX}{len(self.markers)}"
         self.markers.append(Marker(kind, tuple(inputs), weights, settings, len(tensors[0].shape)))
         results = tf.numpy_function(_never_run, tensors, [tf.float32] * len(shapes), name=name)
-        # An operator, unlike `set_shape`, tells tf2onnx too; some of its conversions need to know the rank.
+        # Unlike `set_shape`, an operator is visible to tf2onnx, some of whose conversions need the rank.
         return [tf.ensure_shape(result, shape) for result, shape in zip(results, shapes, strict=True)]
 
 
 def one_row(bias: Tensor | None) -> bool:
-    """Whether a bias `(B, H, T, S)` has one row for all queries."""
+    """Returns whether a bias `(B, H, T, S)` has a single row for all queries."""
     return bias is not None and bias.shape[2] == 1
 
 
 def _never_run(*tensors: np.ndarray) -> np.ndarray:
-    raise RuntimeError("a marker was run, and it only stands for a primitive while a function is traced")
+    raise RuntimeError("Markers exist only while a function is traced. Received: a call that runs one")
 
 
 def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
-    """Lets tf2onnx pass a marker on under its number."""
+    """Makes tf2onnx keep a marker as a node with its number as the operator type."""
     label = name.rsplit("/", 1)[-1]
     if label.startswith(_PREFIX):
         node.domain = MARKER_DOMAIN
@@ -156,4 +156,4 @@ def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
 
 
 HANDLERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {operator: (_keep, []) for operator in _OPERATORS}
-"""What tf2onnx shall do with markers."""
+"""Handlers of tf2onnx for markers."""

@@ -1,7 +1,7 @@
-"""Products with stored matrices, and look-ups in them: the nodes for each storage of a recipe.
+"""Nodes of products with matrices and lookups in them, for each storage type of a recipe.
 
-Eight-bit products round what they multiply for each row by itself, so that padding and neighbours in a batch change no
-answer; `DynamicQuantizeLinear`, the usual way, has one scale for the whole tensor.
+Products with eight-bit matrices quantize their input separately for each row, so that padding and other rows of a batch
+do not change an answer. The usual `DynamicQuantizeLinear` has a single scale for the whole tensor.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe, Storage
 
-_INT4_OPSET = 21  # the first with four bits, and with a scale for each block
-_SMALLEST = 1e-30  # of a row's largest magnitude: a row of zeros is not divided by zero
+_INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
+_SMALLEST = 1e-30  # lower bound of a row's largest magnitude, which avoids a division by zero
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """What is decided before the nodes of a file are written.
+    """Settings for writing the nodes of a file.
 
     Attributes:
-        recipe: How matrices are stored, and what they are multiplied with.
+        recipe: How matrices and activations are stored.
         opset: Version of the standard operators.
         calibration: Ranges for static activations.
-        tied: Tables that any file of the bundle looks up and any multiplies with; all files share one copy.
-        incremental: The file's function reads a few tokens at a time: its products wait for weights, not for
-            arithmetic.
+        tied: Tables that the bundle's files use in both lookups and products; all files share one copy.
+        incremental: Whether the file's function reads a few tokens at a time, so that its products are bound by reading
+            weights and not by arithmetic.
     """
 
     recipe: Recipe
@@ -43,11 +43,11 @@ class StoragePlan:
 
 
 class MatrixNodes:
-    """Products and look-ups in the operators of the standard.
+    """Writer of products and lookups with standard operators.
 
     Args:
-        nodes: Takes the nodes.
-        store: Takes note of the weights that are used.
+        nodes: List that the nodes are appended to.
+        store: Collects the weights that are used.
         plan: How to store them.
     """
 
@@ -64,9 +64,9 @@ class MatrixNodes:
         output_first: bool = False,
         output: str | None = None,
     ) -> str:
-        """`x @ kernel + bias` for one kernel or for several side by side; see `NodeWriter.product`."""
+        """Writes `x @ kernel + bias` for one or several concatenated kernels; see `NodeWriter.product`."""
         storages = {self._storage(kernel) for kernel in kernels}
-        if len(storages) > 1:  # a recipe with exceptions
+        if len(storages) > 1:  # the recipe has exceptions
             pairs = zip(kernels, [[bias] for bias in biases] or [[]] * len(kernels), strict=True)
             parts = [self.product(x, [kernel], bias, rank, output_first) for kernel, bias in pairs]
             return self.nodes.node("Concat", parts, output, axis=-1)
@@ -77,19 +77,18 @@ class MatrixNodes:
         return self._integer_product(storage)(x, kernels, bias, output_first, output)
 
     def rows(self, table: str, ids: str, rank: int, output: str) -> None:
-        """Rows `ids` of a table, `(..., E)`; `rank` is that of `ids`."""
+        """Writes a lookup of the rows `ids` of a table, `(..., E)`; `rank` is the number of axes of `ids`."""
         storage = self._storage(table, table=True)
         if storage == "float32":
             self.nodes.node("Gather", [self.store.plain(table), ids], output, axis=0)
         elif storage == "float16":
-            # Gathered before it is widened: the table stays as small as it is.
+            # The cast follows the Gather, so that the whole table is not converted.
             rows = self.nodes.node("Gather", [self.store.joined([table], dtype="float16"), ids], axis=0)
             self.nodes.node("Cast", [rows], output, to=TensorProto.FLOAT)
         elif storage == "int4":
             raise ExportError(
-                f"The standard has no look-up in four bits. Received: a recipe with tables='int4', "
-                f"{argument('profile', 'portable')}. "
-                f"Take tables='int8', or {argument('profile', 'ort')}"
+                "The standard operators have no lookup in four-bit tables. Received: a recipe with tables='int4', "
+                f"{argument('profile', 'portable')}. Use tables='int8', or {argument('profile', 'ort')}"
             )
         elif table in self.plan.tied:
             self._rows_of_channels(table, ids, rank, output)
@@ -104,13 +103,13 @@ class MatrixNodes:
         return self.plan.recipe.storage(variable.path, variable.shape, table or weight in self.plan.tied)
 
     def _integer_product(self, storage: Storage) -> Callable[..., str]:
-        """The method for a storage in integers."""
+        """Returns the method for an integer storage type."""
         if storage == "int4" or self.plan.recipe.activations == "float":
             return self._widened_product
         if self.plan.recipe.block is not None:
             raise ExportError(
-                "Products of integers have one scale for each output in the operators of the standard. Received: "
-                f"block={self.plan.recipe.block}, {argument('profile', 'portable')}. Leave block out, or take "
+                "Integer products of the standard operators have one scale for each output. Received: "
+                f"block={self.plan.recipe.block}, {argument('profile', 'portable')}. Remove block, or use "
                 f"{argument('profile', 'ort')}"
             )
         return self._static_product if self.plan.recipe.activations == "static" else self._dynamic_product
@@ -130,7 +129,7 @@ class MatrixNodes:
             kernel = self.nodes.node("Cast", [kernel], to=TensorProto.FLOAT)
         if not output_first:
             return self._with_bias("MatMul", [x, kernel], bias, output)
-        # An embedding may share the matrix. Gemm reads it as it lies; MatMul would not.
+        # An embedding may share the matrix. Gemm can read it output-first; MatMul cannot.
         size, width = self.store.size(kernels, output_first)
         flat = x if rank == 2 else self.nodes.node("Reshape", [x, self.nodes.integers(-1, width)])
         inputs = [flat, kernel] + ([] if bias is None else [bias])
@@ -151,18 +150,19 @@ class MatrixNodes:
         return self._with_bias("Mul", [y, scale], bias, output)
 
     def _rounded_rows(self, x: str) -> tuple[str, str]:
-        """uint8 around 128, and the scale of each row `(..., 1)`; once for all products of a tensor."""
+        """Quantizes rows to uint8 with the zero point 128 and scales `(..., 1)`; once for all products of a tensor."""
         if (x,) not in self._rounded:
             n = self.nodes
             axes, settings = n.axes(-1)
             largest = n.node("ReduceMax", [n.node("Abs", [x]), *axes], keepdims=1, **settings)
             if self.plan.incremental:
-                # ONNX Runtime keeps the width of a tensor without rows, which an encoder's states are after one step.
+                # For a tensor without rows, as the encoder's states are after the first step, ReduceMax of ONNX Runtime
+                # keeps the width.
                 largest = n.node("Slice", [largest, n.integers(0), n.integers(1), n.integers(-1)])
             largest = n.node("Max", [largest, n.number(_SMALLEST)])
-            # Multiplied by 127 / largest: a division of every value takes a third longer.
-            spread = n.node("Mul", [x, n.node("Div", [n.number(127.0), largest])])
-            levels = n.node("QuantizeLinear", [spread, n.number(1.0), n.byte(128)])
+            # A multiplication by 127 / largest is faster than a division of every value.
+            scaled = n.node("Mul", [x, n.node("Div", [n.number(127.0), largest])])
+            levels = n.node("QuantizeLinear", [scaled, n.number(1.0), n.byte(128)])
             scale = n.node("Mul", [largest, n.number(1 / 127)])
             self._rounded[(x,)] = levels, scale
         return self._rounded[(x,)]
@@ -170,23 +170,23 @@ class MatrixNodes:
     def _static_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
-        """In the form that runtimes with integer arithmetic look for: a product between dequantized tensors."""
+        """Writes a product of dequantized tensors, which runtimes with integer arithmetic recognize."""
         scale, zero = self._input_range(kernels)
-        given = [self.nodes.number(scale), self.nodes.byte(zero)]
-        levels = self.nodes.node("QuantizeLinear", [x, *given])
+        quantization = [self.nodes.number(scale), self.nodes.byte(zero)]
+        levels = self.nodes.node("QuantizeLinear", [x, *quantization])
         stored = self.store.channels(kernels, output_first, pairs=True)
         kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], axis=1)
-        factors = [self.nodes.node("DequantizeLinear", [levels, *given]), kernel]
+        factors = [self.nodes.node("DequantizeLinear", [levels, *quantization]), kernel]
         return self._with_bias("MatMul", factors, bias, output)
 
     def _input_range(self, kernels: Sequence[str]) -> tuple[float, int]:
-        """Scale and level of zero for the input of these kernels."""
+        """Returns the scale and the zero point of the input of some kernels."""
         paths = [self.store.variables[kernel].path for kernel in kernels]
         missing = [path for path in paths if path not in self.plan.calibration]
         if missing:
             raise ExportError(
-                "A recipe with static activations needs the ranges of every product. Received none for: "
-                f"{', '.join(missing)}. Calibrate with texts that use all of the model"
+                "A recipe with static activations needs the activation ranges of every product. Received: none for "
+                f"{', '.join(missing)}. Calibrate on texts for which the model uses all of its products"
             )
         low = min(0.0, *(self.plan.calibration[path].input[0] for path in paths))
         high = max(0.0, *(self.plan.calibration[path].input[1] for path in paths))
@@ -196,28 +196,28 @@ class MatrixNodes:
     def _widened_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
-        """A float32 product with a matrix that is dequantized before, or by the runtime's own product while reading."""
+        """Writes a float32 product with a dequantized matrix, which the runtime may fuse into one operator."""
         if self._storage(kernels[0]) == "int8" and self.plan.recipe.block is None:
             stored = self.store.channels(kernels, output_first, pairs=False)
             kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], axis=1)
         else:
             stored = self._columns(kernels, output_first)
-            given = [stored.data, stored.scale]
-            kernel = self.nodes.node("DequantizeLinear", given, axis=0, block_size=stored.block)
+            quantized = [stored.data, stored.scale]
+            kernel = self.nodes.node("DequantizeLinear", quantized, axis=0, block_size=stored.block)
         return self._with_bias("MatMul", [x, kernel], bias, output)
 
     def _columns(self, kernels: Sequence[str], output_first: bool) -> Quantized:
         if self.plan.opset < _INT4_OPSET:
             raise ExportError(
-                f"A scale for each block, and four bits, need opset {_INT4_OPSET} in the operators of the standard. "
-                f"Received: {argument('opset', self.plan.opset)}. Give {argument('opset', _INT4_OPSET)}, or take "
+                f"With standard operators, block scales and four-bit weights need opset {_INT4_OPSET}. "
+                f"Received: {argument('opset', self.plan.opset)}. Use {argument('opset', _INT4_OPSET)} or "
                 f"{argument('profile', 'ort')}"
             )
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
         return self.store.columns(kernels, output_first, bits, self._block(kernels, output_first))
 
     def _block(self, kernels: Sequence[str], output_first: bool) -> int:
-        """The recipe's, or the largest power of two that does not waste much on a narrow matrix."""
+        """Returns the recipe's block size, or the largest power of two that pads a narrow matrix least."""
         if self.plan.recipe.block is not None:
             return self.plan.recipe.block
         _, columns = self.store.size(kernels, output_first)
@@ -226,7 +226,7 @@ class MatrixNodes:
         return min(sizes, key=lambda block: (-(-columns // block) * block, -block))
 
     def _rows_of_channels(self, table: str, ids: str, rank: int, output: str) -> None:
-        """Rows of a table that lies as products read it, `(E, V)`."""
+        """Writes a lookup in a table that is stored for products, as `(E, V)`."""
         stored = self.store.channels([table], True, pairs=self.plan.recipe.activations != "float")
         columns = self._widened("Gather", [stored.data, ids], axis=1)
         rows = self.nodes.node("Transpose", [columns], perm=[*range(1, rank + 1), 0])
@@ -246,11 +246,11 @@ class MatrixNodes:
 
 
 class OrtMatrixNodes(MatrixNodes):
-    """Products and look-ups in ONNX Runtime's own operators, where they are smaller or faster.
+    """Writer of products and lookups with ONNX Runtime's own operators where they are smaller or faster.
 
-    Eight bits: `MatMulNBits` for functions that read a few tokens at a time and for tied tables; it has a scale for
-    every block of weights and of every row, and runs at the speed of the memory. Whole texts are bound by arithmetic,
-    which `MatMulIntegerToFloat` does in half the time on x86 with VNNI.
+    With eight bits, `MatMulNBits` is used for functions that read a few tokens at a time and for tied tables. It has a
+    scale for every block of weights and of activations, and is bound only by memory bandwidth. Functions that read
+    whole texts are bound by arithmetic, for which `MatMulIntegerToFloat` is faster.
     """
 
     def rows(self, table: str, ids: str, rank: int, output: str) -> None:
@@ -263,7 +263,7 @@ class OrtMatrixNodes(MatrixNodes):
 
     @property
     def _in_blocks(self) -> bool:
-        """Tied tables lie in blocks."""
+        """Whether tied tables are stored in blocks."""
         return self.plan.recipe.activations == "dynamic" or self.plan.recipe.block is not None
 
     def _integer_product(self, storage: Storage) -> Callable[..., str]:
@@ -301,7 +301,7 @@ class OrtMatrixNodes(MatrixNodes):
         rows, columns = stored.size
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
         inputs = [x, stored.data, stored.scale] + ([] if bias is None else ["", "", bias])
-        # Level 4: what is multiplied becomes 8 bits too, with a scale for every block of every row.
+        # Accuracy level 4: activations are quantized to 8 bits, with a scale for every block of every row.
         settings = {"N": rows, "K": columns, "bits": bits, "block_size": stored.block, "accuracy_level": 4}
         return self.nodes.node("MatMulNBits", inputs, output, domain=CONTRIB_DOMAIN, **settings)
 

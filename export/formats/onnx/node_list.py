@@ -1,4 +1,4 @@
-"""A growing list of ONNX nodes, with the small constants that they read."""
+"""A list of ONNX nodes with the small constants that they read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTRIB_DOMAIN = "com.microsoft"
 
 
 class NodeList:
-    """Nodes and constants of a graph.
+    """Nodes and constants of a graph under construction.
 
     Args:
         opset: Version of the standard operators.
@@ -27,37 +27,37 @@ class NodeList:
         self._shared: dict[str, str] = {}
 
     def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
-        """Appends a node; its result is named after the scope unless a name is given."""
+        """Appends a node and returns the name of its result, by default composed of the scope and the operator."""
         name = output or f"{self.scope}/{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **settings))
         return name
 
     def once(self, key: str, write: Callable[[], str]) -> str:
-        """The tensor that `write` makes, made once for all that ask for this key."""
+        """Returns the tensor that `write` creates; it is called only once for each key."""
         if key not in self._shared:
             self._shared[key] = write()
         return self._shared[key]
 
     def axes(self, *axes: int) -> tuple[list[str], dict[str, Any]]:
-        """Axes of a reduction, as inputs and attributes: they became an input in opset 18."""
+        """Returns the axes of a reduction as inputs and attributes; they are an input since opset 18."""
         if self.opset < 18:
             return [], {"axes": list(axes)}
         return [self.integers(*axes)], {}
 
     def number(self, value: float) -> str:
-        """A float32 scalar."""
+        """Returns the name of a float32 scalar."""
         return self._constant(f"constant/{value!r}", np.array(value, dtype="float32"))
 
     def byte(self, value: int) -> str:
-        """A uint8 scalar."""
+        """Returns the name of a uint8 scalar."""
         return self._constant(f"constant/byte_{value}", np.array(value, dtype="uint8"))
 
     def integers(self, *values: int) -> str:
-        """An int64 vector."""
+        """Returns the name of an int64 vector."""
         return self._constant("constant/" + "_".join(map(str, values)), np.array(values, dtype="int64"))
 
     def integer(self, value: int) -> str:
-        """An int64 scalar."""
+        """Returns the name of an int64 scalar."""
         return self._constant(f"constant/integer_{value}", np.array(value, dtype="int64"))
 
     def _constant(self, name: str, value: np.ndarray) -> str:

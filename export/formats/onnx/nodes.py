@@ -1,4 +1,4 @@
-"""The nodes that stand for each primitive in an ONNX file."""
+"""ONNX nodes for each primitive."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class NodeWriter(NodeList):
-    """Writes primitives as nodes of the standard operators, in the patterns that ONNX Runtime fuses.
+    """Writer of primitives as nodes of the standard operators, in the patterns that ONNX Runtime fuses.
 
     A profile with other operators overrides single methods.
 
     Args:
-        store: Takes note of the weights that are used.
-        plan: How matrices are stored, and for which version of the operators.
+        store: Collects the weights that are used.
+        plan: How matrices are stored, and the opset.
     """
 
     lowering: type[OnnxLowering] = OnnxLowering
-    """What marks the primitives for this writer."""
+    """Lowering that marks the primitives for this writer."""
 
     matrices: type[MatrixNodes] = MatrixNodes
-    """What writes products and look-ups for this writer."""
+    """Writer of products and lookups."""
 
     def __init__(self, store: WeightStore, plan: StoragePlan) -> None:
         super().__init__(plan.opset)
@@ -38,11 +38,11 @@ class NodeWriter(NodeList):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the file shall tell a runtime."""
+        """Metadata of the file for runtimes."""
         return {}
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
-        """Joins markers whose work one operator does, before any is written; the standard has none that does."""
+        """Merges markers that one operator can compute, before any is written; with standard operators, none."""
 
     def write(self, marker: Marker, inputs: Mapping[str, str], outputs: Sequence[str]) -> None:
         """Appends the nodes of one primitive.
@@ -50,13 +50,13 @@ class NodeWriter(NodeList):
         Args:
             marker: The primitive.
             inputs: Names of its tensors.
-            outputs: Names that the results must have; `""` for one that nobody needs.
+            outputs: Names that the results must have; `""` for an unused result.
         """
         self.scope = outputs[0]
         getattr(self, marker.kind)(marker, inputs, *outputs)
 
     def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """`x @ kernel + bias`."""
+        """Writes `x @ kernel + bias`."""
         kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
         biases = [] if bias is None else [bias]
         self.product(inputs["x"], [kernel], biases, marker.rank, marker.settings["transposed"], output)
@@ -70,14 +70,14 @@ class NodeWriter(NodeList):
         output_first: bool = False,
         output: str | None = None,
     ) -> str:
-        """`x @ kernel + bias` in the storage of the recipe, for one kernel or for several side by side.
+        """Writes `x @ kernel + bias` with the storage type of the recipe, for one or several concatenated kernels.
 
         Args:
-            x: `(..., K)`.
-            kernels: Variables `(K, N)`, or `(N, K)` if `output_first`, whose outputs follow each other in the result.
-            biases: A variable `(N,)` for each kernel, or none at all.
-            rank: Axes of `x`.
-            output_first: How the kernels lie in Keras.
+            x: Name of a tensor `(..., K)`.
+            kernels: Names of variables `(K, N)`, or `(N, K)` if `output_first`, concatenated along their outputs.
+            biases: Name of a variable `(N,)` for each kernel, or an empty sequence.
+            rank: Number of axes of `x`.
+            output_first: Whether the variables have the shape `(N, K)`.
             output: Name that the result must have.
 
         Returns:
@@ -86,16 +86,16 @@ class NodeWriter(NodeList):
         return self._matrices.product(x, kernels, biases, rank, output_first, output)
 
     def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """Rows of a table."""
+        """Writes a lookup in a table."""
         self._matrices.rows(marker.weights["table"], inputs["ids"], marker.rank, output)
 
     def layer_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """One operator since opset 17."""
+        """Writes LayerNormalization, which exists since opset 17."""
         weights = [self.store.plain(marker.weights[role]) for role in ("scale", "bias") if role in marker.weights]
         self.node("LayerNormalization", [inputs["x"], *weights], output, axis=-1, epsilon=marker.settings["epsilon"])
 
     def rms_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """One operator since opset 23, before that the pattern of ONNX Runtime's SimplifiedLayerNormalization."""
+        """Writes RMSNormalization since opset 23, before that the pattern that ONNX Runtime fuses into one operator."""
         x, scale, epsilon = inputs["x"], self.store.plain(marker.weights["scale"]), marker.settings["epsilon"]
         if self.opset >= 23:
             self.node("RMSNormalization", [x, scale], output, axis=-1, epsilon=epsilon)
@@ -106,7 +106,7 @@ class NodeWriter(NodeList):
         self.node("Mul", [self.node("Div", [x, root]), scale], output)
 
     def gelu(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """One operator since opset 20, before that the patterns of ONNX Runtime's FastGelu and Gelu."""
+        """Writes Gelu since opset 20, before that the patterns that ONNX Runtime fuses into FastGelu and Gelu."""
         x = inputs["x"]
         if self.opset >= 20:
             self.node("Gelu", [x], output, approximate="tanh" if marker.settings["approximate"] else "none")
@@ -121,13 +121,13 @@ class NodeWriter(NodeList):
             self.node("Mul", [product, self.number(0.5)], output)
 
     def attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """One operator since opset 23, before that scores, softmax and average.
+        """Writes Attention since opset 23, before that scores, softmax and weighted average.
 
-        ONNX Runtime folds the transpose and the scale into its product. Its one operator is slow with soft caps, and
-        refuses a bias that has one row for all queries, though the standard lets it be broadcast.
+        ONNX Runtime fuses the transpose and the scale into the product. Its Attention operator is slow with soft caps,
+        and rejects a bias with a single row for all queries, although the standard allows broadcasting.
         """
-        given = marker.settings
-        if self.opset >= 23 and given["softcap"] is None and not given["same_for_queries"]:
+        settings = marker.settings
+        if self.opset >= 23 and settings["softcap"] is None and not settings["same_for_queries"]:
             operands = [inputs[name] for name in ("query", "key", "value", "bias") if name in inputs]
             self.node("Attention", operands, output, scale=marker.settings["scale"])
             return
@@ -143,10 +143,10 @@ class NodeWriter(NodeList):
         self.node("MatMul", [self.node("Softmax", [scores], axis=-1), inputs["value"]], output)
 
     def rotary(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """RotaryEmbedding, with the cosine and the sine of each pair of each token, `(B, T, R / 2)`.
+        """Writes RotaryEmbedding, with the cosine and the sine of each pair of each token, `(B, T, R / 2)`.
 
-        The angles come for all entries of a head, see `Rotary.angles`: the second half of the sines, or every second,
-        has the sign that the operator expects. They are the same for all layers.
+        The inputs have values for all entries of a head, see `Rotary.angles`. The second half of the sines, or every
+        second one if interleaved, has the sign that the operator expects. All layers share the selected values.
         """
         rotary = marker.settings["rotary"]
         step = 2 if rotary.interleaved else 1

@@ -1,4 +1,4 @@
-"""ONNX as a format of bundles."""
+"""The ONNX format."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.progress import CountProgress
 
-# File names say the recipe, as runtimes that choose among files in one folder expect.
+# File names end with the recipe, by which runtimes choose among the files of a folder.
 SUFFIXES = {"none": "", "fp16": "_fp16", "int8": "_quantized", "int4": "_q4", "auto": "_quantized"}
 _DTYPES = {"": "fp32", "_fp16": "fp16", "_quantized": "q8", "_q4": "q4"}  # names of transformers.js
 
 
 class OnnxFormat(Format):
-    """One file a function, for ONNX Runtime and all that is built on it."""
+    """ONNX, for ONNX Runtime and the libraries built on it: one file for each function."""
 
     name = "onnx"
     requires = ("tf2onnx", "onnx", "onnxruntime")
     packages = ("keras", "tensorflow", "tf2onnx", "onnxruntime")
-    places = ("onnx",)
+    model_paths = ("onnx",)
     profiles = ("ort", "portable")
 
     def functions(self, job: ExportJob) -> list[Function]:
@@ -36,7 +36,7 @@ class OnnxFormat(Format):
 
     def file(self, function: Function, recipe: str) -> str:
         """See `Format.file`."""
-        return f"{self.places[0]}/{function.name}{SUFFIXES.get(recipe, f'_{recipe}')}.onnx"
+        return f"{self.model_paths[0]}/{function.name}{SUFFIXES.get(recipe, f'_{recipe}')}.onnx"
 
     def write(
         self,
@@ -63,12 +63,12 @@ class OnnxFormat(Format):
             converted=converted,
         )
 
-    def found_by(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
-        """What transformers.js looks for: which of the files that a folder may have are there, and which have data."""
+    def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+        """Returns the settings of transformers.js: which dtype the folder has, and which files have external data."""
         function, signature = next(iter(manifest.signatures.items()))
         suffix = Path(signature.file).stem.removeprefix(function)
         settings: dict[str, Any] = {"dtype": _DTYPES[suffix]} if suffix in _DTYPES else {}
-        data = sorted((folder / self.places[0]).glob("*.onnx_data"))
+        data = sorted((folder / self.model_paths[0]).glob("*.onnx_data"))
         if data:
             settings["use_external_data_format"] = {path.name.removesuffix("_data"): 1 for path in data}
         return {"transformers.js_config": settings} if settings else {}

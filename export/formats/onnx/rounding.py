@@ -1,6 +1,7 @@
-"""MatrixNodes in the integer layouts of ONNX operators. NumPy alone; a few rows at a time, to spare memory.
+"""Quantization of matrices to the integer layouts of ONNX operators, some rows at a time to save memory.
 
-Levels are symmetric: zero is level zero. `N` outputs, `K` inputs of a product; a row is what makes one output.
+Quantization is symmetric: the zero point is level 0. A matrix `(N, K)` has a row for each of `N` outputs of a product
+with `K` inputs. This module needs only NumPy.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-_STEP = 1 << 18  # values rounded at once: few enough to stay in a processor's cache
+_STEP = 1 << 18  # number of values that are rounded at once, so that they fit into a CPU cache
 _SHARES = np.linspace(0.6, 1.0, 11, dtype=np.float32)
-"""Of the largest entry of a block, what four bits reach to: cutting off a few entries may serve all others better."""
+"""Ranges to try with four bits, as shares of a block's largest entry; clipping some entries can reduce the error."""
 _PAIR = 128
-"""Largest sum of two neighbouring levels of one sign: 255 times it fits an int16."""
+"""Largest sum of two adjacent levels with the same sign, since 255 times this sum fits into an int16."""
 
 
 def in_channels(matrix: np.ndarray, pairs: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Eight bits with one scale for each row.
+    """Quantizes to eight bits with one scale for each row.
 
     Args:
-        matrix: `(N, K)`.
-        pairs: Makes products with unsigned bytes safe on processors that add them two by two in 16 bits, which is x86
-            without VNNI: they saturate, and give wrong sums without a word, where two neighbours are both large. It
-            costs an eighth of the precision.
+        matrix: Values `(N, K)`.
+        pairs: Whether to make products with unsigned bytes safe on CPUs that add pairs of them in 16 bits (x86 without
+            VNNI), which saturate without an error if two adjacent levels are large. It costs up to an eighth of the
+            precision.
 
     Returns:
-        int8 `(K, N)` and float32 `(N,)`.
+        int8 levels `(K, N)` and float32 scales `(N,)`.
     """
     scales = np.empty(len(matrix), np.float32)
     levels = np.empty(matrix.shape[::-1], np.int8)
@@ -35,10 +36,10 @@ def in_channels(matrix: np.ndarray, pairs: bool) -> tuple[np.ndarray, np.ndarray
         if pairs:
             largest = np.maximum(largest, _largest_pair(rows) / _PAIR)
         scales[part] = np.where(largest > 0, largest, 1)
-        found = np.rint(rows / scales[part, None])
+        rounded = np.rint(rows / scales[part, None])
         if pairs:
-            _cut_pairs(found)
-        levels[:, part] = found.T
+            _reduce_pairs(rounded)
+        levels[:, part] = rounded.T
     return levels, scales
 
 
@@ -49,24 +50,24 @@ def _largest_pair(rows: np.ndarray) -> np.ndarray:
     return np.maximum(positive, -negative)
 
 
-def _cut_pairs(levels: np.ndarray) -> None:
-    """Rounding may lift a pair one above what is safe."""
+def _reduce_pairs(levels: np.ndarray) -> None:
+    """Reduces pairs that rounding has lifted one above the safe sum."""
     even, odd = levels[:, 0 : levels.shape[1] // 2 * 2 : 2], levels[:, 1::2]
     over = (even * odd > 0) & (np.abs(even + odd) > _PAIR)
     even[over] -= np.sign(even[over])
 
 
 def in_blocks(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eight or four bits with one scale for each block of a row, as MatMulNBits reads them.
+    """Quantizes to eight or four bits with one scale for each block of a row, in the layout of MatMulNBits.
 
     Args:
-        matrix: `(N, K)`; the last block is filled with zeros where `K` is no multiple of `block`.
-        bits: 8 or 4.
-        block: Values that share a scale.
+        matrix: Values `(N, K)`; the last block is padded with zeros if `K` is not a multiple of `block`.
+        bits: Bits of a value, 8 or 4.
+        block: Number of values that share a scale.
 
     Returns:
-        uint8 `(N, blocks, block * bits / 8)`, with zero in the middle of the range and the first of two values in the
-        lower half of a byte, and float32 scales `(N, blocks)`.
+        uint8 `(N, blocks, block * bits / 8)`, with the zero point in the middle of the range and the first of two
+        four-bit values in the lower half of a byte; and float32 scales `(N, blocks)`.
     """
     count = -(-matrix.shape[1] // block)
     data = np.empty((len(matrix), count, block * bits // 8), np.uint8)
@@ -81,15 +82,15 @@ def in_blocks(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np
 
 
 def in_columns(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eight or four bits with one scale for each block of a row, as the standard's DequantizeLinear reads them.
+    """Quantizes to eight or four bits with one scale for each block of a row, in the layout of DequantizeLinear.
 
     Args:
-        matrix: `(N, K)`.
-        bits: 8 or 4.
-        block: Values that share a scale.
+        matrix: Values `(N, K)`.
+        bits: Bits of a value, 8 or 4.
+        block: Number of values that share a scale.
 
     Returns:
-        int8 `(K, N)`, or the bytes of int4 `(K, N)`, two values in each, and float32 scales `(blocks, N)`.
+        int8 `(K, N)`, or the bytes of int4 `(K, N)` with two values in each; and float32 scales `(blocks, N)`.
     """
     rows, columns = matrix.shape
     data, scales = in_blocks(matrix, bits, block)
@@ -103,20 +104,20 @@ def in_columns(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, n
 
 
 def _rounded(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Levels, as float32, and scales of blocks `(..., block)`."""
+    """Returns the levels, as float32, and the scales of blocks `(..., block)`."""
     high = (1 << (bits - 1)) - 1
     largest = np.abs(blocks).max(axis=-1)
     largest = np.where(largest > 0, largest, high)
     if bits == 8:
         scales = largest / high
         return np.rint(blocks / scales[..., None]), scales
-    # The end that has one level more serves the larger side.
+    # The sign of the scale gives the extra level, -8, to the side with the larger magnitude.
     sign = np.where(blocks.max(axis=-1) >= -blocks.min(axis=-1), np.float32(-1), np.float32(1))
     best, least = np.zeros_like(largest), np.full_like(largest, np.inf)
     for share in _SHARES:
         scale = sign * largest * share / (high + 1)
         levels = np.clip(np.rint(blocks / scale[..., None]), -high - 1, high)
-        # Of all scales with these levels, the one of least squares.
+        # The least-squares scale for these levels.
         squares = np.maximum(np.einsum("...k,...k->...", levels, levels), 1)
         scale = np.einsum("...k,...k->...", blocks, levels) / squares
         error = np.square(blocks - levels * scale[..., None]).sum(axis=-1)

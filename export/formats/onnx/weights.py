@@ -1,6 +1,6 @@
-"""Weights of ONNX files: which layout each has, and how it is quantized.
+"""Weights of ONNX files: their layouts and their quantization.
 
-Weights never enter a protobuf in memory: a `StoredWeight` makes its values, straight from the Keras variable, when the
+Weights are never held in a protobuf in memory: a `StoredWeight` computes its values from the Keras variable when the
 file is written.
 """
 
@@ -22,10 +22,10 @@ class StoredWeight:
     """A tensor of the file.
 
     Attributes:
-        name: Of the initializer.
-        shape: As stored.
-        kind: `TensorProto`'s number of the type.
-        produce: Makes the array; its bytes are the tensor's. Four-bit values are two in a byte.
+        name: Name of the initializer.
+        shape: Shape as stored.
+        kind: Number of the type in `TensorProto`.
+        produce: Returns an array whose bytes are those of the tensor; four-bit values are packed two in a byte.
     """
 
     name: str
@@ -42,20 +42,20 @@ class StoredWeight:
         return count * helper.tensor_dtype_to_np_dtype(self.kind).itemsize
 
     def proto(self) -> TensorProto:
-        """Name, type and shape, without the values."""
+        """Returns a `TensorProto` with name, type and shape, without values."""
         return TensorProto(name=self.name, data_type=self.kind, dims=self.shape)
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """Names of a quantized matrix.
+    """Initializers of a quantized matrix.
 
     Attributes:
-        data: Of the integers.
-        scale: Of the float32 scales.
-        size: Outputs `N` and inputs `K`.
-        bits: 8 or 4.
-        block: Values of an output that share a scale; all of them if `None`.
+        data: Name of the integers.
+        scale: Name of the float32 scales.
+        size: Number of outputs `N` and inputs `K`.
+        bits: Bits of a value, 8 or 4.
+        block: Number of values of an output that share a scale; all of them if `None`.
     """
 
     data: str
@@ -66,13 +66,16 @@ class Quantized:
 
 
 class WeightStore:
-    """Collects the weights that the graphs of a bundle use, each once per layout.
+    """Collection of the weights that the graphs of a bundle use, each stored once per layout.
 
-    MatrixNodes are given as names of variables whose outputs follow each other. They are `(N, K)` in Keras if
-    `output_first`, else `(K, N)`.
+    A matrix is passed as names of variables that are concatenated along their outputs. The variables have the shape
+    `(N, K)` if `output_first`, else `(K, N)`.
 
     Args:
-        variables: By the name that their initializers shall have.
+        variables: Variables by the name of their initializer.
+
+    Attributes:
+        stored: Weights that were requested, by name of the initializer.
     """
 
     def __init__(self, variables: Mapping[str, keras.Variable]) -> None:
@@ -80,7 +83,7 @@ class WeightStore:
         self.stored: dict[str, StoredWeight] = {}
 
     def plain(self, name: str, permutation: Sequence[int] | None = None) -> str:
-        """Stores a variable as it is, or with its axes permuted; returns the initializer's name."""
+        """Stores a variable unchanged or with its axes permuted, and returns the initializer's name."""
         variable = self.variables[name]
         axes = tuple(range(len(variable.shape))) if permutation is None else tuple(permutation)
         stored = name if permutation is None else f"{name}.permuted_{'_'.join(map(str, axes))}"
@@ -90,23 +93,23 @@ class WeightStore:
         return stored
 
     def joined(self, names: Sequence[str], axis: int = -1, dtype: str = "float32") -> str:
-        """Stores variables one after the other along an axis; returns the initializer's name."""
+        """Stores variables concatenated along an axis, and returns the initializer's name."""
         if len(names) == 1 and dtype == "float32":
             return self.plain(names[0])
         shapes = [list(self.variables[name].shape) for name in names]
         shape = shapes[0]
-        shape[axis] = sum(each[axis] for each in shapes)
+        shape[axis] = sum(other[axis] for other in shapes)
         stored = "+".join(names) + ("" if dtype == "float32" else f".{dtype}")
         self._store(stored, shape, dtype, lambda: self._values(names, axis))
         return stored
 
     def size(self, names: Sequence[str], output_first: bool) -> tuple[int, int]:
-        """Outputs `N` and inputs `K`."""
+        """Returns the number of outputs `N` and of inputs `K`."""
         shapes = [shape if output_first else shape[::-1] for shape in (self.variables[n].shape for n in names)]
         return sum(shape[0] for shape in shapes), shapes[0][1]
 
     def channels(self, names: Sequence[str], output_first: bool, pairs: bool) -> Quantized:
-        """Stores int8 `(K, N)` and a scale for each output; see `onnx_rounding.in_channels`."""
+        """Stores int8 `(K, N)` and a scale for each output; see `rounding.in_channels`."""
         rows, columns = size = self.size(names, output_first)
         matrix = Quantized(f"{'+'.join(names)}.int8{'_pairs' if pairs else ''}", "", size)
         halves = self._halves(names, output_first, lambda m: onnx_rounding.in_channels(m, pairs))
@@ -124,10 +127,10 @@ class WeightStore:
         return self._quantized(Quantized(f"{name}.int8_rows", "", size), TensorProto.INT8, size, size[:1], halves)
 
     def blocks(self, names: Sequence[str], output_first: bool, bits: int, block: int) -> Quantized:
-        """Stores uint8 `(N, blocks, block * bits / 8)` and a scale for each block; see `onnx_rounding.in_blocks`.
+        """Stores uint8 `(N, blocks, block * bits / 8)` and a scale for each block; see `rounding.in_blocks`.
 
-        Blocks rather than whole rows share a scale, because MatMulNBits quantizes the activations in the same blocks:
-        one large value then harms its block alone.
+        A scale is shared by a block and not by a whole row, because MatMulNBits quantizes activations in the same
+        blocks, so that a large value affects only its own block.
         """
         rows, columns = size = self.size(names, output_first)
         count = -(-columns // block)
@@ -136,7 +139,7 @@ class WeightStore:
         return self._quantized(matrix, TensorProto.UINT8, (rows, count, block * bits // 8), (rows, count), halves)
 
     def columns(self, names: Sequence[str], output_first: bool, bits: int, block: int) -> Quantized:
-        """Stores int8 or int4 `(K, N)` and scales `(blocks, N)`; see `onnx_rounding.in_columns`."""
+        """Stores int8 or int4 `(K, N)` and scales `(blocks, N)`; see `rounding.in_columns`."""
         rows, columns = size = self.size(names, output_first)
         matrix = Quantized(f"{'+'.join(names)}.int{bits}_{block}", "", size, bits, block)
         halves = self._halves(names, output_first, lambda m: onnx_rounding.in_columns(m, bits, block))
@@ -166,8 +169,8 @@ class WeightStore:
             value = produce()
             if dtype == "float16" and np.abs(value).max(initial=0) > np.finfo(dtype).max:
                 raise ExportError(
-                    f"float16 holds values up to 65504. Received: {np.abs(value).max():.3g} in {name}. "
-                    "Give it float32 by the recipe's `layers`"
+                    f"float16 represents values up to 65504. Received: {np.abs(value).max():.3g} in {name}. "
+                    "Store it in float32 with the recipe's `layers`"
                 )
             return value.astype(dtype, copy=False)
 
@@ -176,18 +179,19 @@ class WeightStore:
 
 
 class _Halves:
-    """A quantized matrix, which is made once though its halves are written one after the other."""
+    """Integers and scales of a matrix, which is quantized once although they are written one after the other."""
 
     def __init__(self, quantize: Callable[[], tuple[np.ndarray, np.ndarray]]) -> None:
         self.quantize = quantize
-        self.kept: np.ndarray | None = None
+        self.pending_scales: np.ndarray | None = None
 
     def data(self) -> np.ndarray:
-        data, self.kept = self.quantize()
+        data, self.pending_scales = self.quantize()
         return data
 
     def scales(self) -> np.ndarray:
-        scales, self.kept = self.kept if self.kept is not None else self.quantize()[1], None
+        scales = self.pending_scales if self.pending_scales is not None else self.quantize()[1]
+        self.pending_scales = None
         return scales
 
 

@@ -1,1 +1,1 @@
-"""Models as SavedModels, and tokenizers in operators of TF Text."""
+"""Export of models as SavedModels, and of tokenizers as TF Text operators."""

@@ -1,4 +1,4 @@
-"""Keras functions to a SavedModel with a signature each, which read one set of variables."""
+"""Export of Keras functions as a SavedModel with a signature for each and shared variables."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.tracing import trace
 from kerasformer.zoo import PretrainedModel
 
-# Of the largest score: float32 sums in another order.
+# Share of the largest score; float32 sums may be computed in a different order.
 _TOLERANCE = 1e-4
 
 
 def check_in_graph(model: PretrainedModel) -> None:
-    """Refuses models whose texts a tokenizer in the graph cannot prepare.
+    """Refuses models that cannot have a tokenizer in the graph.
 
     Raises:
-        ExportError: it is one.
+        ExportError: The model generates text, or its task needs more than one plain text.
     """
     reasons = {
-        "question-answering": "reads two texts and gives places in them",
-        "fill-mask": "looks for the mask token in a text, and TF Text's operators know no special tokens there",
+        "question-answering": "needs two texts and returns positions in them",
+        "fill-mask": "needs the mask token, but TF Text does not recognize special tokens in a text",
     }
-    reason = "writes token after token" if model.generates else reasons.get(model.task)
+    reason = "generates text" if model.generates else reasons.get(model.task)
     if reason is not None:
         raise ExportError(
-            f"A tokenizer in the graph is for encoders that read one text, and {model.task} {reason}. "
-            f"Export it without {argument('tokenizer', 'in-graph')}: the bundle then has tokenizer.json"
+            f"A tokenizer in the graph is only for encoders that read a single text. Received: {model.task}, which "
+            f"{reason}. Export it without {argument('tokenizer', 'in-graph')}: the bundle then has tokenizer.json"
         )
 
 
@@ -42,17 +42,18 @@ def write_saved_model(functions: Sequence[Function], variables: Sequence[keras.V
     """Writes functions and weights as a SavedModel.
 
     Args:
-        functions: One signature each.
-        variables: All that the functions read. Those that none of them reads are not saved.
-        folder: Where to; other files may be there.
+        functions: The functions, one for each signature.
+        variables: All variables that the functions read. Unused variables are not saved.
+        folder: Folder to write to; it may contain other files.
+
     Raises:
-        ExportError: a function computes in another type than float32, or TensorFlow cannot save it.
+        ExportError: A function does not compute in float32, or TensorFlow cannot save it.
     """
     tf = require("tensorflow", "export")
     graphs = {function.name: trace(function) for function in functions}
     read = {id(tensor) for graph in graphs.values() for tensor in graph.captured_inputs}
     module = tf.Module()
-    # Tracked by the module, so that saving finds what the graphs read.
+    # The module tracks the variables, so that they are saved with the graphs.
     module.weights = [variable.value for variable in variables if id(variable.value.handle) in read]
     try:
         save_module(module, folder, graphs)
@@ -61,10 +62,10 @@ def write_saved_model(functions: Sequence[Function], variables: Sequence[keras.V
 
 
 def check_texts(model: PretrainedModel, folder: Path, signature: str) -> None:
-    """Compares a signature that reads texts with tokenizer and model.
+    """Compares a signature that takes texts with the tokenizer and the model.
 
     Raises:
-        ExportMismatchError: it answers otherwise.
+        ExportMismatchError: Their answers differ.
     """
     tf = require("tensorflow", "export")
     loaded = tf.saved_model.load(str(folder))
@@ -78,6 +79,7 @@ def check_texts(model: PretrainedModel, folder: Path, signature: str) -> None:
         error = float(np.abs(received[name].numpy() - expected).max() / np.abs(expected).max())
         if not error <= _TOLERANCE:
             raise ExportMismatchError(
-                f"The SavedModel answers texts otherwise than the Keras model. Expected {name} within {_TOLERANCE} of "
-                f"the largest. Received: {error:.1e}. This is a defect of the export: please report it"
+                f"The answers of the SavedModel to texts differ from those of the Keras model. Expected: an error of "
+                f"{name} of at most {_TOLERANCE} of the largest value. Received: {error:.1e}. This is a defect of the "
+                "export: please report it"
             )

@@ -1,8 +1,8 @@
-"""A double-array trie in the layout of Darts-clone, which TF Text's operators read.
+"""Double-array trie in the layout of Darts-clone, which TF Text's operators use.
 
-A node is a 32-bit unit: the label by which it is reached in bits 0–7, whether a value hangs on it in bit 8, and from
-bit 10 the offset whose XOR with its place and a label gives the place of a child; bit 9 scales that offset by 256. A
-value is a unit with bit 31.
+A node is a 32-bit unit. Bits 0–7 contain the label by which it is reached, bit 8 whether it has a value, and the bits
+from 10 an offset: the XOR of the offset, the node's index and a label is the index of a child. Bit 9 scales the offset
+by 256. A value is a unit with bit 31 set.
 
 Reference: https://github.com/s-yata/darts-clone, and `darts_clone_trie_wrapper.h` of TF Text.
 """
@@ -16,20 +16,20 @@ import numpy as np
 
 _BLOCK = 256
 _OPEN_BLOCKS = 8
-"""Places are looked for in so many of the last blocks alone, which costs a little room."""
+"""Number of blocks, from the last, in which free units are searched; searching all of them would save little space."""
 _LARGEST_OFFSET = 1 << 21
 _VALUE = ""
-"""Key of a node's value among its children, which are under bytes."""
+"""Key of a node's value; the keys of its children are bytes."""
 
 
 def double_array(values: Mapping[bytes, int]) -> np.ndarray:
-    """The units of a trie.
+    """Builds a trie.
 
     Args:
-        values: Keys, at least one byte long and without zero bytes, to numbers below 2^31.
+        values: Numbers below 2^31 by keys of at least one byte, without zero bytes.
 
     Returns:
-        uint32 `(n,)`.
+        The units, uint32 `(n,)`.
     """
     root: dict[Any, Any] = {}
     for key, value in values.items():
@@ -41,47 +41,47 @@ def double_array(values: Mapping[bytes, int]) -> np.ndarray:
 
 
 class _Builder:
-    """Places nodes block by block, a free place at a time."""
+    """Assigns nodes to free units, block by block."""
 
     def __init__(self) -> None:
         self.units = np.zeros(0, np.uint32)
         self.used = np.zeros(0, bool)
-        self.bases: set[int] = {0}  # not for the root: SentencePiece takes one with the offset 0 for damage
+        self.bases: set[int] = {0}  # the root must not have the offset 0, which SentencePiece treats as corrupt
 
     def build(self, root: dict[Any, Any]) -> np.ndarray:
         self._grow()
         self.used[0] = True
-        waiting = [(0, root)]
-        while waiting:
-            place, node = waiting.pop()
+        pending = [(0, root)]
+        while pending:
+            index, node = pending.pop()
             labels = [0 if label == _VALUE else label for label in node]
-            base = self._base(place, labels)
+            base = self._base(index, labels)
             self.bases.add(base)
-            offset = place ^ base
+            offset = index ^ base
             scaled = offset >= _LARGEST_OFFSET
-            self.units[place] |= (offset >> 8 << 10 | 1 << 9) if scaled else offset << 10
+            self.units[index] |= (offset >> 8 << 10 | 1 << 9) if scaled else offset << 10
             for label, child in node.items():
-                at = base if label == _VALUE else base ^ label
-                self.used[at] = True
+                child_index = base if label == _VALUE else base ^ label
+                self.used[child_index] = True
                 if label == _VALUE:
-                    self.units[place] |= 1 << 8
-                    self.units[at] = child | 1 << 31
+                    self.units[index] |= 1 << 8
+                    self.units[child_index] = child | 1 << 31
                 else:
-                    self.units[at] = label
-                    waiting.append((at, child))
+                    self.units[child_index] = label
+                    pending.append((child_index, child))
         return self.units
 
-    def _base(self, place: int, labels: list[int]) -> int:
-        """A number of which the XOR with every label is a free place; no two nodes share one."""
+    def _base(self, index: int, labels: list[int]) -> int:
+        """Finds an unused base whose XOR with every label is the index of a free unit."""
         count = len(self.units) // _BLOCK
         for block in range(max(0, count - _OPEN_BLOCKS), count):
             start = block * _BLOCK
             free = ~self.used[start : start + _BLOCK]
             for base in self._fitting(free, labels):
-                if start + base not in self.bases and _encodable(place ^ (start + base)):
+                if start + base not in self.bases and _encodable(index ^ (start + base)):
                     return start + base
         self._grow()
-        return self._base(place, labels)
+        return self._base(index, labels)
 
     @staticmethod
     def _fitting(free: np.ndarray, labels: list[int]) -> Iterable[int]:

@@ -1,4 +1,4 @@
-"""What the graphs refuse: inputs that some devices would answer with wrong numbers rather than with an error."""
+"""Checks in the graph of inputs for which some devices would return wrong numbers instead of an error."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ Tensors = dict[str, Any]
 
 
 def guarded(job: ExportJob, function: Function) -> Function:
-    """The function, which looks at its inputs first.
+    """Adds checks of the inputs to a function.
 
     Args:
-        job: With the model and the size of its cache.
-        function: That reads tokens, with or without caches.
+        job: The model and its capacity.
+        function: A function that reads tokens, with or without caches.
     """
-    return _guarded(function, lambda inputs: _of_tokens(job, inputs))
+    return _guarded(function, lambda inputs: _token_checks(job, inputs))
 
 
-def guarded_writer(job: ExportJob, function: Function) -> Function:
-    """The function, which looks at prompts and settings first.
+def guarded_generation(job: ExportJob, function: Function) -> Function:
+    """Adds checks of the prompts and settings to a function.
 
     Args:
-        job: With the model and the size of its cache.
-        function: That generates.
+        job: The model and its capacity.
+        function: A function that generates text.
     """
-    return _guarded(function, lambda inputs: _of_prompts(job, inputs))
+    return _guarded(function, lambda inputs: _prompt_checks(job, inputs))
 
 
 def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> Function:
-    """Nothing is computed before all checks have passed."""
+    """Makes a function wait for its checks."""
 
     def call(**inputs: Any) -> Tensors:
         tf = require("tensorflow", "export")
@@ -46,32 +46,33 @@ def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> 
     return replace(function, call=call)
 
 
-def _of_tokens(job: ExportJob, inputs: Tensors) -> list[Any]:
+def _token_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids = inputs[TOKENS] if TOKENS in inputs else inputs[INPUT_IDS]
     length, limit = _length(ids), job.model.max_length
     if TOKENS in inputs:
         length, limit = length + _length(inputs[static_caches(0)[0]], axis=2), job.capacity
-    checks = [_known(job, ids), *_room(length, limit)]
+    checks = [_check_ids(job, ids), *_check_length(length, limit)]
     if ATTENTION_MASK in inputs:
-        checks.append(_masked(inputs[ATTENTION_MASK], length))
+        checks.append(_check_mask(inputs[ATTENTION_MASK], length))
     if ENCODER_MASK in inputs:
-        checks.append(_masked(inputs[ENCODER_MASK], _length(inputs[static_caches(0, cross=True)[0]], axis=2)))
+        checks.append(_check_mask(inputs[ENCODER_MASK], _length(inputs[static_caches(0, cross=True)[0]], axis=2)))
     return checks
 
 
-def _of_prompts(job: ExportJob, inputs: Tensors) -> list[Any]:
+def _prompt_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids, mask, count = (inputs[name] for name in (INPUT_IDS, ATTENTION_MASK, "max_new_tokens"))
-    checks = [_known(job, ids), _masked(mask, _length(ids))]
+    checks = [_check_ids(job, ids), _check_mask(mask, _length(ids))]
     checks.append(_refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count))
     if job.model.is_encoder_decoder:
-        checks += [*_room(_length(ids), job.model.max_length), *_room(count, job.capacity)]
+        checks += [*_check_length(_length(ids), job.model.max_length), *_check_length(count, job.capacity)]
     else:
-        real = require("tensorflow", "export").reduce_all(mask[:, -1:] == 1)
-        message = "prompts are padded on their left: attention_mask must end with 1. Received:"
-        checks += [*_room(_length(ids) + count, job.capacity), _refuse(real, message, mask)]
+        left_padded = require("tensorflow", "export").reduce_all(mask[:, -1:] == 1)
+        message = "prompts must be padded on the left: attention_mask must end with 1. Received:"
+        checks += [*_check_length(_length(ids) + count, job.capacity), _refuse(left_padded, message, mask)]
     if "temperature" in inputs:
-        given = inputs["temperature"]
-        checks.append(_refuse(given > 0, "temperature must be above 0, or call generate. Received:", given))
+        temperature = inputs["temperature"]
+        message = "temperature must be above 0; call generate for greedy search. Received:"
+        checks.append(_refuse(temperature > 0, message, temperature))
     return checks
 
 
@@ -79,25 +80,25 @@ def _length(tensor: Any, axis: int = 1) -> Any:
     return require("tensorflow", "export").shape(tensor)[axis]
 
 
-def _known(job: ExportJob, ids: Any) -> Any:
-    """Ids are rows of the table."""
+def _check_ids(job: ExportJob, ids: Any) -> Any:
+    """Checks that ids are in the vocabulary."""
     tf, size = require("tensorflow", "export"), job.model.config.vocab_size
-    known = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))
-    return _refuse(known, f"ids must lie between 0 and {size - 1}. Received:", ids)
+    in_vocabulary = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))
+    return _refuse(in_vocabulary, f"ids must be between 0 and {size - 1}. Received:", ids)
 
 
-def _room(length: Any, limit: int | None) -> list[Any]:
-    message = f"there is room for {limit} tokens, prompt and answer together. Received:"
+def _check_length(length: Any, limit: int | None) -> list[Any]:
+    message = f"at most {limit} tokens are supported, prompt and answer together. Received:"
     return [] if limit is None else [_refuse(length <= limit, message, length)]
 
 
-def _masked(mask: Any, length: Any) -> Any:
-    """A mask of one column would be stretched to all."""
+def _check_mask(mask: Any, length: Any) -> Any:
+    """Checks the length of a mask, since a mask with a single column would be broadcast."""
     tf = require("tensorflow", "export")
-    message = "a mask has a column for every token, those in the caches included. Received:"
+    message = "a mask must have a column for every token, including those in the caches. Received:"
     return _refuse(tf.equal(_length(mask), length), message, tf.shape(mask))
 
 
-def _refuse(fine: Any, message: str, received: Any) -> Any:
-    """An error of TensorFlow with this message, unless all is fine."""
-    return require("tensorflow", "export").debugging.Assert(fine, [message, received])
+def _refuse(valid: Any, message: str, received: Any) -> Any:
+    """Returns an operation that raises an error with this message unless `valid` is true."""
+    return require("tensorflow", "export").debugging.Assert(valid, [message, received])

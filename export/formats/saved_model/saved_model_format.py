@@ -1,4 +1,4 @@
-"""SavedModel as a format of bundles."""
+"""The SavedModel format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kerasformer.progress import CountProgress
 
 
 class SavedModelFormat(Format):
-    """TensorFlow's own: a folder with a graph and its variables, for TensorFlow Serving."""
+    """SavedModel, for TensorFlow and TensorFlow Serving: a folder with graphs and their variables."""
 
     name = "saved-model"
     requires = ("tensorflow",)
     packages = ("keras", "tensorflow", "tensorflow-text")
-    places = ("saved_model.pb", "fingerprint.pb", "variables", "assets")
+    model_paths = ("saved_model.pb", "fingerprint.pb", "variables", "assets")
     in_graph = True
 
     def check(self, options: ExportOptions, quantize: str) -> None:
@@ -32,8 +32,8 @@ class SavedModelFormat(Format):
         super().check(options, quantize)
         if quantize != "none":
             raise ExportError(
-                "A SavedModel keeps its weights in float32: TensorFlow has no operators that compute with quantized "
-                f"ones. Received: {argument('quantize', quantize)}. Take {argument('quantize', 'none')}, or "
+                "A SavedModel stores its weights in float32, since TensorFlow has no operators for quantized weights. "
+                f"Received: {argument('quantize', quantize)}. Use {argument('quantize', 'none')}, or "
                 f"{argument('format', 'onnx')} or 'tflite'"
             )
 

@@ -1,9 +1,9 @@
-"""The functions of a model that a SavedModel has: int32 and float32, every batch and length, one set of weights.
+"""Functions that are exported in a SavedModel: int32 and float32 tensors, any batch size and length, shared weights.
 
-Caches grow: a step gives those that it was given with the new tokens behind them, `(B, H, P + T, D)`, and the first
-step is given caches of length 0. `generate` and `sample` do all steps in the graph.
+Caches grow: a step appends the new tokens to its input caches and returns caches `(B, H, P + T, D)`. The first step
+takes caches of length 0. `generate` and `sample` run all steps in the graph.
 
-Shape letters: `B` batch, `T` tokens of one call, `P` tokens before them, `M` tokens of an encoded text.
+Shape letters: `B` batch size, `T` tokens of one call, `P` tokens before them, `M` tokens of an encoded text.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from kerasformer.bundle.interface import (
     static_caches,
 )
 from kerasformer.export.formats.saved_model import tf_text
-from kerasformer.export.formats.saved_model.guards import guarded, guarded_writer
-from kerasformer.export.formats.saved_model.loops import Begun, Loop
+from kerasformer.export.formats.saved_model.guards import guarded, guarded_generation
+from kerasformer.export.formats.saved_model.loops import InitialState, Loop
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
 from kerasformer.export.options import ExportJob
@@ -49,55 +49,55 @@ _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
 
 
 def saved_model_functions(job: ExportJob) -> list[Function]:
-    """The signatures of a SavedModel.
+    """Returns the functions of a SavedModel, one for each signature.
 
     Args:
-        job: With any model of the zoo.
+        job: Export options with any model of the zoo.
     """
     if job.model.is_encoder_decoder:
         encode, decode = shared(_encode(job)), shared(_step_with_memory(job))
-        loop = _loop(job, lambda inputs: _begun_with_memory(job, encode, inputs), decode)
-        return [*(guarded(job, each) for each in (encode, decode)), *_writers(job, loop)]
+        loop = _loop(job, lambda inputs: _initial_state_with_memory(job, encode, inputs), decode)
+        return [*(guarded(job, function) for function in (encode, decode)), *_generation_functions(job, loop)]
     if job.model.generates:
         step = _step(job)
         prefill, decode = shared(_prefill(job, step)), shared(step)
-        loop = _loop(job, lambda inputs: _begun(job, prefill, inputs), decode)
-        return [*(guarded(job, each) for each in (prefill, decode)), *_writers(job, loop)]
+        loop = _loop(job, lambda inputs: _initial_state(job, prefill, inputs), decode)
+        return [*(guarded(job, function) for function in (prefill, decode)), *_generation_functions(job, loop)]
     tokens = guarded(job, forward(job.model, ON_TOKENS, _BATCH, _LENGTH, "int32"))
     if not job.in_graph:
         return [replace(tokens, name=SERVING_DEFAULT)]
-    return [tokens, _text_reader(job, tokens)]
+    return [tokens, _on_texts(job, tokens)]
 
 
-def _text_reader(job: ExportJob, tokens: Function) -> Function:
-    """The same for texts, which operators of TF Text make tokens of."""
-    given = tf_text.parts(job.model.tokenizer, job.model.input_names)
+def _on_texts(job: ExportJob, tokens: Function) -> Function:
+    """Returns the function with texts as input, which TF Text operators tokenize."""
+    tokenizer = tf_text.graph_tokenizer(job.model.tokenizer, job.model.input_names)
 
     def call(text: Any) -> dict[str, Any]:
-        return tokens.call(**tf_text.encode(given, text, job.model.max_length))
+        return tokens.call(**tf_text.encode(tokenizer, text, job.model.max_length))
 
     return Function(SERVING_DEFAULT, {TEXT: TensorInfo((_BATCH,), "string")}, tokens.outputs, call)
 
 
 def _caches(job: ExportJob, length: str, cross: bool = False) -> Infos:
-    """Keys and values of all layers, under their names."""
+    """Describes the keys and values of all layers by name."""
     shapes = (job.model.memory_shapes if cross else job.model.cache_shapes)(_BATCH, length)
     infos = enumerate(TensorInfo(shape, "float32") for shape in shapes)
     return {name: info for layer, info in infos for name in static_caches(layer, cross=cross)}
 
 
-def _taken(job: ExportJob, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, Any]]:
-    """Keys and values of each layer."""
+def _layer_caches(job: ExportJob, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, Any]]:
+    """Collects the keys and values of each layer from named tensors."""
     names = (static_caches(layer, cross=cross) for layer in range(len(job.model.cache_shapes(1, 1))))
     return [(inputs[key], inputs[value]) for key, value in names]
 
 
-def _given(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
-    """The tensors of all layers, under their names."""
-    given: dict[str, Any] = {}
+def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
+    """Returns the keys and values of all layers by name."""
+    named: dict[str, Any] = {}
     for layer, cache in enumerate(caches):
-        given |= zip(static_caches(layer, cross=cross), (cache.key, cache.value), strict=True)
-    return given
+        named |= zip(static_caches(layer, cross=cross), (cache.key, cache.value), strict=True)
+    return named
 
 
 def _scores(job: ExportJob) -> Infos:
@@ -105,15 +105,15 @@ def _scores(job: ExportJob) -> Infos:
 
 
 def _step(job: ExportJob) -> Function:
-    """Some tokens of a decoder after those in the caches; places that the mask leaves out have no position."""
+    """Returns the function by which a decoder reads tokens after those in the caches; padding has no position."""
 
     def call(tokens: Any, attention_mask: Any, **past: Any) -> dict[str, Any]:
         count, total = ops.shape(tokens)[1], ops.shape(attention_mask)[1]
         positions = ops.maximum(ops.cumsum(attention_mask, axis=1) - 1, 0)[:, total - count :]
         visibility = Visibility.of_text(count, attention_mask, causal=True, key_length=total, positions=positions)
-        caches = [GrowingCache(*pair) for pair in _taken(job, past)]
+        caches = [GrowingCache(*pair) for pair in _layer_caches(job, past)]
         scores, new = job.model.decode(tokens, visibility, caches)
-        return {LOGITS: scores, **_given(new)}
+        return {LOGITS: scores, **_named_caches(new)}
 
     inputs = {
         TOKENS: TensorInfo((_BATCH, _LENGTH), "int32"),
@@ -124,7 +124,7 @@ def _step(job: ExportJob) -> Function:
 
 
 def _prefill(job: ExportJob, step: Function) -> Function:
-    """The same where nobody needs the logits, which for a long prompt are more than all else."""
+    """Returns the step without logits, which for a long prompt are larger than everything else."""
 
     def call(**inputs: Any) -> dict[str, Any]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
@@ -133,26 +133,26 @@ def _prefill(job: ExportJob, step: Function) -> Function:
 
 
 def _encode(job: ExportJob) -> Function:
-    """Texts, encoded and projected to what the decoder's layers attend to."""
+    """Returns the function that encodes texts and projects them to keys and values for the decoder's layers."""
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         memory = job.model.project_memory(job.model.encode(input_ids, attention_mask))
-        return _given([FixedCache(*pair) for pair in memory], cross=True)
+        return _named_caches([FixedCache(*pair) for pair in memory], cross=True)
 
     inputs = {name: TensorInfo((_BATCH, _ENCODED), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
     return Function(ENCODE, inputs, _caches(job, _ENCODED, cross=True), call)
 
 
 def _step_with_memory(job: ExportJob) -> Function:
-    """Some tokens of a decoder that attends to encoded texts."""
+    """Returns the function by which a decoder that attends to encoded texts reads tokens."""
 
     def call(tokens: Any, encoder_mask: Any, **past: Any) -> dict[str, Any]:
-        caches = [GrowingCache(*pair) for pair in _taken(job, past)]
-        cross = [FixedCache(*pair) for pair in _taken(job, past, cross=True)]
+        caches = [GrowingCache(*pair) for pair in _layer_caches(job, past)]
+        cross = [FixedCache(*pair) for pair in _layer_caches(job, past, cross=True)]
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
         visibility = Visibility.of_text(count, causal=True, key_length=before + count)
         scores, new, _ = job.model.decode(tokens, visibility, caches, encoder_mask, cross)
-        return {LOGITS: scores, **_given(new)}
+        return {LOGITS: scores, **_named_caches(new)}
 
     inputs = {
         TOKENS: TensorInfo((_BATCH, _LENGTH), "int32"),
@@ -163,46 +163,46 @@ def _step_with_memory(job: ExportJob) -> Function:
     return Function(DECODE, inputs, {**_scores(job), **_caches(job, _TOTAL)}, call, incremental=True)
 
 
-def _begun(job: ExportJob, prefill: Function, inputs: dict[str, Any]) -> Begun:
-    """A decoder has read all but the last token of the prompts."""
+def _initial_state(job: ExportJob, prefill: Function, inputs: dict[str, Any]) -> InitialState:
+    """Prefills all but the last token of the prompts."""
     ids, mask = inputs[INPUT_IDS], inputs[ATTENTION_MASK]
     caches = prefill.call(tokens=ids[:, :-1], attention_mask=mask[:, :-1], **_empty(job, ids))
 
-    def others(count: Any) -> dict[str, Any]:
+    def other_inputs(count: Any) -> dict[str, Any]:
         return {ATTENTION_MASK: ops.pad(mask, ((0, 0), (0, count)), constant_values=1)}
 
-    return Begun(ids[:, -1:], caches, others)
+    return InitialState(ids[:, -1:], caches, other_inputs)
 
 
-def _begun_with_memory(job: ExportJob, encode: Function, inputs: dict[str, Any]) -> Begun:
-    """The texts are encoded; the decoder has read nothing."""
+def _initial_state_with_memory(job: ExportJob, encode: Function, inputs: dict[str, Any]) -> InitialState:
+    """Encodes the texts; the decoder's caches are empty."""
     memory = {ENCODER_MASK: inputs[ATTENTION_MASK], **encode.call(**inputs)}
     first = ops.full_like(inputs[INPUT_IDS][:, :1], job.info.start_token_id)
-    return Begun(first, _empty(job, first), lambda count: memory)
+    return InitialState(first, _empty(job, first), lambda count: memory)
 
 
 def _empty(job: ExportJob, ids: Any) -> dict[str, Any]:
-    """Caches of no token."""
+    """Returns caches of length 0."""
     shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
     return {name: ops.zeros(shape) for layer, shape in enumerate(shapes) for name in static_caches(layer)}
 
 
-def _loop(job: ExportJob, begin: Callable[[dict[str, Any]], Begun], step: Function) -> Loop:
-    """Steps until an end token."""
+def _loop(job: ExportJob, start: Callable[[dict[str, Any]], InitialState], step: Function) -> Loop:
+    """Returns the generation loop, which stops at the model's end tokens."""
     ends, pad = job.info.eos_token_id, job.info.pad_token_id
-    return Loop(begin, step, ends, pad if pad is not None else next(iter(ends), 0))
+    return Loop(start, step, ends, pad if pad is not None else next(iter(ends), 0))
 
 
-def _writers(job: ExportJob, loop: Loop) -> list[Function]:
-    """Whole answers: by the best token each time, or drawn."""
+def _generation_functions(job: ExportJob, loop: Loop) -> list[Function]:
+    """Returns the functions that generate whole answers: greedily, or by sampling."""
     texts = {name: TensorInfo((_BATCH, _LENGTH), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
     greedy = {**texts, "max_new_tokens": TensorInfo((), "int32")}
-    drawn = {
+    sampled = {
         **greedy,
         "temperature": TensorInfo((), "float32"),
         "top_k": TensorInfo((), "int32"),
         "seed": TensorInfo((), "int32"),
     }
     outputs = {"output_ids": TensorInfo((_BATCH, "new_tokens"), "int32"), "lengths": TensorInfo((_BATCH,), "int32")}
-    written = [Function(GENERATE, greedy, outputs, loop.greedy), Function(SAMPLE, drawn, outputs, loop.drawn)]
-    return [guarded_writer(job, each) for each in written]
+    functions = [Function(GENERATE, greedy, outputs, loop.greedy), Function(SAMPLE, sampled, outputs, loop.sampled)]
+    return [guarded_generation(job, function) for function in functions]

@@ -1,10 +1,11 @@
-"""Tokenizers inside of the graph: TF Text's operators, made to give the ids of our own tokenizers.
+"""Tokenizers in the graph: TF Text operators that produce the same ids as Hugging Face tokenizers.
 
-TF Text's `FastBertTokenizer` normalizes otherwise than BERT's tokenizer in Hugging Face's format does (`ß`, `…`, `，`,
-`²` become something else). Its operator, though, reads a table from characters to texts: here that table is made of
-what the tokenizer itself does with every character, so that the ids are the same. SentencePiece reads its own file.
+The default normalization of TF Text's `FastBertTokenizer` differs from that of BERT's Hugging Face tokenizer (for `ß`,
+`…`, `，` or `²`, for example). But its operator takes a table from characters to normalized texts. Here this table is
+computed with the tokenizer itself for every character, so that the ids are the same. SentencePiece operators use the
+rules of the model file.
 
-What these operators cannot do is refused by name: byte-level BPE, other normalizers, added tokens.
+Unsupported tokenizers are refused: byte-level BPE, other normalizers, and added tokens.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from kerasformer.tokenization import Tokenizer, spiece
 
 TOKENIZE = "tokenize"
 FILE = "tokenizer.tflite"
-# Of no vocabulary (it is of private use): a word with it is unknown.
+# A private-use character, which is in no vocabulary: a word that contains it is unknown.
 _UNKNOWN = "\ue000"
-# Bytes of the longest word. Our tokenizers count 100 characters, which are at most 400 bytes.
+# Longest word in bytes. Hugging Face's limit is 100 characters, which have at most 400 bytes.
 _LONGEST_WORD = 400
 SAMPLE = (
     *READING,
@@ -45,19 +46,19 @@ SAMPLE = (
     "Привет κόσμε ΣΊΣΥΦΟΣ العربية שלום हिन्दी ภาษาไทยง่าย",
     "emoji 👩‍👩‍👧‍👦 🇩🇪 👍🏽 ❤️ x²+y² ½ ™ \u00a0 \u3000 \u200b",
 )
-"""Texts on which a graph is compared with the tokenizer when it is made."""
+"""Texts on which an exported tokenizer is compared with the original."""
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a graph needs of a tokenizer.
+class GraphTokenizer:
+    """A tokenizer as TensorFlow operations.
 
     Attributes:
-        ids: From a vector of texts to a ragged tensor of ids, without special tokens.
+        ids: Converts a vector of texts to a ragged tensor of ids, without special tokens.
         before: Ids of the special tokens before a text.
-        after: Ids of those behind it.
-        pad_id: Of padding.
-        names: Arrays to give, such as `"attention_mask"`.
+        after: Ids of the special tokens after a text.
+        pad_id: Id of padding.
+        names: Names of the arrays to return, such as `"attention_mask"`.
     """
 
     ids: Callable[[Any], Any]
@@ -67,15 +68,15 @@ class Parts:
     names: tuple[str, ...]
 
 
-def parts(tokenizer: Tokenizer | None, names: Sequence[str]) -> Parts:
-    """The tokenizer as operators.
+def graph_tokenizer(tokenizer: Tokenizer | None, names: Sequence[str]) -> GraphTokenizer:
+    """Converts a tokenizer to TensorFlow operations.
 
     Args:
-        tokenizer: Of a model.
-        names: Arrays that the model takes.
+        tokenizer: Tokenizer of the model.
+        names: Names of the arrays that the model takes.
 
     Raises:
-        ExportError: there is none, or a part of it that has no operator.
+        ExportError: The model has no tokenizer, or TF Text has no operator for a part of it.
         MissingExtraError: TF Text is not installed.
     """
     if tokenizer is None:
@@ -86,24 +87,24 @@ def parts(tokenizer: Tokenizer | None, names: Sequence[str]) -> Parts:
     kind = content["model"]["type"]
     if kind not in builders:
         raise ExportError(
-            f"TF Text has operators for {' and '.join(builders)}. Received: a tokenizer of the kind {kind}, "
-            "which stays outside of the graph"
+            f"TF Text supports only {' and '.join(builders)} tokenizers. Received: a {kind} tokenizer. Export without "
+            "tokenizer='in-graph': the bundle then has tokenizer.json"
         )
     added = [token["content"] for token in content["added_tokens"] if not token["special"]]
     if added:
-        raise ExportError(f"TF Text's operators know no added tokens. Received: {', '.join(added[:10])}")
+        raise ExportError(f"TF Text's operators do not support added tokens. Received: {', '.join(added[:10])}")
     if (tokenizer.padding_side, tokenizer.truncation_side) != ("right", "right"):
         raise ExportError(
-            "A tokenizer in the graph pads and cuts on the right. Received: "
+            "A tokenizer in the graph must pad and truncate on the right. Received: "
             f"padding_side={tokenizer.padding_side!r}, truncation_side={tokenizer.truncation_side!r}"
         )
-    before, after = _around(tokenizer)
+    before, after = _special_ids(tokenizer)
     pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    return Parts(builders[kind](tokenizer, content), before, after, pad_id or 0, tuple(names))
+    return GraphTokenizer(builders[kind](tokenizer, content), before, after, pad_id or 0, tuple(names))
 
 
-def _around(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids of the special tokens on both sides of a text."""
+def _special_ids(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the ids of the special tokens before and after a text."""
     encoding = tokenizer.backend.encode("a", add_special_tokens=True)
     text = [index for index, special in enumerate(encoding.special_tokens_mask) if not special]
     return tuple(encoding.ids[: text[0]]), tuple(encoding.ids[text[-1] + 1 :])
@@ -118,10 +119,10 @@ def _wordpiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[Any],
     types = [(part or {}).get("type") for part in (normalizer, splitter)]
     if types != ["BertNormalizer", "BertPreTokenizer"] or not normalizer["handle_chinese_chars"]:
         raise ExportError(
-            "WordPiece in the graph needs BERT's normalizer, with Chinese characters apart, and BERT's splitting. "
-            f"Received: {types[0]}, {types[1]}"
+            "A WordPiece tokenizer in the graph needs BertNormalizer with handle_chinese_chars=True, and "
+            f"BertPreTokenizer. Received: {types[0]}, {types[1]}"
         )
-    vocabulary = _in_order(model["vocab"])
+    vocabulary = _ordered_tokens(model["vocab"])
     table = normalizer_table(tokenizer.backend.normalizer, frozenset("".join(vocabulary)))
     normalize = text.FastBertNormalizer(model_buffer=table)
     try:
@@ -133,59 +134,63 @@ def _wordpiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[Any],
             unknown_token=model["unk_token"],
         )
     except RuntimeError as error:
-        raise ExportError(f"TF Text cannot have this vocabulary: {error}") from error
+        raise ExportError(f"TF Text does not support this vocabulary: {error}") from error
     return lambda texts: pieces.tokenize(normalize.normalize(texts))
 
 
-def _in_order(vocabulary: dict[str, int]) -> list[str]:
+def _ordered_tokens(vocabulary: dict[str, int]) -> list[str]:
     ordered = sorted(vocabulary, key=vocabulary.__getitem__)
     if [vocabulary[token] for token in ordered] != list(range(len(ordered))):
-        raise ExportError("A vocabulary with the ids 0, 1, 2 … was expected. Received: one with gaps")
+        raise ExportError("The vocabulary must have the ids 0, 1, 2 … Received: a vocabulary with gaps")
     return ordered
 
 
 def normalizer_table(normalizer: normalizers.Normalizer, letters: frozenset[str]) -> bytes:
-    """TF Text's table from characters to normalized texts, as a flatbuffer `FastBertNormalizerModel`.
+    """Returns TF Text's table from characters to normalized texts, as a flatbuffer `FastBertNormalizerModel`.
 
     Args:
-        normalizer: That looks at one character at a time.
-        letters: Of the vocabulary.
+        normalizer: A normalizer that treats each character separately.
+        letters: Characters of the vocabulary.
 
     Raises:
-        ExportError: the vocabulary has a mark at which TF Text splits, and our tokenizers do not.
+        ExportError: The vocabulary has a character at which only TF Text splits words.
     """
     flatbuffers = require("flatbuffers", "export")
     ours, theirs = _isolated()
-    if apart := sorted((theirs - ours) & letters):
-        raise ExportError(f"TF Text splits texts at marks of this vocabulary, and our tokenizer does not: {apart}")
-    # TF Text splits by a newer Unicode: what it leaves in a word is set apart, what it sets apart made unknown.
-    spelled_so = {letter: f" {letter} " for letter in ours - theirs}
-    spelled_so |= dict.fromkeys(theirs - ours, _UNKNOWN)
-    alone = ours & theirs
-    pool, places, values = bytearray(), dict[bytes, int](), dict[bytes, int]()
+    if conflicting := sorted((theirs - ours) & letters):
+        raise ExportError(
+            "TF Text splits words at characters of this vocabulary at which the tokenizer does not. "
+            f"Received: {conflicting}"
+        )
+    # TF Text has a newer Unicode version. Characters at which only the tokenizer splits are surrounded by spaces;
+    # characters at which only TF Text splits become unknown.
+    replacements = {letter: f" {letter} " for letter in ours - theirs}
+    replacements |= dict.fromkeys(theirs - ours, _UNKNOWN)
+    isolated_by_both = ours & theirs
+    pool, offsets, values = bytearray(), dict[bytes, int](), dict[bytes, int]()
     for letter in map(chr, _characters()):
-        normal = "".join(spelled_so.get(each, each) for each in normalizer.normalize_str(letter))
-        if normal == letter or (normal.strip(" ") == letter and letter in alone):
-            continue  # TF Text sets these apart itself
-        spelled = normal.encode()
-        if spelled not in places:
-            places[spelled] = len(pool)
-            pool += spelled
-        values[letter.encode()] = 1 << 30 | places[spelled] << 6 | len(spelled)
+        normal = "".join(replacements.get(part, part) for part in normalizer.normalize_str(letter))
+        if normal == letter or (normal.strip(" ") == letter and letter in isolated_by_both):
+            continue  # TF Text isolates these characters itself
+        encoded = normal.encode()
+        if encoded not in offsets:
+            offsets[encoded] = len(pool)
+            pool += encoded
+        values[letter.encode()] = 1 << 30 | offsets[encoded] << 6 | len(encoded)
     zero = values.pop(b"\0", 0)
     builder = flatbuffers.Builder(1 << 20)
-    of_pool = builder.CreateByteVector(bytes(pool) or b"\0")
-    of_trie = builder.CreateNumpyVector(double_array(values))
+    pool_offset = builder.CreateByteVector(bytes(pool) or b"\0")
+    trie_offset = builder.CreateNumpyVector(double_array(values))
     builder.StartObject(4)
-    builder.PrependUOffsetTRelativeSlot(1, of_trie, 0)
+    builder.PrependUOffsetTRelativeSlot(1, trie_offset, 0)
     builder.PrependInt32Slot(2, zero, 0)
-    builder.PrependUOffsetTRelativeSlot(3, of_pool, 0)
+    builder.PrependUOffsetTRelativeSlot(3, pool_offset, 0)
     builder.Finish(builder.EndObject())
     return bytes(builder.Output())
 
 
 def _characters() -> Iterable[int]:
-    """Code points that texts have: those assigned, and all where new emoji and symbols appear."""
+    """Yields the assigned code points, and all code points of blocks to which new emoji and symbols are added."""
     yield from range(0xD800)
     yield from range(0xE000, 0x10000)
     yield from (c for c in range(0x10000, 0x20000) if 0x1F000 <= c < 0x1FC00 or unicodedata.category(chr(c)) != "Cn")
@@ -195,7 +200,7 @@ def _characters() -> Iterable[int]:
 
 @cache
 def _isolated() -> tuple[frozenset[str], frozenset[str]]:
-    """Characters that stand alone between letters: in our tokenizers, and in TF Text, whose Unicode is newer."""
+    """Returns the characters that become separate words between letters: in Hugging Face tokenizers, and in TF Text."""
     tf, text = require("tensorflow", "export"), require("tensorflow_text", "tftext")
     letters = [chr(c) for c in _characters() if c and chr(c) != "a"]
     between = [f"a{letter}a" for letter in letters]
@@ -221,13 +226,13 @@ def _sentencepiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[A
     names = [step["type"] for step in steps]
     if names not in ([], ["Precompiled"]) or model.get("byte_fallback"):
         raise ExportError(
-            "SentencePiece in the graph normalizes by the rules of its model file alone, and has no byte fallback. "
+            "A SentencePiece tokenizer in the graph must have no normalizer except Precompiled, and no byte fallback. "
             f"Received: {', '.join(names)}{' and byte fallback' if model.get('byte_fallback') else ''}"
         )
     special = {token["content"] for token in content["added_tokens"]}
     pieces = [
-        spiece.Piece(piece, score, spiece.UNKNOWN if place == model["unk_id"] else _kind(piece in special))
-        for place, (piece, score) in enumerate(model["vocab"])
+        spiece.Piece(piece, score, spiece.UNKNOWN if index == model["unk_id"] else _kind(piece in special))
+        for index, (piece, score) in enumerate(model["vocab"])
     ]
     charsmap = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps else b""
     file = spiece.serialize(spiece.SentencePieceModel(pieces, unk_id=model["unk_id"], charsmap=charsmap))
@@ -242,69 +247,77 @@ def _kind(special: bool) -> int:
 # Graphs.
 
 
-def encode(given: Parts, texts: Any, limit: int | None) -> dict[str, Any]:
-    """A batch of texts, surrounded, cut and padded: a dictionary of int32 `(B, T)`.
+def encode(tokenizer: GraphTokenizer, texts: Any, limit: int | None) -> dict[str, Any]:
+    """Encodes a batch of texts with special tokens, truncation and padding.
 
     Args:
-        given: The tokenizer.
-        texts: String `(B,)`.
-        limit: Tokens of a row, special ones included; `None` cuts nothing.
+        tokenizer: The tokenizer.
+        texts: Strings `(B,)`.
+        limit: Largest number of tokens in a row, including special tokens; `None` truncates nothing.
+
+    Returns:
+        Arrays by name, int32 `(B, T)`.
     """
     tf = require("tensorflow", "export")
-    ids = given.ids(texts)
+    ids, before, after = tokenizer.ids(texts), tokenizer.before, tokenizer.after
     if limit is not None:
-        ids = ids[:, : limit - len(given.before) - len(given.after)]
+        ids = ids[:, : limit - len(before) - len(after)]
     count = tf.shape(texts)[0]
-    around = [tf.tile(tf.constant([part], tf.int32), [count, 1]) for part in (given.before, given.after) if part]
-    rows = [*around[: bool(given.before)], tf.cast(ids, tf.int32), *around[bool(given.before) :]]
+    special = [tf.tile(tf.constant([part], tf.int32), [count, 1]) for part in (before, after) if part]
+    rows = [*special[: bool(before)], tf.cast(ids, tf.int32), *special[bool(before) :]]
     ragged = tf.concat(rows, axis=1)
-    return _named(given, ragged.to_tensor(given.pad_id), tf.sequence_mask(ragged.row_lengths(), dtype=tf.int32))
+    mask = tf.sequence_mask(ragged.row_lengths(), dtype=tf.int32)
+    return _named(tokenizer, ragged.to_tensor(tokenizer.pad_id), mask)
 
 
-def encode_one(given: Parts, text: Any, length: int) -> dict[str, Any]:
-    """One text in a static shape: a dictionary of int32 `(1, length)`; in operators that TFLite has.
+def encode_one(tokenizer: GraphTokenizer, text: Any, length: int) -> dict[str, Any]:
+    """Encodes a single text to a static shape, with operators that TFLite supports.
 
     Args:
-        given: The tokenizer.
+        tokenizer: The tokenizer.
         text: String `(1,)`.
-        length: Tokens, special ones included.
+        length: Number of tokens, including special tokens.
+
+    Returns:
+        Arrays by name, int32 `(1, length)`.
     """
     tf = require("tensorflow", "export")
-    ids = tf.cast(given.ids(text).flat_values, tf.int32)[: length - len(given.before) - len(given.after)]
-    row = tf.concat([tf.constant(given.before, tf.int32), ids, tf.constant(given.after, tf.int32)], axis=0)
+    before, after = tokenizer.before, tokenizer.after
+    ids = tf.cast(tokenizer.ids(text).flat_values, tf.int32)[: length - len(before) - len(after)]
+    row = tf.concat([tf.constant(before, tf.int32), ids, tf.constant(after, tf.int32)], axis=0)
     count = tf.shape(row)[0]
-    rest = tf.fill([length - count], given.pad_id)
-    padded = tf.reshape(tf.concat([row, rest], axis=0), (1, length))
+    padding = tf.fill([length - count], tokenizer.pad_id)
+    padded = tf.reshape(tf.concat([row, padding], axis=0), (1, length))
     mask = tf.cast(tf.range(length) < count, tf.int32)
-    return _named(given, padded, tf.reshape(mask, (1, length)))
+    return _named(tokenizer, padded, tf.reshape(mask, (1, length)))
 
 
-def _named(given: Parts, ids: Any, mask: Any) -> dict[str, Any]:
+def _named(tokenizer: GraphTokenizer, ids: Any, mask: Any) -> dict[str, Any]:
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": mask * 0}
-    return {name: arrays[name] for name in given.names}
+    return {name: arrays[name] for name in tokenizer.names}
 
 
 def write_tokenizer(tokenizer: Tokenizer | None, names: Sequence[str], length: int, path: Path) -> Signature:
-    """Writes the tokenizer as a TFLite file: a string `(1,)` in, int32 `(1, length)` out.
+    """Writes a tokenizer as a TFLite file that takes a string `(1,)` and returns int32 arrays `(1, length)`.
 
     Args:
-        tokenizer: Of the model.
-        names: Arrays that the model takes.
-        length: Tokens of the longest text; longer ones are cut as the tokenizer cuts them.
+        tokenizer: Tokenizer of the model.
+        names: Names of the arrays that the model takes.
+        length: Longest text in tokens; longer texts are truncated like in the tokenizer.
         path: The file.
 
     Returns:
-        What the manifest says of it.
+        Its signature for the manifest.
 
     Raises:
-        ExportError: a part of the tokenizer has no operator.
-        ExportMismatchError: it gives other ids than the tokenizer.
+        ExportError: TF Text has no operator for a part of the tokenizer.
+        ExportMismatchError: The ids of the file differ from those of the tokenizer.
     """
     tf = require("tensorflow", "export")
-    given = parts(tokenizer, names)
+    in_graph = graph_tokenizer(tokenizer, names)
     module = tf.Module()
     module.graph = tf.function(
-        lambda text: encode_one(given, text, length),
+        lambda text: encode_one(in_graph, text, length),
         input_signature=[tf.TensorSpec((1,), tf.string, name="text")],
         autograph=False,
     )
@@ -316,14 +329,14 @@ def write_tokenizer(tokenizer: Tokenizer | None, names: Sequence[str], length: i
     run = tokenize_runner(path)
     check(tokenizer, lambda text: run(text), length)
     info = TensorInfo((1, length), "int32")
-    return Signature(path.name, {"text": TensorInfo((1,), "string")}, dict.fromkeys(given.names, info))
+    return Signature(path.name, {"text": TensorInfo((1,), "string")}, dict.fromkeys(in_graph.names, info))
 
 
 def tokenize_runner(path: Path) -> Callable[[str], dict[str, np.ndarray]]:
-    """A function from a text to the model's inputs, by a tokenizer file; the interpreter is TensorFlow's.
+    """Returns a function that converts a text to the model's inputs with a tokenizer file and TensorFlow's interpreter.
 
     Args:
-        path: `tokenizer.tflite` of a bundle.
+        path: The file `tokenizer.tflite` of a bundle.
 
     Raises:
         MissingExtraError: TensorFlow or TF Text is not installed.
@@ -337,17 +350,17 @@ def tokenize_runner(path: Path) -> Callable[[str], dict[str, np.ndarray]]:
 
 
 def check(tokenizer: Any, run: Callable[[str], dict[str, np.ndarray]], limit: int | None) -> None:
-    """Compares a graph with the tokenizer.
+    """Compares an exported tokenizer with the original.
 
     Raises:
-        ExportMismatchError: other ids for a text of `SAMPLE`.
+        ExportMismatchError: The ids of a text of `SAMPLE` differ.
     """
     for text in SAMPLE:
         expected = tokenizer.encode(text)
         if limit is not None and len(expected) > limit:
-            continue  # what is cut is compared by the tests: the tokenizer warns of it
+            continue  # truncation, of which the tokenizer warns, is compared in the tests
         received = run(text)["input_ids"][0][: len(expected)].tolist()
         if received != expected:
             raise ExportMismatchError(
-                f"The tokenizer in the graph gives other ids for {text!r}. Expected: {expected}. Received: {received}"
+                f"The tokenizer in the graph returns wrong ids for {text!r}. Expected: {expected}. Received: {received}"
             )

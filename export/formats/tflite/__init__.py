@@ -1,1 +1,1 @@
-"""Keras functions to one TFLite file: traced, converted without weights, fused, stored."""
+"""Export of Keras functions as one TFLite file: tracing, conversion without weights, fusion and storage."""

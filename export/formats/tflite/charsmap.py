@@ -1,4 +1,4 @@
-"""SentencePiece's rules of normalization, made of what a tokenizer of our own does with each character."""
+"""Normalization rules of SentencePiece, derived from what a `tokenizers` normalizer does with each character."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from kerasformer.export.formats.saved_model.double_array import double_array
 
 
 def charsmap(normalizer: Any, longer: Iterable[str] = ()) -> bytes:
-    """The rules as a SentencePiece model holds them: a trie from spellings to normal forms, and these.
+    """Returns the rules in the format of a SentencePiece model: a trie of inputs, followed by their normal forms.
 
     Args:
-        normalizer: Of the `tokenizers` library; it looks at one character at a time, but for `longer`.
-        longer: Spellings of several characters that it replaces as a whole.
+        normalizer: Normalizer of the `tokenizers` library. It must treat each character separately, except in `longer`.
+        longer: Strings of several characters that it replaces as a whole.
     """
-    forms, places, values = bytearray(), dict[str, int](), dict[bytes, int]()
-    for spelling in (*_characters(), *longer):
-        normal = " " if spelling.isspace() else normalizer.normalize_str(spelling)
-        if normal == spelling:
+    forms, offsets, values = bytearray(), dict[str, int](), dict[bytes, int]()
+    for text in (*_characters(), *longer):
+        normal = " " if text.isspace() else normalizer.normalize_str(text)
+        if normal == text:
             continue
-        if normal not in places:
-            places[normal] = len(forms)
+        if normal not in offsets:
+            offsets[normal] = len(forms)
             forms += normal.encode() + b"\0"
-        values[spelling.encode()] = places[normal]
+        values[text.encode()] = offsets[normal]
     trie = double_array(values).astype("<u4").tobytes()
     return struct.pack("<I", len(trie)) + trie + bytes(forms)
 
 
 def _characters() -> Iterator[str]:
-    """All that texts have; the one of code 0 ends a form."""
+    """Yields all assigned characters except U+0000, which terminates a normal form."""
     return (chr(code) for code in range(1, 0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs"))

@@ -1,8 +1,8 @@
-"""Keras functions to one TFLite file, a signature each, without a weight passing through TensorFlow's converter.
+"""Conversion of Keras functions to one TFLite file with a signature for each, without passing weights to the converter.
 
-The functions are traced with every variable as an argument. The converter then sees a skeleton of a few hundred
-kilobytes, whatever the size of the model; `tflite_weights` and `flatbuffer` turn those arguments into constants
-afterwards, quantized straight from the Keras values, each stored once for all signatures.
+The functions are traced with every variable as an argument, so that the converter processes only a skeleton of a few
+hundred kilobytes, whatever the size of the model. The modules `weights` and `flatbuffer` then turn these arguments into
+constants, quantized directly from the Keras values and stored once for all signatures.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from kerasformer.progress import CountProgress
 
 @dataclass(frozen=True)
 class VariableWeight:
-    """A variable as the file stores it: kernels output-first, as FULLY_CONNECTED reads them.
+    """A variable as the file stores it; kernels are output-first, as FULLY_CONNECTED requires.
 
     Attributes:
-        argument: Name of the traced functions' argument that stands for it.
+        argument: Name of the argument of the traced functions that replaces the variable.
         name: Readable name of its tensor.
-        transposed: It is stored as the transpose of the variable's value.
+        variable: The Keras variable.
+        transposed: Whether the transpose of the variable's value is stored.
     """
 
     argument: str
@@ -51,7 +52,7 @@ class VariableWeight:
 
     @property
     def path(self) -> str:
-        """Path of the Keras variable, which recipes know it by."""
+        """Path of the Keras variable, by which recipes select it."""
         return str(self.variable.path)
 
     @property
@@ -61,7 +62,7 @@ class VariableWeight:
         return shape[::-1] if self.transposed else shape
 
     def value(self) -> np.ndarray:
-        """The value as stored (a transpose is a view)."""
+        """Returns the value as stored; a transpose is a view."""
         value = self.variable.value.numpy()
         return value.T if self.transposed else value
 
@@ -78,26 +79,26 @@ def write_tflite(
     """Writes functions and weights as one TFLite file.
 
     Args:
-        functions: One signature each; static shapes, int32 and float32 tensors.
-        variables: All that the functions read. Variables that none of them reads do not enter the file.
+        functions: The functions, one for each signature, with static shapes and int32 or float32 tensors.
+        variables: All variables that the functions read. Unused variables are not stored.
         recipe: How weights are stored.
-        path: The file, overwritten.
-        calibration: For a recipe with static activations.
-        progress: Told how far the writing of the weights is.
-        converted: Graphs of earlier calls with the same functions, which need no conversion; those of this call are
-            added.
+        path: The file, which is overwritten.
+        calibration: Activation ranges, for a recipe with static activations.
+        progress: Called with the number of bytes of weights that are written, and the total.
+        converted: Cache of converted graphs, for several calls with the same functions.
+
     Raises:
-        ExportError: the file would exceed 2 GB; a tensor has a symbolic dimension or another dtype; an operation has
-            no TFLite operator; a function reads a variable that was not given.
+        ExportError: The file would exceed 2 GB, a tensor has a symbolic dimension or an unsupported dtype, an operation
+            has no TFLite operator, or a function reads a variable that was not passed.
     """
     _check_interface(functions)
     _check_size(variables, recipe)
     weights = _weights(variables)
     graphs = {} if converted is None else converted
-    form = recipe if recipe.activations == "float" else None  # all that a graph depends on
-    if form not in graphs:
-        graphs[form] = _convert(functions, weights, recipe)
-    skeleton = Skeleton(graphs[form], {weight.argument: weight for weight in weights})
+    key = recipe if recipe.activations == "float" else None  # graphs depend on nothing else
+    if key not in graphs:
+        graphs[key] = _convert(functions, weights, recipe)
+    skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
     skeleton.finish()
@@ -112,16 +113,16 @@ def _check_interface(functions: Sequence[Function]) -> None:
                 raise ExportError(f"TFLite needs static shapes. Received: {info.shape} for {name} of {function.name}")
             if info.dtype not in ("int32", "float32"):
                 raise ExportError(
-                    f"TFLite signatures take and give int32 and float32. Received: {info.dtype} for {name} of "
+                    f"TFLite signatures need int32 and float32 tensors. Received: {info.dtype} for {name} of "
                     f"{function.name}"
                 )
 
 
 def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
-    """Refuses before the work starts what a flatbuffer, with its 32-bit offsets, cannot hold.
+    """Refuses early a model whose weights exceed the 32-bit offsets of a flatbuffer.
 
-    Only the graphs will tell which matrices are tables, so each counts as the smaller of both: nothing that fits is
-    refused here, and the writer has the last word.
+    Which matrices are tables is known only after conversion. Each matrix counts with its smaller size, so that nothing
+    that fits is refused here; the exact check follows when the file is written.
     """
     size = 0
     for variable in {id(v): v for v in variables}.values():
@@ -129,19 +130,19 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
         size += min(form_of(recipe, variable.path, shape, table).num_bytes(shape) for table in (False, True))
     if size > MAX_BYTES:
         raise ExportError(
-            f"A TFLite file holds less than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "
-            f"{recipe.name!r}. Take a recipe with fewer bits, such as {argument('quantize', 'int8')}, or "
+            f"A TFLite file must be smaller than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "
+            f"{recipe.name!r}. Use a recipe with fewer bits, such as {argument('quantize', 'int8')}, or "
             f"{argument('format', 'onnx')}"
         )
 
 
 def _weights(variables: Sequence[keras.Variable]) -> list[VariableWeight]:
-    """Two candidates for every matrix, one per layout; those that no function reads fall away in the skeleton."""
+    """Returns the weights; every matrix twice, once for each orientation. `Skeleton` drops the unused ones."""
     weights = []
     for index, (name, variable) in enumerate(by_path(list({id(v): v for v in variables}.values())).items()):
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if "int" in dtype or dtype == "bool":
-            continue  # states of random generators, which inference does not read
+            continue  # states of random generators, which inference does not use
         if dtype != "float32":
             raise ExportError(f"TFLite export needs float32 variables. Received: {dtype} for {variable.path}")
         weights.append(VariableWeight(f"weight_{index}", name, variable))
@@ -151,7 +152,7 @@ def _weights(variables: Sequence[keras.Variable]) -> list[VariableWeight]:
 
 
 def _trace(function: Function, weights: Sequence[VariableWeight], recipe: Recipe) -> Any:
-    """The function as a TensorFlow graph whose arguments are its inputs and all weights."""
+    """Traces a function as a TensorFlow graph whose arguments are its inputs and all weights."""
     tf = tensorflow()
 
     def call(**tensors: Tensor) -> dict[str, Tensor]:
@@ -161,7 +162,7 @@ def _trace(function: Function, weights: Sequence[VariableWeight], recipe: Recipe
         with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(recipe, kernels, tables)):
             results = function.call(**{name: tensors[name] for name in function.inputs})
         if set(results) != set(function.outputs):
-            raise ExportError(f"{function.name} must give {sorted(function.outputs)}. Received: {sorted(results)}")
+            raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
         return {name: _declared(results[name], info, name) for name, info in function.outputs.items()}
 
     arguments = {name: tf.TensorSpec(info.shape, info.dtype) for name, info in function.inputs.items()}
@@ -169,13 +170,13 @@ def _trace(function: Function, weights: Sequence[VariableWeight], recipe: Recipe
     graph = tf.function(call, autograph=False).get_concrete_function(**arguments)
     if any(tensor.dtype == tf.resource for tensor in graph.captured_inputs):
         raise ExportError(
-            f"{function.name} reads a variable that is not among those given. Expected: every variable of the model"
+            f"{function.name} reads a variable that was not passed. Expected: every variable of the model"
         )
     return graph
 
 
 def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
-    """The result, once it is what the function declares."""
+    """Returns the result after checking its shape and dtype."""
     received = (tuple(result.shape), keras.backend.standardize_dtype(result.dtype))
     if received != (tuple(info.shape), info.dtype):
         raise ExportError(f"{name} must be {info.dtype} {info.shape}. Received: {received[1]} {received[0]}")
@@ -183,16 +184,16 @@ def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
 
 
 def _convert(functions: Sequence[Function], weights: Sequence[VariableWeight], recipe: Recipe) -> bytes:
-    """The skeleton: all signatures, every weight still an input."""
+    """Converts all functions to a TFLite model in which every weight is an input."""
     tf = tensorflow()
     module = tf.Module()
-    # Tracked by the module, so that saving finds what the graphs hold on to.
+    # The module tracks the graphs, so that saving includes the resources that they use.
     module.graphs = {function.name: _trace(function, weights, recipe) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
             save_module(module, folder, module.graphs)
             converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
-            # What has no TFLite operator stays in the graph as a custom one, where the check finds and names it.
+            # Unsupported operations become custom operators, which `Skeleton.check` reports by name.
             converter.allow_custom_ops = True
             return bytes(converter.convert())
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Operators of a TFLite graph that another one does on the way, or that need not be."""
+"""Fusion and removal of operators in a TFLite graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, has_bias,
 
 
 def fuse(skeleton: Skeleton) -> None:
-    """Does all of this file, in every graph."""
+    """Applies all transformations of this module to every graph."""
     for graph in skeleton.graphs:
         _drop_identities(skeleton, graph)
         _fold_biases(skeleton, graph)
@@ -18,7 +18,7 @@ def fuse(skeleton: Skeleton) -> None:
 
 
 def _drop_identities(skeleton: Skeleton, graph: Any) -> None:
-    """RESHAPE to the shape that is there, and STRIDED_SLICE of everything: LiteRT would copy a whole cache."""
+    """Removes RESHAPEs to the same shape and STRIDED_SLICEs of a whole tensor, for which LiteRT would copy caches."""
     outputs = {int(i) for i in graph.outputs}
     same: dict[int, int] = {}
     kept = []
@@ -41,19 +41,19 @@ def _is_identity(skeleton: Skeleton, graph: Any, op: Any) -> bool:
     if skeleton.kind(op) == "RESHAPE":
         return True
     strides = skeleton.model.buffers[graph.tensors[op.inputs[3]].buffer].data
-    # A stride of -1 turns an axis around.
+    # A stride of -1 reverses an axis.
     return strides is not None and bool((np.frombuffer(bytes(strides), np.int32) == 1).all())
 
 
 def _fold_biases(skeleton: Skeleton, graph: Any) -> None:
-    """FULLY_CONNECTED and ADD of a vector become one operator."""
-    weights, made, read = skeleton.weights_of(graph), producers(graph), readers(graph)
+    """Fuses FULLY_CONNECTED with the ADD of a vector."""
+    weights, produced, read = skeleton.weights_of(graph), producers(graph), readers(graph)
     folded = set()
     for op in graph.operators:
         if skeleton.kind(op) != "ADD":
             continue
         for x, bias in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
-            product = made.get(int(x))
+            product = produced.get(int(x))
             if product is None or skeleton.kind(product) != "FULLY_CONNECTED" or int(bias) not in weights:
                 continue
             if len(graph.tensors[bias].shape) != 1 or read[int(x)] != 1 or has_bias(product):
@@ -67,23 +67,23 @@ def _fold_biases(skeleton: Skeleton, graph: Any) -> None:
 
 
 def _keep_dimensions(skeleton: Skeleton, graph: Any) -> None:
-    """RESHAPE to rows, FULLY_CONNECTED, RESHAPE back become one operator that keeps the leading dimensions."""
-    made, read = producers(graph), readers(graph)
+    """Fuses RESHAPE to rows, FULLY_CONNECTED and RESHAPE back into one operator that keeps the leading dimensions."""
+    produced, read = producers(graph), readers(graph)
     consumers = {int(i): op for op in graph.operators for i in op.inputs if read[int(i)] == 1}
     dropped: set[int] = set()
     for op in graph.operators:
         after = consumers.get(int(op.outputs[0]))
         if skeleton.kind(op) != "FULLY_CONNECTED" or after is None or skeleton.kind(after) != "RESHAPE":
             continue
-        # The converter may have left out the first RESHAPE: the operator takes any rank.
-        before = made.get(int(op.inputs[0]))
+        # The converter may have removed the first RESHAPE, since the operator supports any rank.
+        before = produced.get(int(op.inputs[0]))
         sources = [int(op.inputs[0])]
         if before is not None and skeleton.kind(before) == "RESHAPE":
             sources.append(int(before.inputs[0]))
         width = int(graph.tensors[op.inputs[0]].shape[-1])
-        wanted = [*graph.tensors[after.outputs[0]].shape[:-1], width]
+        expected = [*graph.tensors[after.outputs[0]].shape[:-1], width]
         for source in sources:
-            if list(graph.tensors[source].shape) == wanted:
+            if list(graph.tensors[source].shape) == expected:
                 op.inputs = np.array([source, *op.inputs[1:]], np.int32)
                 op.outputs = after.outputs
                 op.builtinOptions.keepNumDims = True
@@ -94,7 +94,7 @@ def _keep_dimensions(skeleton: Skeleton, graph: Any) -> None:
 
 
 def drop_dead(skeleton: Skeleton, graph: Any, *kinds: str) -> None:
-    """Takes out operators of these kinds whose result nobody reads."""
+    """Removes operators of some kinds whose results are unused."""
     read = readers(graph)
     graph.operators = [
         op for op in graph.operators if skeleton.kind(op) not in kinds or any(read[int(i)] for i in op.outputs)

@@ -1,7 +1,7 @@
-"""TFLite's graph between conversion and writing: what the steps of an export read and change in it.
+"""The TFLite graph between conversion and writing, and the operations that the steps of an export apply to it.
 
-`Skeleton` holds what TensorFlow's converter made of functions whose weights were arguments. `tflite_fusion` leaves out
-operators that cost time for nothing; `tflite_weights` turns the arguments into constants.
+`Skeleton` contains the result of TensorFlow's converter for functions whose weights are arguments. The module `fusion`
+removes unnecessary operators, and the module `weights` turns the arguments into constants.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ class FileWeight(Protocol):
         ...
 
     def value(self) -> np.ndarray:
-        """float32 of that shape."""
+        """Returns the value, float32 of that shape."""
         ...
 
 
 class Stored(Protocol):
-    """What a buffer of the file will hold."""
+    """Content of a buffer of the file."""
 
     @property
     def num_bytes(self) -> int:
-        """Of the content."""
+        """Size of the content in bytes."""
         ...
 
     def scales(self) -> np.ndarray | None:
-        """float32 scales of the tensors that show this buffer, one for each row; `None` for floating-point numbers."""
+        """Returns float32 scales of the tensors that use this buffer, one for each row; `None` for float values."""
         ...
 
     def content(self) -> Iterator[bytes]:
-        """The content, in parts."""
+        """Yields the content in parts."""
         ...
 
 
 @dataclass(frozen=True)
 class _Code:
-    """Which operator, and in which version."""
+    """An operator with its version."""
 
     builtin: int
     version: int
@@ -69,34 +69,34 @@ class _Code:
 
 
 def schema() -> Any:
-    """The classes that flatbuffers generated from TFLite's schema."""
+    """Returns the module of classes that flatbuffers generated from TFLite's schema."""
     return require("ai_edge_litert.schema_py_generated", "litert")
 
 
 def names(enumeration: type) -> dict[int, str]:
-    """Numbers of a generated enumeration, with their names."""
+    """Returns the names of a generated enumeration by their numbers."""
     return {value: name for name, value in vars(enumeration).items() if isinstance(value, int)}
 
 
 class Skeleton:
-    """A converted model whose weights stop being inputs.
+    """A converted model whose weights are no longer inputs.
 
     Args:
         content: The flatbuffer.
-        weights: By the name of the input that stands for them.
+        weights: Weights by the name of their input.
 
     Attributes:
-        model: The graph, as the schema's objects.
-        weights: As given.
-        places: Graph and index of the tensors that stand for each weight that is read.
-        stored: What the buffers that are to be written hold, by their place in the model.
+        model: The model as objects of the schema.
+        weights: Weights by the name of their input.
+        weight_tensors: Graph and index of the tensors of each weight that is used, by the name of its input.
+        stored: Content of the buffers of weights, by their index in the model.
     """
 
     def __init__(self, content: bytes, weights: Mapping[str, FileWeight]) -> None:
         self.schema = schema()
         self.model = self.schema.ModelT.InitFromPackedBuf(bytearray(content), 0)
         self.weights = weights
-        self.places: dict[str, list[tuple[Any, int]]] = defaultdict(list)
+        self.weight_tensors: dict[str, list[tuple[Any, int]]] = defaultdict(list)
         self.stored: dict[int, Stored] = {}
         self._names = names(self.schema.BuiltinOperator)
         codes = [_Code(code.builtinCode, code.version, code.customCode) for code in self.model.operatorCodes]
@@ -106,31 +106,31 @@ class Skeleton:
 
     @property
     def graphs(self) -> list[Any]:
-        """One for each signature."""
+        """The graphs, one for each signature."""
         return list(self.model.subgraphs)
 
     def kind(self, op: Any) -> str:
-        """Name of an operator, such as `"FULLY_CONNECTED"`."""
+        """Returns the name of an operator, such as `"FULLY_CONNECTED"`."""
         return self._names[self._codes[id(op)].builtin]
 
     def weights_of(self, graph: Any) -> dict[int, str]:
-        """Names of the weights, by the index of their tensor in this graph."""
-        return {index: name for name, places in self.places.items() for g, index in places if g is graph}
+        """Returns the names of the weights by the index of their tensor in this graph."""
+        return {index: name for name, tensors in self.weight_tensors.items() for g, index in tensors if g is graph}
 
     def recode(self, op: Any, kind: str, version: int) -> None:
-        """Makes an operator another one, or of another version."""
+        """Changes the kind or version of an operator."""
         self._codes[id(op)] = _Code(getattr(self.schema.BuiltinOperator, kind), version)
 
     def operator(self, kind: str, version: int, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
-        """A new operator without options; the caller places it in a graph."""
+        """Creates an operator without options, which the caller adds to a graph."""
         op = self.schema.OperatorT()
         op.inputs, op.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
-        # Held on to by the graph that it goes into: its identity stays its own.
+        # The key is id(op), which stays unique because the graph keeps a reference to the operator.
         self.recode(op, kind, version)
         return op
 
     def tensor(self, graph: Any, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:
-        """A new tensor of a graph, such as an `"INT8"` one; its index."""
+        """Adds a tensor of a type such as `"INT8"` to a graph and returns its index."""
         tensor = self.schema.TensorT()
         tensor.name, tensor.shape, tensor.buffer = name, np.array(shape, np.int32), buffer
         tensor.type = getattr(self.schema.TensorType, dtype)
@@ -138,7 +138,7 @@ class Skeleton:
         return len(graph.tensors) - 1
 
     def quantization(self, scale: Sequence[float], zero_point: int = 0) -> Any:
-        """Scales along the first axis, and one zero point for all."""
+        """Creates quantization parameters with scales along the first axis and one zero point."""
         parameters = self.schema.QuantizationParametersT()
         parameters.scale = np.array(scale, np.float32)
         parameters.zeroPoint = np.full(len(scale), zero_point, np.int64)
@@ -146,15 +146,15 @@ class Skeleton:
         return parameters
 
     def buffer(self, stored: Stored) -> int:
-        """A new buffer; its place in the model."""
+        """Adds a buffer and returns its index in the model."""
         buffer = self.schema.BufferT()
-        buffer.data = np.zeros(1, np.uint8)  # until the true content is written
+        buffer.data = np.zeros(1, np.uint8)  # placeholder until the content is written
         self.model.buffers.append(buffer)
         self.stored[len(self.model.buffers) - 1] = stored
         return len(self.model.buffers) - 1
 
     def finish(self) -> None:
-        """Drops what nothing uses any more, megabytes of a large model: tensors, names, buffers, operators."""
+        """Removes unused tensors, names, buffers and operator codes, which take megabytes in a large model."""
         for graph in self.graphs:
             self._drop_unused_tensors(graph)
             self._drop_details(graph)
@@ -162,16 +162,16 @@ class Skeleton:
         self._rebuild_codes()
 
     def check(self, expected: Mapping[str, tuple[Mapping[str, TensorInfo], Mapping[str, TensorInfo]]]) -> None:
-        """Compares the graph with the signatures' `(inputs, outputs)`.
+        """Checks the operators of the graphs, and compares their signatures with the expected `(inputs, outputs)`.
 
         Raises:
-            ExportError: an operator that is not TFLite's own, a variable, a signature or tensor that differs.
+            ExportError: A graph has a custom operator or a variable, or a signature differs.
         """
         foreign = {self._full_name(op) for _, op in self._operators() if self.kind(op) in _FORBIDDEN}
         if foreign:
             raise ExportError(
-                "The model uses operations that TFLite has no operator for, or reads variables that were not given. "
-                f"Expected: builtin operators. Received: {', '.join(sorted(foreign))}"
+                "The model uses operations for which TFLite has no operator, or reads variables that were not passed. "
+                f"Expected: built-in operators. Received: {', '.join(sorted(foreign))}"
             )
         received = {}
         for signature in self.model.signatureDefs:
@@ -180,12 +180,12 @@ class Skeleton:
                 {entry.name.decode(): self._shape_and_dtype(graph, entry.tensorIndex) for entry in entries}
                 for entries in (signature.inputs, signature.outputs)
             )
-        wanted = {
+        expected_specs = {
             key: tuple({name: (tuple(info.shape), info.dtype) for name, info in part.items()} for part in parts)
             for key, parts in expected.items()
         }
-        if received != wanted:
-            raise ExportError(f"The converted signatures differ. Expected: {wanted}. Received: {received}")
+        if received != expected_specs:
+            raise ExportError(f"The converted signatures are wrong. Expected: {expected_specs}. Received: {received}")
 
     def _operators(self) -> Iterator[tuple[Any, Any]]:
         for graph in self.model.subgraphs:
@@ -193,7 +193,7 @@ class Skeleton:
                 yield graph, op
 
     def _take_inputs(self, signature: Any) -> None:
-        """FileWeight inputs stop being inputs; what they are is remembered."""
+        """Removes weights from the inputs of a signature and records their tensors."""
         graph = self.model.subgraphs[signature.subgraphIndex]
         taken = {}
         for entry in signature.inputs:
@@ -203,7 +203,7 @@ class Skeleton:
         used = {int(index) for op in graph.operators for index in op.inputs}
         for index, name in taken.items():
             if index in used:
-                self.places[name].append((graph, index))
+                self.weight_tensors[name].append((graph, index))
         signature.inputs = [entry for entry in signature.inputs if int(entry.tensorIndex) not in taken]
         graph.inputs = np.array([i for i in graph.inputs if int(i) not in taken], np.int32)
 
@@ -213,7 +213,7 @@ class Skeleton:
         details = [graph.tensors[i].quantization.details for i in used if graph.tensors[i].quantization is not None]
         blockwise = [entry for entry in details if isinstance(entry, self.schema.BlockwiseQuantizationT)]
         used |= {int(entry.scales) for entry in blockwise}
-        new = {old: place for place, old in enumerate(sorted(used))}
+        new = {old: index for index, old in enumerate(sorted(used))}
         new[-1] = -1
         for entry in blockwise:
             entry.scales = new[int(entry.scales)]
@@ -229,7 +229,7 @@ class Skeleton:
         graph.tensors = [graph.tensors[old] for old in sorted(used)]
 
     def _drop_details(self, graph: Any) -> None:
-        """Names of values in between, which are paths of TensorFlow's functions, and quantization that says nothing."""
+        """Removes names of intermediate tensors, which are paths of TensorFlow functions, and empty quantization."""
         named = {int(i) for i in (*graph.inputs, *graph.outputs)}
         for index, tensor in enumerate(graph.tensors):
             if index not in named and tensor.buffer not in self.stored:
@@ -239,7 +239,7 @@ class Skeleton:
                 tensor.quantization = None
 
     def _share_buffers(self) -> None:
-        """One buffer for all tensors that are computed, and one for equal constants; none that nothing shows."""
+        """Gives all computed tensors one buffer, and equal constants one each; removes unused buffers."""
         used = {tensor.buffer for graph in self.graphs for tensor in graph.tensors}
         used |= {metadata.buffer for metadata in self.model.metadata or []}
         buffers: list[Any] = [self.model.buffers[0]]
@@ -267,18 +267,18 @@ class Skeleton:
         self.model.buffers, self.stored = buffers, stored
 
     def _rebuild_codes(self) -> None:
-        """The list of operators in use, and no others."""
-        places: dict[_Code, int] = {}
+        """Rebuilds the list of operator codes from the operators in use."""
+        indices: dict[_Code, int] = {}
         entries: list[Any] = []
         for _, op in self._operators():
             code = self._codes[id(op)]
-            if code not in places:
-                places[code] = len(entries)
+            if code not in indices:
+                indices[code] = len(entries)
                 entry = self.schema.OperatorCodeT()
                 entry.builtinCode, entry.version, entry.customCode = code.builtin, code.version, code.custom
                 entry.deprecatedBuiltinCode = min(entry.builtinCode, 127)
                 entries.append(entry)
-            op.opcodeIndex = places[code]
+            op.opcodeIndex = indices[code]
         self.model.operatorCodes = entries
 
     def _full_name(self, op: Any) -> str:
@@ -292,17 +292,17 @@ class Skeleton:
 
 
 def readers(graph: Any) -> Counter[int]:
-    """How often each tensor is read, as an operator's input or as a result of the graph."""
+    """Counts how often each tensor is used, as an input of an operator or as an output of the graph."""
     counts = Counter(int(i) for op in graph.operators for i in op.inputs)
     counts.update(int(i) for i in graph.outputs)
     return counts
 
 
 def producers(graph: Any) -> dict[int, Any]:
-    """The operator that makes each tensor."""
+    """Returns the operator that produces each tensor."""
     return {int(out): op for op in graph.operators for out in op.outputs}
 
 
 def has_bias(product: Any) -> bool:
-    """Whether a FULLY_CONNECTED adds one."""
+    """Returns whether a FULLY_CONNECTED has a bias."""
     return len(product.inputs) > 2 and product.inputs[2] >= 0

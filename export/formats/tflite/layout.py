@@ -1,4 +1,4 @@
-"""What the writer of TFLite files makes of a matrix; see `layouts`."""
+"""How TFLite files store matrices, as a `Layout`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kerasformer.export.quantization.recipes import Recipe
 
 
 class TfliteLayout:
-    """A scale for each row."""
+    """Storage with a scale for each row."""
 
     four_bit_tables = True
 

@@ -1,4 +1,4 @@
-"""Primitives in the forms that TFLite has operators for."""
+"""Lowering of primitives to forms for which TFLite has operators."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor
 
 _STEPS = 255
-"""From the least to the largest level of eight bits."""
+"""Number of steps between the lowest and the highest level of eight bits."""
 
 
 class TfliteLowering(Primitives):
-    """Traces a model whose weights are placeholders.
+    """Lowering for a model whose weights are placeholders.
 
     Args:
-        recipe: How they will be stored.
-        kernels: Placeholders `(F, E)` of the transposed kernels, by id of their variable.
-        tables: Placeholders of all variables in their own layout, likewise.
+        recipe: How the weights will be stored.
+        kernels: Placeholders `(F, E)` of the transposed kernels, by `id` of their variable.
+        tables: Placeholders of all variables with their own shape, by `id` of the variable.
     """
 
     def __init__(self, recipe: Recipe, kernels: dict[int, Tensor], tables: dict[int, Tensor]) -> None:
@@ -34,7 +34,7 @@ class TfliteLowering(Primitives):
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
-        """A product of matrices with the weight output-first: FULLY_CONNECTED."""
+        """Computes the product with an output-first weight, which becomes FULLY_CONNECTED."""
         weight = (self.tables if transposed else self.kernels).get(id(kernel))
         if weight is None:
             return super().linear(x, kernel, bias, transposed=transposed)
@@ -48,11 +48,11 @@ class TfliteLowering(Primitives):
         return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
-        """A look-up with flat ids: GATHER, or EMBEDDING_LOOKUP on a quantized table."""
+        """Looks up rows with flat ids, which becomes GATHER, or EMBEDDING_LOOKUP for a quantized table."""
         weight = self.tables.get(id(table))
         if weight is None:
             return super().embedding(table, ids)
-        # Not keras.ops.take, which first counts negative ids from the end.
+        # Not keras.ops.take, which adds operators for negative ids.
         rows = tensorflow().gather(weight, keras.ops.reshape(ids, (-1,)))
         return keras.ops.reshape(rows, (*ids.shape, weight.shape[1]))
 
@@ -66,7 +66,7 @@ class TfliteLowering(Primitives):
         softcap: float | None = None,
         dropout: Any = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Scales the query, the smallest of the three, and multiplies with the keys as they lie in the cache."""
+        """Computes attention, scaling the query (the smallest tensor) and using the cached keys without a transpose."""
         factor = scale if softcap is None else scale / softcap
         scores = _matmul_transposed(query if factor == 1.0 else query * factor, key)
         if softcap is not None:
@@ -77,25 +77,26 @@ class TfliteLowering(Primitives):
         return keras.ops.matmul(weights, value), weights
 
     def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
-        """Swaps the entries of each pair by a product with a constant matrix, which is exact: four operators.
+        """Rotates pairs by swapping their entries with a constant matrix product, which is exact and needs 4 operators.
 
-        Slices and their concatenation would be six, and nine where only a part of a head is rotated.
+        Slices and their concatenation would need six operators, or nine for a partial rotation.
         """
         size = x.shape[-1]
         key = id(cosine), size
         if key not in self._angles:
-            rest = ((0, 0), (0, 0), (0, 0), (0, size - rotary.dim))
-            whole = cosine, sine
-            if rotary.dim < size:  # what is not rotated is multiplied by 1
-                whole = keras.ops.pad(cosine, rest, constant_values=1.0), keras.ops.pad(sine, rest)
-            self._angles[key] = cosine, *whole
+            padding = ((0, 0), (0, 0), (0, 0), (0, size - rotary.dim))
+            padded = cosine, sine
+            if rotary.dim < size:  # entries that are not rotated are multiplied by 1
+                padded = keras.ops.pad(cosine, padding, constant_values=1.0), keras.ops.pad(sine, padding)
+            # The first entry keeps the key's object alive, so that its id stays unique.
+            self._angles[key] = cosine, *padded
         _, cosine, sine = self._angles[key]
         swapped = tensorflow().matmul(x, _swaps(rotary, size))
         return x * cosine + swapped * sine
 
 
 def _swaps(rotary: Rotary, size: int) -> np.ndarray:
-    """The matrix `(D, D)` whose product with a head exchanges the entries of each pair; 0 for those without."""
+    """Returns the matrix `(D, D)` whose product with a head swaps the entries of each pair and zeroes all others."""
     pairs = np.arange(rotary.dim).reshape((-1, 2) if rotary.interleaved else (2, -1))
     partners = (pairs[:, ::-1] if rotary.interleaved else pairs[::-1]).reshape(-1)
     matrix = np.zeros((size, size), "float32")
@@ -104,11 +105,11 @@ def _swaps(rotary: Rotary, size: int) -> np.ndarray:
 
 
 def _product_in_halves(rows: Tensor, weight: Tensor) -> Tensor:
-    """`rows @ weight^T` with sixteen bits of the rows, where kernels for integer weights take eight.
+    """Computes `rows @ weight^T` with 16-bit precision of the rows, where kernels for integer weights use 8 bits.
 
-    No kernel of LiteRT multiplies float32 rows with integers: each rounds a row to 256 levels between its least and
-    its largest value. So every row is given twice: first as it is on exactly these levels, which rounding leaves alone,
-    then what is missing from that. The weights are read once for both, and the results are added.
+    No kernel of LiteRT multiplies float32 rows with integer weights: they round each row to 256 levels between its
+    minimum and maximum. Every row is therefore passed twice: first rounded to exactly these levels, which the kernel
+    does not change, then the remainder. The weights are read once for both, and the two results are added.
     """
     tf = tensorflow()
     low = tf.minimum(tf.reduce_min(rows, axis=-1, keepdims=True), 0.0)
@@ -120,19 +121,19 @@ def _product_in_halves(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def _matmul_transposed(x: Tensor, y: Tensor) -> Tensor:
-    """`x @ y^T` in one operation: keras.ops would write the transpose down, and the converter might keep it."""
+    """Computes `x @ y^T` in one operation; with keras.ops, the converter might keep a separate transpose."""
     return tensorflow().matmul(x, y, transpose_b=True)
 
 
 def tensorflow() -> Any:
-    """The module.
+    """Returns the module `tensorflow`.
 
     Raises:
         ExportError: Keras runs on another backend.
     """
     if keras.backend.backend() != "tensorflow":
         raise ExportError(
-            "TFLite files are written through TensorFlow. Received: the Keras backend "
+            "Export to TFLite needs the TensorFlow backend of Keras. Received: the backend "
             f"{keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow"
         )
     return require("tensorflow", "export")

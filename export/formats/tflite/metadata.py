@@ -1,7 +1,7 @@
-"""Metadata inside of a TFLite file: what its tensors mean, and the vocabulary that makes texts into ids.
+"""Metadata of a TFLite file: the meaning of its tensors, and the vocabulary of its tokenizer.
 
-The metadata are a flatbuffer of their own (identifier `M001`) in a buffer of the model's; the files that they name lie
-behind the model as an uncompressed ZIP archive, so that both are read where they are.
+The metadata are a separate flatbuffer (identifier `M001`) in a buffer of the model. The files that they refer to follow
+the model as an uncompressed ZIP archive, so that a memory-mapped file can be used without unpacking.
 
 Schema: `mediapipe/tasks/metadata/metadata_schema.fbs`; format: https://ai.google.dev/edge/litert/conversion/tensorflow/metadata.
 """
@@ -22,7 +22,7 @@ from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES
 from kerasformer.export.formats.tflite.graph_skeleton import schema
 
 _NAME = "TFLITE_METADATA"
-# Places of fields in the tables of both schemas, in the order in which these declare them.
+# Indices of fields in the tables of both schemas, in the order of their declarations.
 _FILE_NAME, _FILE_TYPE = 0, 2
 _TENSOR_NAME, _TENSOR_DESCRIPTION, _TENSOR_CONTENT, _TENSOR_FILES = 0, 1, 3, 6
 _GRAPH_INPUTS, _GRAPH_OUTPUTS, _GRAPH_INPUT_UNITS = 2, 3, 5
@@ -32,21 +32,21 @@ _ENTRY_NAME, _ENTRY_BUFFER = 0, 1
 _BUFFER_DATA = 0
 _LABELS, _VOCABULARY = 2, 5
 _FEATURES = {0: 1, 1: {}}
-"""A `Content` whose properties are `FeatureProperties`: plain numbers."""
+"""A `Content` whose properties are `FeatureProperties`, for plain numbers."""
 _ALIGNMENT = 64
-"""Of weights, which stay aligned when something is put in front of them."""
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The time of a file in an archive is part of its bytes."""
+"""Alignment of weights in bytes, which content inserted before them must preserve."""
+_FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+"""Modification time of the files in the archive, fixed so that the same content gives the same bytes."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a tensor means.
+    """Meaning of a tensor.
 
     Attributes:
-        name: Under which the runtime looks for it.
-        description: For people.
-        labels: File with the name of each entry, a line each.
+        name: Name by which the runtime finds it.
+        description: Human-readable description.
+        labels: Name of the file with the name of each entry, one per line.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Tensor:
 
 @dataclass(frozen=True)
 class VocabularyFile:
-    """The tokenizer.
+    """Vocabulary of a tokenizer.
 
     Attributes:
-        unit: `WORDPIECE` or `SENTENCEPIECE`.
-        file: Name of its file.
-        content: Of the file: a token a line, or a SentencePiece model.
+        unit: Kind of the tokenizer, `WORDPIECE` or `SENTENCEPIECE`.
+        file: Name of the file.
+        content: Content of the file: one token per line, or a SentencePiece model.
     """
 
     unit: int
@@ -70,24 +70,24 @@ class VocabularyFile:
 
 
 WORDPIECE, SENTENCEPIECE = 4, 5
-"""Numbers of tokenizers in the schema's union of process units."""
+"""Numbers of the tokenizers in the schema's union of process units."""
 
 
 def metadata(
     name: str, description: str, inputs: Sequence[Tensor], output: Tensor, vocabulary: VocabularyFile
 ) -> bytes:
-    """The metadata of a model that reads a text.
+    """Returns the metadata of a model that takes texts.
 
     Args:
-        name: Of the model.
-        description: For people.
-        inputs: In the order of the graph's inputs.
-        output: The one output.
-        vocabulary: Of its tokenizer.
+        name: Name of the model.
+        description: Human-readable description.
+        inputs: Inputs in the order of the graph.
+        output: The only output.
+        vocabulary: Vocabulary of the tokenizer.
     """
     file = {_FILE_NAME: vocabulary.file, _FILE_TYPE: _VOCABULARY}
     graph = {
-        _GRAPH_INPUTS: [_tensor(each) for each in inputs],
+        _GRAPH_INPUTS: [_tensor(tensor) for tensor in inputs],
         _GRAPH_OUTPUTS: [_tensor(output)],
         _GRAPH_INPUT_UNITS: [{0: vocabulary.unit, 1: {0: [file]}}],
     }
@@ -95,45 +95,46 @@ def metadata(
         _METADATA_NAME: name,
         _METADATA_DESCRIPTION: description,
         _METADATA_GRAPHS: [graph],
-        _METADATA_PARSER: "1.1.0",  # the first that knows process units of a graph
+        _METADATA_PARSER: "1.1.0",  # the first version with process units of a graph
     }
     builder = require("flatbuffers", "export").Builder(1024)
-    builder.Finish(_written(builder, content), b"M001")
+    builder.Finish(_build(builder, content), b"M001")
     return bytes(builder.Output())
 
 
 def attach(path: Path, content: bytes, files: Mapping[str, bytes]) -> None:
-    """Puts metadata into a TFLite file, and the files that they name behind it.
+    """Adds metadata to a TFLite file, and appends the files that they refer to.
 
-    Distances in a flatbuffer are relative and point forward. So a new root with the metadata goes in front of the file
-    and refers to the parts that are there already: no weight is read or moved against another.
+    Offsets in a flatbuffer are relative and point forward. A new root with the metadata is therefore put before the
+    model and refers to the model's existing parts; weights are neither parsed nor rearranged.
 
     Args:
-        path: The model, replaced by another file.
-        content: Of `metadata`.
-        files: By name.
+        path: The model file, which is replaced.
+        content: Result of `metadata`.
+        files: Contents of the files by name.
+
     Raises:
-        ExportError: the model has metadata already, or would exceed 2 GB.
+        ExportError: The model has metadata already, or would exceed 2 GB.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as model:
         head = _head(model, content)
     added = len(head) + sum(map(len, files.values()))
     if path.stat().st_size + added > MAX_BYTES:
-        raise ExportError(f"A TFLite file holds less than 2 GB. Received: {path.stat().st_size + added} bytes")
-    aside = path.with_name(f"{path.name}.new")
-    with aside.open("wb") as new, path.open("rb") as old:
+        raise ExportError(f"A TFLite file must be smaller than 2 GB. Received: {path.stat().st_size + added} bytes")
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("wb") as new, path.open("rb") as old:
         new.write(head)
         shutil.copyfileobj(old, new)
-    with zipfile.ZipFile(aside, "a", zipfile.ZIP_STORED) as archive:
-        for name, bytes_ in files.items():
-            entry = zipfile.ZipInfo(name, _LONG_AGO)
-            entry.create_system = 3  # the same bytes on every system
-            archive.writestr(entry, bytes_)
-    os.replace(aside, path)
+    with zipfile.ZipFile(temporary, "a", zipfile.ZIP_STORED) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, _FIXED_TIME)
+            entry.create_system = 3  # fixed, so that the bytes are the same on every system
+            archive.writestr(entry, data)
+    os.replace(temporary, path)
 
 
 def input_order(path: Path) -> list[str]:
-    """Names of the inputs of a file's one signature, in the order of its graph, which converters change."""
+    """Returns the names of the inputs of a file's only signature in the order of its graph, which converters change."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         model = schema().Model.GetRootAs(content, 0)
         signature, graph = model.SignatureDefs(0), model.Subgraphs(0)
@@ -148,19 +149,19 @@ def _tensor(tensor: Tensor) -> dict[int, Any]:
     return {**table, _TENSOR_FILES: files} if files else table
 
 
-def _written(builder: Any, value: Any) -> int:
-    """Offset of a text, of a vector of tables (a list), or of a table: a dictionary from places to parts."""
+def _build(builder: Any, value: Any) -> int:
+    """Builds a string, a vector of tables (a list), or a table (a dictionary by field index); returns its offset."""
     if isinstance(value, str):
         return int(builder.CreateString(value))
     if isinstance(value, list):
-        return _vector(builder, [_written(builder, each) for each in value])
-    parts = {place: _written(builder, part) for place, part in value.items() if not isinstance(part, int)}
+        return _vector(builder, [_build(builder, table) for table in value])
+    offsets = {field: _build(builder, part) for field, part in value.items() if not isinstance(part, int)}
     builder.StartObject(max(value, default=-1) + 1)
-    for place, part in value.items():
+    for field, part in value.items():
         if isinstance(part, int):
-            builder.PrependInt8Slot(place, part, 0)
+            builder.PrependInt8Slot(field, part, 0)
         else:
-            builder.PrependUOffsetTRelativeSlot(place, parts[place], 0)
+            builder.PrependUOffsetTRelativeSlot(field, offsets[field], 0)
     return int(builder.EndObject())
 
 
@@ -172,16 +173,16 @@ def _vector(builder: Any, offsets: Sequence[int]) -> int:
 
 
 def _head(model: Any, content: bytes) -> bytes:
-    """What goes in front of a model: a root that has the metadata and all that the model has.
+    """Builds what is put before a model: a root table with the metadata and all parts of the model.
 
-    A builder counts offsets from the end of what it builds, where the model will begin: a part of the model at byte
-    `p` has the offset `-p`.
+    A builder counts offsets from the end of its data, where the model will start, so a part of the model at byte `p`
+    has the offset `-p`.
     """
     root = schema().Model.GetRootAs(model, 0)
     if any(root.Metadata(i).Name() == _NAME.encode() for i in range(root.MetadataLength())):
-        raise ExportError("This TFLite file has metadata already. Received: a second one for the same file")
+        raise ExportError("Metadata can be added to a TFLite file only once. Received: a file that has them already")
     builder = require("flatbuffers", "export").Builder(1024 + len(content))
-    builder.Prep(_ALIGNMENT, 0)  # the length of the whole is a multiple of it
+    builder.Prep(_ALIGNMENT, 0)  # makes the total length a multiple of the alignment
     data = builder.CreateByteVector(content)
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(_BUFFER_DATA, data, 0)
@@ -193,19 +194,19 @@ def _head(model: Any, content: bytes) -> bytes:
     entry = builder.EndObject()
     buffers = [-root.Buffers(i)._tab.Pos for i in range(root.BuffersLength())]
     entries = [-root.Metadata(i)._tab.Pos for i in range(root.MetadataLength())]
-    parts = {place: -_position(root, place) for place in range(1, _MODEL_FIELDS) if _position(root, place)}
-    parts[_MODEL_BUFFERS] = _vector(builder, [*buffers, buffer])
-    parts[_MODEL_METADATA] = _vector(builder, [*entries, entry])
+    offsets = {field: -_position(root, field) for field in range(1, _MODEL_FIELDS) if _position(root, field)}
+    offsets[_MODEL_BUFFERS] = _vector(builder, [*buffers, buffer])
+    offsets[_MODEL_METADATA] = _vector(builder, [*entries, entry])
     builder.StartObject(_MODEL_FIELDS)
-    for place, part in parts.items():
-        builder.PrependUOffsetTRelativeSlot(place, part, 0)
+    for field, offset in offsets.items():
+        builder.PrependUOffsetTRelativeSlot(field, offset, 0)
     builder.PrependUint32Slot(_MODEL_VERSION, root.Version(), 0)
     builder.Finish(builder.EndObject(), b"TFL3")
     return bytes(builder.Output())
 
 
-def _position(root: Any, place: int) -> int:
-    """Where the part begins that a field of the root refers to; 0 where there is none."""
+def _position(root: Any, field: int) -> int:
+    """Returns the byte at which the part starts that a field of the root refers to, or 0 if the field is absent."""
     table = root._tab
-    field = table.Offset(4 + 2 * place)
-    return int(table.Indirect(table.Pos + field)) if field else 0
+    entry = table.Offset(4 + 2 * field)
+    return int(table.Indirect(table.Pos + entry)) if entry else 0

@@ -1,6 +1,6 @@
-"""Matrices as TFLite stores them: rows of float16, or of integers with one scale for a row or for each block of it.
+"""Storage of matrices in TFLite: rows of float16, or of integers with one scale for each row or block of a row.
 
-A row is what one output channel, or one token of a table, is made of. NumPy alone.
+A row is one output channel, or one token of an embedding table. This module needs only NumPy.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import numpy as np
 from kerasformer.export.quantization.recipes import BITS, Recipe, Storage
 
 _LEVELS: dict[Storage, tuple[int, int]] = {"int8": (-127, 127), "int4": (-8, 7)}
-# What the largest entry of a row becomes, as a share of the highest level. Eight bits have levels to spare; with four,
-# cutting off a few large entries for the sake of all others makes the smaller error; 7/8 is for the level -8.
+# Scales to try: what the largest entry of a row becomes, as a multiple of the highest level. With eight bits, clipping
+# is never worthwhile; with four, clipping a few large entries can make the total error smaller. 7/8 uses the level -8.
 _SHARES: dict[Storage, np.ndarray] = {
     "int8": np.ones(1, np.float32),
     "int4": np.arange(7, 20, dtype=np.float32) / 8,
 }
 _SMALLEST: dict[bool, np.float32] = {False: np.float32(2.0**-126), True: np.float32(2.0**-14)}
-"""Kernels refuse scales below the normal numbers of float32 and, for blocks, of float16."""
+"""Smallest scales by whether they are for blocks: kernels refuse subnormal float32 scales and subnormal float16 block
+scales."""
 _BLOCK = 32
-"""Blocks of four-bit levels: XNNPACK's are multiples of this. Measured as fast as one scale a row, and far closer."""
+"""Default block size with four bits; XNNPACK requires multiples of it."""
 _STEP = 1 << 18
-"""Values that are rounded at once: few enough to stay in a processor's cache."""
+"""Number of values that are rounded at once, so that they fit into a CPU cache."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Form:
     """How a matrix is stored.
 
     Attributes:
-        storage: What a value becomes.
-        block: Values of a row that share a float16 scale; `None`: the row has one float32 scale.
+        storage: Type of the stored values.
+        block: Number of values of a row that share a float16 scale; `None` for one float32 scale for the row.
     """
 
     storage: Storage
@@ -41,59 +42,58 @@ class Form:
 
     @property
     def integer(self) -> bool:
-        """Values are levels of a scale."""
+        """Whether values are integers with a scale."""
         return self.storage in _LEVELS
 
     def num_bytes(self, shape: Sequence[int]) -> int:
-        """Bytes of the values; scales are extra."""
+        """Returns the size of the values in bytes, without scales."""
         return int(np.prod(shape)) * BITS[self.storage] // 8
 
     def scale_bytes(self, shape: Sequence[int]) -> int:
-        """Bytes of the scales."""
+        """Returns the size of the scales in bytes."""
         if not self.integer:
             return 0
         return 4 * shape[0] if self.block is None else 2 * shape[0] * (shape[1] // self.block)
 
 
 def form_of(recipe: Recipe, path: str, shape: Sequence[int], table: bool) -> Form:
-    """What the recipe says of a weight that is only multiplied with and looked up in, as far as kernels can read it.
+    """Returns the form in which a recipe stores a weight, as far as the kernels of products and lookups support it.
 
     Args:
         recipe: How weights are stored.
-        path: Of the Keras variable.
-        shape: As stored.
-        table: Rows of it are looked up.
+        path: Path of the Keras variable.
+        shape: Shape as stored.
+        table: Whether it is an embedding table.
     """
     storage = recipe.storage(path, shape, table)
     if storage != "int4":
         return Form(storage)
     width = shape[-1]
     if width % 2:
-        return Form("int8")  # rows of four bits must end with a byte
+        return Form("int8")  # a row of four-bit values must fill whole bytes
     block = recipe.block or _BLOCK
     fits = block % _BLOCK == 0 and width % block == 0
-    # Integer sums over a whole row have one unit.
+    # With static activations, a whole row is summed in integers, which requires a single scale.
     return Form("int4", block if fits and recipe.activations != "static" else None)
 
 
 def scales(matrix: np.ndarray, form: Form) -> np.ndarray:
-    """The scales that make the squared error of each row or block least, of those tried.
+    """Returns the scales with the smallest squared error of each row or block among several candidates.
 
     Args:
-        matrix: `(N, K)`; float32.
-        form: An integer form; its block divides `K`.
+        matrix: Values, float32 `(N, K)`.
+        form: An integer form, whose block size divides `K`.
 
     Returns:
         float32 `(N,)`, or float16 `(N, K / block)`.
     """
     block = form.block or matrix.shape[1]
-    found = [_best_scales(rows.reshape(-1, block), form) for _, rows in _portions(matrix)]
-    flat = np.concatenate(found)
+    flat = np.concatenate([_best_scales(rows.reshape(-1, block), form) for _, rows in _portions(matrix)])
     return flat if form.block is None else flat.reshape(len(matrix), -1).astype(np.float16)
 
 
 def _best_scales(rows: np.ndarray, form: Form) -> np.ndarray:
-    """float32 `(M,)` for `(M, K)`."""
+    """Returns scales `(M,)` for values `(M, K)`, all float32."""
     low, high = _LEVELS[form.storage]
     largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     largest = np.where(largest > 0, largest, np.float32(high))
@@ -115,9 +115,9 @@ def _best_scales(rows: np.ndarray, form: Form) -> np.ndarray:
 
 
 def _storable(scale: np.ndarray, form: Form) -> np.ndarray:
-    """The next scale that the file, and the kernels, keep as it is.
+    """Rounds scales to values that the file and the kernels represent exactly.
 
-    Scales of blocks are float16 in the file and bfloat16 in XNNPACK: eight significant bits fit both.
+    Block scales are float16 in the file and bfloat16 in XNNPACK; eight significant bits fit both.
     """
     scale = scale.astype(np.float32)
     if form.block is not None:
@@ -127,12 +127,12 @@ def _storable(scale: np.ndarray, form: Form) -> np.ndarray:
 
 
 def content(matrix: np.ndarray, form: Form, scale: np.ndarray | None = None) -> Iterator[bytes]:
-    """The stored bytes, some rows at a time; two levels of four bits share a byte, the first one in its lower half.
+    """Yields the stored bytes, some rows at a time; two four-bit levels share a byte, the first in its lower half.
 
     Args:
-        matrix: float32; `(N, K)` for an integer form, with an even `K` for int4.
-        form: How it is stored.
-        scale: What `scales` gave, for an integer form.
+        matrix: Values, float32; `(N, K)` for an integer form, with an even `K` for int4.
+        form: How the matrix is stored.
+        scale: Result of `scales`, for an integer form.
     """
     if not form.integer:
         dtype = np.float16 if form.storage == "float16" else np.float32
@@ -147,11 +147,11 @@ def content(matrix: np.ndarray, form: Form, scale: np.ndarray | None = None) -> 
 
 
 def as_stored(matrix: np.ndarray, form: Form) -> np.ndarray:
-    """The values that a runtime finds in the file: float32 of the matrix's shape.
+    """Returns the dequantized values that a runtime reads from the file, float32 of the matrix's shape.
 
     Args:
-        matrix: `(N, K)`; float32.
-        form: How it is stored.
+        matrix: Values, float32 `(N, K)`.
+        form: How the matrix is stored.
     """
     if not form.integer:
         return matrix.astype(np.float16 if form.storage == "float16" else np.float32).astype(np.float32)
@@ -160,19 +160,19 @@ def as_stored(matrix: np.ndarray, form: Form) -> np.ndarray:
 
 
 def _levels(rows: np.ndarray, form: Form, scale: np.ndarray) -> np.ndarray:
-    """int8 of the rows' shape."""
+    """Quantizes rows to int8 of the same shape."""
     low, high = _LEVELS[form.storage]
     return np.clip(np.rint(rows / _spread(scale, rows.shape[1])), low, high).astype(np.int8)
 
 
 def _spread(scale: np.ndarray, width: int) -> np.ndarray:
-    """float32 scales, one for each value: `(N, 1)` or `(N, K)`."""
-    wide = scale.astype(np.float32).reshape(len(scale), -1)
-    return wide if wide.shape[1] == 1 else np.repeat(wide, width // wide.shape[1], axis=1)
+    """Broadcasts scales to values: float32 `(N, 1)` or `(N, K)`."""
+    columns = scale.astype(np.float32).reshape(len(scale), -1)
+    return columns if columns.shape[1] == 1 else np.repeat(columns, width // columns.shape[1], axis=1)
 
 
 def _portions(matrix: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Some rows at a time, each with the place of its first."""
+    """Yields some rows at a time, with the index of the first of them."""
     if not matrix.ndim:
         yield 0, matrix
         return

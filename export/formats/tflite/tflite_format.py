@@ -1,4 +1,4 @@
-"""TFLite as a format of bundles."""
+"""The TFLite format."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kerasformer.progress import CountProgress
 
 
 class TfliteFormat(Format):
-    """One file with several signatures, for LiteRT."""
+    """TFLite, for LiteRT: one file with several signatures."""
 
     name = "tflite"
     requires = ("ai_edge_litert", "flatbuffers")
     packages = ("keras", "tensorflow", "ai-edge-litert")
-    places = ("model.tflite",)
+    model_paths = ("model.tflite",)
     static = True
     attention = AttentionSupport(reads_whole_prompts=False)
     in_graph = True
@@ -55,6 +55,6 @@ class TfliteFormat(Format):
         return TfliteLayout()
 
     def add_tokenizer(self, job: ExportJob, folder: Path) -> dict[str, Signature]:
-        """As a file of its own: `model.tflite` stays free of custom operators."""
+        """Writes the tokenizer to a separate file, so that `model.tflite` contains no custom operators."""
         names, path = job.model.input_names, folder / tf_text.FILE
         return {tf_text.TOKENIZE: tf_text.write_tokenizer(job.model.tokenizer, names, max(job.lengths), path)}

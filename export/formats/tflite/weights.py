@@ -1,13 +1,13 @@
-"""Weights become constants of a TFLite graph, and the operators that read them those that read them as stored.
+"""Turns weights into constants of a TFLite graph, and adapts the operators that read them to how they are stored.
 
-| stored as | products read it through | look-ups |
+| stored as | read by products through | read by lookups through |
 |---|---|---|
 | float32 | FULLY_CONNECTED | GATHER |
 | float16 | DEQUANTIZE, FULLY_CONNECTED | GATHER, DEQUANTIZE |
-| integers | FULLY_CONNECTED, which rounds its input itself | EMBEDDING_LOOKUP |
+| integers | FULLY_CONNECTED, which quantizes its input itself | EMBEDDING_LOOKUP |
 | integers, `activations="static"` | QUANTIZE, FULLY_CONNECTED in integers, DEQUANTIZE | EMBEDDING_LOOKUP |
 
-Every reader of a weight, in whichever signature, reads the same buffer.
+All readers of a weight, in all signatures, share one buffer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 
-# Versions since which operators read one scale for each row (and, for look-ups, four bits): an older runtime must
-# refuse the file, for it would take the first scale for all rows.
+# Versions since which operators support one scale for each row (and four bits in lookups). An older runtime must refuse
+# the file, since it would use the first scale for all rows.
 _PER_ROW_PRODUCT = 12
 _PER_ROW_LOOKUP = 4
 _INTEGER_PRODUCT = {"int8": 5, "int4": 10}
@@ -41,27 +41,27 @@ _KEEPS_TIES = ("RESHAPE", "SOFTMAX", "LOGISTIC")
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """A weight in the form in which the file holds it."""
+    """A weight in the form in which the file stores it."""
 
     weight: FileWeight
     form: Form
 
     @property
     def num_bytes(self) -> int:
-        """Of the values."""
+        """Size of the values in bytes."""
         return self.form.num_bytes(self.weight.shape)
 
     @cached_property
     def all_scales(self) -> np.ndarray:
-        """See `tflite_storage.scales`."""
+        """Scales of the rows or blocks; see `storage.scales`."""
         return tflite_storage.scales(self.weight.value(), self.form)
 
     def scales(self) -> np.ndarray | None:
-        """Those of rows; those of blocks are a tensor of their own."""
+        """Returns the scales of rows; block scales are a separate tensor."""
         return self.all_scales if self.form.integer and self.form.block is None else None
 
     def content(self) -> Iterator[bytes]:
-        """The values."""
+        """Yields the values."""
         return tflite_storage.content(self.weight.value(), self.form, self.all_scales if self.form.integer else None)
 
 
@@ -73,26 +73,26 @@ class BlockScales:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows, and blocks of a row."""
+        """Number of rows, and of blocks in a row."""
         rows, width = self.matrix.weight.shape
         return rows, width // (self.matrix.form.block or width)
 
     @property
     def num_bytes(self) -> int:
-        """Two for each."""
+        """Size in bytes."""
         return 2 * self.shape[0] * self.shape[1]
 
     def scales(self) -> None:
-        """None."""
+        """Returns `None`: scales have no scales themselves."""
 
     def content(self) -> Iterator[bytes]:
-        """The scales."""
+        """Yields the scales."""
         yield self.matrix.all_scales.tobytes()
 
 
 @dataclass(frozen=True)
 class IntegerBias:
-    """A bias in the unit of the sums that it is added to: the input's scale times that of the kernel's row."""
+    """An int32 bias with the scale of the sums that it is added to: the input's scale times the kernel row's."""
 
     weight: FileWeight
     matrix: StoredMatrix
@@ -100,29 +100,29 @@ class IntegerBias:
 
     @property
     def num_bytes(self) -> int:
-        """Four for each."""
+        """Size in bytes."""
         return 4 * self.weight.shape[0]
 
     def scales(self) -> np.ndarray:
-        """Units, float32 `(N,)`."""
+        """Returns the scales, float32 `(N,)`."""
         return (self.matrix.all_scales * np.float32(self.input_scale)).astype(np.float32)
 
     def content(self) -> Iterator[bytes]:
-        """int32, half of the range left to the sums."""
-        units = np.rint(self.weight.value().astype(np.float64) / self.scales())
-        yield np.clip(units, -(2**30), 2**30).astype(np.int32).tobytes()
+        """Yields the int32 values, clipped to half of the range so that sums do not overflow."""
+        levels = np.rint(self.weight.value().astype(np.float64) / self.scales())
+        yield np.clip(levels, -(2**30), 2**30).astype(np.int32).tobytes()
 
 
 @dataclass(frozen=True)
 class Levels:
-    """256 levels of an activation: `scale * (level - zero)` for levels from -128 to 127."""
+    """Quantization of an activation to 256 levels: `scale * (level - zero)` for levels from -128 to 127."""
 
     scale: float
     zero: int
 
     @classmethod
     def between(cls, low: float, high: float) -> Levels:
-        """Levels from `low` to `high` that have an exact zero."""
+        """Returns levels from `low` to `high` that represent zero exactly."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = float(np.float32(max((high - low) / 255, 2.0**-100)))
         return cls(scale, int(np.clip(round(-128 - low / scale), -128, 127)))
@@ -132,52 +132,55 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
     """Turns the weights that were inputs into constants.
 
     Args:
-        skeleton: Changed.
-        recipe: How each of them is stored.
-        calibration: For a recipe with static activations.
+        skeleton: The graph, which is modified.
+        recipe: How weights are stored.
+        calibration: Activation ranges, for a recipe with static activations.
+
     Raises:
-        ExportError: a product with static activations whose ranges are not known.
+        ExportError: The ranges of a product with static activations are missing.
     """
-    matrices = {name: StoredMatrix(skeleton.weights[name], _form(skeleton, name, recipe)) for name in skeleton.places}
+    matrices = {
+        name: StoredMatrix(skeleton.weights[name], _form(skeleton, name, recipe)) for name in skeleton.weight_tensors
+    }
     writer = _Writer(skeleton, recipe, matrices, calibration or {})
-    for name in skeleton.places:
-        writer.place(name)
+    for name in skeleton.weight_tensors:
+        writer.store(name)
     for graph in skeleton.graphs:
         writer.rewrite(graph)
         drop_dead(skeleton, graph, "DEQUANTIZE")
 
 
 def _form(skeleton: Skeleton, name: str, recipe: Recipe) -> Form:
-    """What the recipe says, as far as all readers of the weight can read it."""
+    """Returns the form that the recipe specifies, or float32 if an operator that reads the weight requires it."""
     weight = skeleton.weights[name]
-    kinds = {kind for graph, index in skeleton.places[name] for kind in _readings(skeleton, graph, index)}
+    kinds = {kind for graph, index in skeleton.weight_tensors[name] for kind in _uses(skeleton, graph, index)}
     if kinds - {"product", "lookup"}:
         return Form("float32")
     return tflite_storage.form_of(recipe, weight.path, weight.shape, table="lookup" in kinds)
 
 
-def _readings(skeleton: Skeleton, graph: Any, index: int) -> Iterator[str]:
-    """How a tensor is read: `"product"`, `"lookup"`, or otherwise."""
+def _uses(skeleton: Skeleton, graph: Any, index: int) -> Iterator[str]:
+    """Yields how each operator uses a tensor: `"product"`, `"lookup"` or `"other"`."""
     for op in graph.operators:
-        for place in (place for place, i in enumerate(op.inputs) if int(i) == index):
+        for position in (position for position, i in enumerate(op.inputs) if int(i) == index):
             kind = skeleton.kind(op)
-            if kind == "FULLY_CONNECTED" and place == 1:
+            if kind == "FULLY_CONNECTED" and position == 1:
                 yield "product"
-            elif kind == "GATHER" and place == 0 and _is_lookup(graph, op):
+            elif kind == "GATHER" and position == 0 and _is_lookup(graph, op):
                 yield "lookup"
             else:
-                yield "otherwise"
+                yield "other"
 
 
 def _is_lookup(graph: Any, op: Any) -> bool:
-    """Whole rows, by a flat list of ids."""
+    """Returns whether a GATHER selects whole rows by a flat list of ids."""
     return (
         len(graph.tensors[op.inputs[1]].shape) == 1 and not op.builtinOptions.axis and not op.builtinOptions.batchDims
     )
 
 
 class _Writer:
-    """Places weights and rewrites their readers; remembers what the graphs have in common."""
+    """Stores weights in buffers and rewrites the operators that read them, sharing biases among graphs."""
 
     def __init__(
         self, skeleton: Skeleton, recipe: Recipe, matrices: Mapping[str, StoredMatrix], calibration: Calibration
@@ -187,23 +190,23 @@ class _Writer:
         self.matrices = matrices
         self.calibration = calibration
         self._biases: dict[tuple[str, str, float], int] = {}
-        # In the graph at hand: widened weights, and the integer forms of activations.
+        # Of the current graph: float32 copies of weights, and quantized activations.
         self._wide: dict[int, int] = {}
         self._integers: dict[tuple[int, Levels], int] = {}
 
-    def place(self, name: str) -> None:
-        """One buffer for a weight, whatever the number of tensors that show it."""
+    def store(self, name: str) -> None:
+        """Stores a weight in one buffer, which all of its tensors share."""
         matrix, skeleton = self.matrices[name], self.skeleton
         buffer, form = skeleton.buffer(matrix), matrix.form
         scales = skeleton.buffer(BlockScales(matrix)) if form.block is not None else 0
-        for graph, index in skeleton.places[name]:
+        for graph, index in skeleton.weight_tensors[name]:
             tensor = graph.tensors[index]
             tensor.buffer, tensor.name = buffer, matrix.weight.name
             tensor.type = getattr(skeleton.schema.TensorType, form.storage.upper())
             if form.block is not None:
                 tensor.quantization = self._blockwise(graph, matrix, scales)
             elif form.integer:
-                tensor.quantization = skeleton.quantization([1.0])  # until the scales are written
+                tensor.quantization = skeleton.quantization([1.0])  # placeholder until the scales are written
 
     def _blockwise(self, graph: Any, matrix: StoredMatrix, buffer: int) -> Any:
         shape = BlockScales(matrix).shape
@@ -216,10 +219,10 @@ class _Writer:
         return parameters
 
     def rewrite(self, graph: Any) -> None:
-        """Makes the operators of a graph read the weights as they are stored."""
+        """Adapts the operators of a graph to how the weights are stored."""
         self._wide, self._integers = {}, {}
-        weights, made = self.skeleton.weights_of(graph), producers(graph)
-        answers = _answers(self.skeleton, graph, made)
+        weights = self.skeleton.weights_of(graph)
+        answers = _answers(self.skeleton, graph, producers(graph))
         operators: list[Any] = []
         for op in graph.operators:
             kind = self.skeleton.kind(op)
@@ -230,7 +233,7 @@ class _Writer:
             elif kind == "GATHER":
                 operators += self._lookup(graph, op, self.matrices[name])
             else:
-                # 256 levels would make the best of the answers ties: those are computed in float32.
+                # Products that compute answers stay in float32, since with 256 levels the best answers would be ties.
                 static = self.recipe.activations == "static" and int(op.outputs[0]) not in answers
                 operators += self._product(graph, op, self.matrices[name], weights, static)
         graph.operators = operators
@@ -259,7 +262,7 @@ class _Writer:
         return self._static_product(graph, op, matrix, weights)
 
     def _widened(self, graph: Any, index: int, matrix: StoredMatrix, op: Any) -> list[Any]:
-        """Lets a product read a float32 copy, which runtimes make once, when they load the file."""
+        """Lets a product read a float32 copy, which runtimes create once when they load the file."""
         before: list[Any] = []
         if index not in self._wide:
             wide = self.skeleton.tensor(graph, f"{matrix.weight.name}/float32", matrix.weight.shape, "FLOAT32")
@@ -272,21 +275,21 @@ class _Writer:
         ranges = self.calibration.get(matrix.weight.path)
         if ranges is None:
             raise ExportError(
-                f"The recipe {self.recipe.name!r} needs the ranges of every product. Received none of "
-                f"{matrix.weight.path}. Calibrate on texts that reach it, or keep it in float32 with "
+                f"The recipe {self.recipe.name!r} needs the activation ranges of every product. Received: none for "
+                f"{matrix.weight.path}. Calibrate on texts for which the model uses it, or keep it in float32 with "
                 f"Recipe(layers=(({matrix.weight.path!r}, 'float32'), …))"
             )
         low, high = ranges.output
         if op.builtinOptions.fusedActivationFunction == _RELU:
             low = 0.0
         source, result = int(op.inputs[0]), int(op.outputs[0])
-        taken, given = Levels.between(*ranges.input), Levels.between(low, high)
-        before = [] if (source, taken) in self._integers else [self._quantize(graph, source, taken)]
-        integers = self._integer_tensor(graph, result, given)
+        input_levels, output_levels = Levels.between(*ranges.input), Levels.between(low, high)
+        before = [] if (source, input_levels) in self._integers else [self._quantize(graph, source, input_levels)]
+        integers = self._integer_tensor(graph, result, output_levels)
         after = self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE_LEVELS, [integers], [result])
-        inputs = [self._integers[source, taken], int(op.inputs[1])]
+        inputs = [self._integers[source, input_levels], int(op.inputs[1])]
         if has_bias(op):
-            inputs.append(self._bias(graph, weights[int(op.inputs[2])], matrix, taken.scale))
+            inputs.append(self._bias(graph, weights[int(op.inputs[2])], matrix, input_levels.scale))
         op.inputs, op.outputs = np.array(inputs, np.int32), np.array([integers], np.int32)
         self.skeleton.recode(op, "FULLY_CONNECTED", _INTEGER_PRODUCT[matrix.form.storage])
         return [*before, op, after]
@@ -295,7 +298,7 @@ class _Writer:
         return self.skeleton.operator("QUANTIZE", _QUANTIZE, [source], [self._integer_tensor(graph, source, levels)])
 
     def _integer_tensor(self, graph: Any, like: int, levels: Levels) -> int:
-        """An int8 tensor for the values of a float32 one; later products that want these levels read it too."""
+        """Adds an int8 tensor for the values of a float32 one, which later products with the same levels reuse."""
         tensor = graph.tensors[like]
         index = self.skeleton.tensor(graph, f"{_name(tensor)}/int8", tensor.shape, "INT8")
         graph.tensors[index].quantization = self.skeleton.quantization([levels.scale], levels.zero)
@@ -312,16 +315,16 @@ class _Writer:
         return index
 
 
-def _answers(skeleton: Skeleton, graph: Any, made: Mapping[int, Any]) -> set[int]:
-    """The results of a graph, and what becomes one by a change of shape or as probabilities: ties would stay ties."""
-    found = {int(i) for i in graph.outputs}
-    waiting = list(found)
-    while waiting:
-        op = made.get(waiting.pop())
-        if op is not None and skeleton.kind(op) in _KEEPS_TIES and int(op.inputs[0]) not in found:
-            found.add(int(op.inputs[0]))
-            waiting.append(int(op.inputs[0]))
-    return found
+def _answers(skeleton: Skeleton, graph: Any, produced: Mapping[int, Any]) -> set[int]:
+    """Returns the outputs of a graph and the tensors that become one through operators that preserve ties."""
+    answers = {int(i) for i in graph.outputs}
+    pending = list(answers)
+    while pending:
+        op = produced.get(pending.pop())
+        if op is not None and skeleton.kind(op) in _KEEPS_TIES and int(op.inputs[0]) not in answers:
+            answers.add(int(op.inputs[0]))
+            pending.append(int(op.inputs[0]))
+    return answers
 
 
 def _name(tensor: Any) -> str:

@@ -1,4 +1,4 @@
-"""LiteRT-LM: a `.litertlm` file beside the bundle."""
+"""Target LiteRT-LM: adds a `.litertlm` file to the bundle."""
 
 from kerasformer.export.targets.litert_lm.target import LitertLm
 

@@ -1,4 +1,4 @@
-"""What the model card of a bundle for LiteRT-LM says: the file, its limits, and code that runs it."""
+"""Section of the model card for LiteRT-LM: the file, its limits, and programs that run it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from kerasformer.export.card.quoting import code
 from kerasformer.export.targets.litert_lm import litertlm_file
 
 VERSIONS = {"python": "0.18.1", "android": "0.18.0", "swift": "0.18.1"}
-"""Of LiteRT-LM, for which the code is written: the newest of one minor version that each registry has."""
+"""Versions of LiteRT-LM for which the programs are written: the newest patch of one minor version in each registry."""
 
-_CARRIED = {
+_INCLUDED = {
     *("do_sample", "temperature", "top_k", "top_p", "suppress_tokens"),
     *("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id"),
 }
 _SECTION = """## LiteRT-LM
 
-`{file}` is all that a device needs: the graphs of `model.tflite`, byte for byte, the tokenizer, and the tokens that
-begin and end a text. A prompt has fewer than {capacity} tokens, prompt and answer together at most that many; of a
-longer one LiteRT-LM says `Input token ids are too long`. Special tokens that end nothing are written out.{left_out}
+`{file}` is the only file that a device needs: it contains the graphs of `model.tflite`, the tokenizer, and the tokens
+that start and end a text. A prompt must have fewer than {capacity} tokens, and prompt and answer together at most
+{capacity}; for a longer prompt, LiteRT-LM reports `Input token ids are too long`. Special tokens other than the end
+token appear in the generated text.{not_included}
 
 Python, `pip install litert-lm-api=={python}`:
 
@@ -38,7 +39,7 @@ Kotlin, `implementation("com.google.ai.edge.litertlm:litertlm-android:{android}"
 ```kotlin
 import com.google.ai.edge.litertlm.*
 
-suspend fun write(context: android.content.Context, path: String) {{ // not on the main thread: loading takes seconds
+suspend fun generate(context: android.content.Context, path: String) {{ // not on the main thread: loading takes seconds
     Engine(EngineConfig(modelPath = path, backend = Backend.CPU(), cacheDir = context.cacheDir.path)).use {{ engine ->
         engine.initialize()
         val greedy = SamplerConfig(topK = 1, topP = 1.0, temperature = 1.0)
@@ -89,18 +90,22 @@ int main() {{
 
 
 def section(manifest: Manifest) -> str:
-    """Of the card, in Markdown."""
-    left_out = _left_out(manifest.info.generation)
+    """Returns the section in Markdown."""
+    not_included = _not_included(manifest.info.generation)
     return _SECTION.format(
-        file=litertlm_file.NAME, capacity=manifest.capacity, left_out=left_out and f"\n{left_out}", **VERSIONS
+        file=litertlm_file.NAME,
+        capacity=manifest.capacity,
+        not_included=not_included and f"\n{not_included}",
+        **VERSIONS,
     )
 
 
-def _left_out(generation: dict[str, Any]) -> str:
-    """Settings that every call has to give, if there are some."""
-    settings = [code(f"{name}={value}") for name, value in generation.items() if name not in _CARRIED]
+def _not_included(generation: dict[str, Any]) -> str:
+    """Returns a remark about the settings that every call has to pass, if any."""
+    settings = [code(f"{name}={value}") for name, value in generation.items() if name not in _INCLUDED]
     if not settings:
         return ""
     return (
-        f"It does not know these settings of `generation_config.json`, which a call has to give: {', '.join(settings)}."
+        "The file does not contain these settings of `generation_config.json`; pass them with each call: "
+        f"{', '.join(settings)}."
     )

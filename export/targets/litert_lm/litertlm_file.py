@@ -1,4 +1,4 @@
-"""A `.litertlm` file, written with Google's own package: settings, tokenizer and graphs as sections behind a header."""
+"""Writing of a `.litertlm` file with Google's package: a header and sections for settings, tokenizer and graphs."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _LIBRARY, _EXTRA = "litert_lm_builder", "litert-lm"
 
 
 def check_installed() -> None:
-    """Asks for the package that writes such files.
+    """Checks that the package that writes these files is installed.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: It is not installed.
     """
     _module("litertlm_builder")
 
 
 def metadata(
-    generation: GenerationConfig, *, capacity: int, vocab_size: int, begin: int | None, end: Iterable[int]
+    generation: GenerationConfig, *, capacity: int, vocab_size: int, start: int | None, ends: Iterable[int]
 ) -> Any:
-    """What LiteRT-LM knows of a model besides its graphs: an `LlmMetadata` message.
+    """Returns the settings of a model as an `LlmMetadata` message.
 
     Args:
-        generation: Of its settings, those of sampling and the tokens that are never written are kept.
-        capacity: Positions of the cache.
-        vocab_size: Rows of the logits.
-        begin: Token before every text.
-        end: Tokens of which each ends a text.
+        generation: Generation settings, of which the sampling settings and suppressed tokens are included.
+        capacity: Number of slots of the cache.
+        vocab_size: Number of logits.
+        start: Token to put before every text, if any.
+        ends: Tokens that end a text.
     """
     message = _module("runtime.proto.llm_metadata_pb2").LlmMetadata(max_num_tokens=capacity)
     message.llm_model_type.generic_model.SetInParent()
-    # The builder asks of every model whether it thinks and calls functions.
+    # The builder requires these fields for every model.
     message.supports_thinking = message.supports_function_calling = False
-    if begin is not None:
-        message.start_token.token_ids.ids.append(begin)
-    for token in end:
+    if start is not None:
+        message.start_token.token_ids.ids.append(start)
+    for token in ends:
         message.stop_tokens.add().token_ids.ids.append(token)
     message.suppress_tokens.ids.extend(generation.suppress_tokens)
     _set_sampler(message.sampler_params, generation, vocab_size)
@@ -54,7 +54,7 @@ def metadata(
 
 
 def _set_sampler(sampler: Any, generation: GenerationConfig, vocab_size: int) -> None:
-    """Greedy is the best of one: LiteRT-LM has no sampler of the type that its schema calls `GREEDY`."""
+    """Sets the sampler; greedy search is top-1 sampling, since LiteRT-LM does not implement the sampler `GREEDY`."""
     sampler.type = sampler.TOP_P
     sampler.k, sampler.p, sampler.temperature = 1, 1.0, 1.0
     if generation.do_sample:
@@ -63,13 +63,13 @@ def _set_sampler(sampler: Any, generation: GenerationConfig, vocab_size: int) ->
 
 
 def write(path: Path, message: Any, tokenizer: Path, graphs: Path) -> None:
-    """Writes the file; the same sections give the same bytes.
+    """Writes the file; equal sections give equal bytes.
 
     Args:
         path: The file.
-        message: What `metadata` made.
-        tokenizer: A `tokenizer.json`.
-        graphs: A TFLite file with the signatures `prefill_*` and `decode`.
+        message: Result of `metadata`.
+        tokenizer: Path of a `tokenizer.json`.
+        graphs: Path of a TFLite file with the signatures `prefill_*` and `decode`.
     """
     library = _module("litertlm_builder")
     builder = library.LitertLmFileBuilder()
@@ -85,9 +85,9 @@ def write(path: Path, message: Any, tokenizer: Path, graphs: Path) -> None:
 
 
 def _name_by_content(path: Path) -> None:
-    """Puts what the sections decide, and no date, in place of the random name and the time in the header.
+    """Replaces the random id and the time in the header by an id that depends on the content, and a fixed time.
 
-    Caches on a device go by the name, so that another model needs another one.
+    Caches on a device use the id as a key, so different models need different ids.
     """
     core = _module("litertlm_core")
     entries = _system_metadata(path)
@@ -108,8 +108,8 @@ def _name_by_content(path: Path) -> None:
 
 def _system_metadata(path: Path) -> dict[str, str]:
     peek = _module("litertlm_peek")
-    found = peek.read_litertlm_header(str(path), io.StringIO()).SystemMetadata()
-    entries = (peek.kvp_to_dict(found.Entries(index)) for index in range(found.EntriesLength()))
+    header = peek.read_litertlm_header(str(path), io.StringIO()).SystemMetadata()
+    entries = (peek.kvp_to_dict(header.Entries(index)) for index in range(header.EntriesLength()))
     return {entry["key"]: entry["value"] for entry in entries}
 
 

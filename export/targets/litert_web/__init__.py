@@ -1,4 +1,4 @@
-"""LiteRT.js in a browser."""
+"""Target LiteRT.js in a browser."""
 
 from kerasformer.export.targets.litert_web.target import LitertWeb
 

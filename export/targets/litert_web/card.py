@@ -1,6 +1,6 @@
-"""What a model card says of LiteRT.js: a page and its module, complete, with the names and shapes of the bundle.
+"""Section of the model card for LiteRT.js: a complete page with its module, with the names and shapes of the bundle.
 
-The tests run this code as it stands on the card.
+The tests run this code exactly as it is on the card.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from kerasformer.bundle.interface import DECODE, ENCODER_MASK, Role
 from kerasformer.export.card.quoting import javascript
 
 VERSION = "2.5.3"
-"""Of `@litertjs/core`, for which the code is written."""
+"""Version of `@litertjs/core` for which the code is written."""
 
 _SECTION = """## LiteRT.js
 
-`npm install @litertjs/core@{version} @huggingface/tokenizers`, and with these files beside `node_modules` a page says:
+`npm install @litertjs/core@{version} @huggingface/tokenizers`. Put these files beside `node_modules`, and in the page:
 
 ```html
 <script type="importmap">
@@ -43,19 +43,19 @@ const model = await loadAndCompile({file}, {{ accelerator: "wasm" }});
 const json = async (name) => (await fetch(name)).json();
 const tokenizer = new Tokenizer(await json("tokenizer.json"), await json("tokenizer_config.json"));
 
-// Tensors live in WebAssembly's memory until they are deleted.
+// Tensors occupy WebAssembly memory until they are deleted.
 const free = (tensors) => Object.values(tensors).forEach((tensor) => tensor.delete());
 const integers = (values, length, fill = 0) =>
-  new Tensor(Int32Array.from({{ length }}, (_, place) => values[place] ?? fill), [1, length]);
+  new Tensor(Int32Array.from({{ length }}, (_, index) => values[index] ?? fill), [1, length]);
 {code}```
 """
 
 _ENCODER = """
-/** {outputs} of a text; tokens that fill the length up come last. */
+/** Returns {outputs} of a text, padded at the end to one of the lengths. */
 export async function run(text) {{
   const {{ ids, token_type_ids: types = [] }} = tokenizer.encode(text, {{ return_token_type_ids: true }});
   const length = {lengths}.find((each) => each >= ids.length);
-  if (!length) throw new Error(`A text has at most {longest} tokens; here are ${{ids.length}}`);
+  if (!length) throw new Error(`A text can have at most {longest} tokens, not ${{ids.length}}`);
   const inputs = {{
 {inputs}
   }};
@@ -82,15 +82,15 @@ const zeros = (names, shape) => {{
 }};
 const CACHES = {caches};
 
-/** The most probable tokens {where} a text, at most so many; `onText` is given the text so far. */
+/** Generates at most maxNewTokens tokens {purpose} by greedy search; onText is called with the text so far. */
 export async function generate(text, maxNewTokens, onText = () => {{}}) {{
   const {{ ids }} = tokenizer.encode({text});
 {begin}  let caches = zeros(CACHES, {shape});
   const read = async (signature, tokens, position) => {{
     const length = {{ {lengths} }}[signature];
-    const places = Int32Array.from({{ length }}, (_, place) => position + place);
-    const inputs = {{ tokens: integers(tokens, length), input_pos: new Tensor(places, [length]) }};
-    const {{ logits, ...next }} = await model.run(signature, {{ {given} }});
+    const positions = Int32Array.from({{ length }}, (_, index) => position + index);
+    const inputs = {{ tokens: integers(tokens, length), input_pos: new Tensor(positions, [length]) }};
+    const {{ logits, ...next }} = await model.run(signature, {{ {feeds} }});
     free(inputs);
     free(caches);
     caches = next;
@@ -99,30 +99,30 @@ export async function generate(text, maxNewTokens, onText = () => {{}}) {{
     logits.delete();
     return scores.reduce((best, score, token) => (score > scores[best] ? token : best), 0);
   }};
-{prompt}  const written = [];
-  while (written.length < maxNewTokens && position < {capacity}) {{
+{prompt}  const generated = [];
+  while (generated.length < maxNewTokens && position < {capacity}) {{
     token = await read("decode", [token], position++);
-    written.push(token);
-    onText(tokenizer.decode(written, {{ skip_special_tokens: true }}));
+    generated.push(token);
+    onText(tokenizer.decode(generated, {{ skip_special_tokens: true }}));
     if ({ends}.includes(token)) break;
   }}
   free(caches);
-{end}  return written;
+{end}  return generated;
 }}
 """
 
 _DECODER_PROMPT = """\
-  if (ids.length > {capacity}) throw new Error(`A prompt has at most {capacity} tokens; here are ${{ids.length}}`);
-  // All but the last token of the prompt, some at a time; that one is read by the first step.
-  for (let place = 0; place < ids.length - 1; place += {size}) {{
-    await read("{signature}", ids.slice(place, Math.min(place + {size}, ids.length - 1)), place);
+  if (ids.length > {capacity}) throw new Error(`A prompt can have at most {capacity} tokens, not ${{ids.length}}`);
+  // Prefills all but the last token of the prompt, which the first step reads.
+  for (let start = 0; start < ids.length - 1; start += {size}) {{
+    await read("{signature}", ids.slice(start, Math.min(start + {size}, ids.length - 1)), start);
   }}
   let [position, token] = [ids.length - 1, ids[ids.length - 1]];
 """
 
 _ENCODED = """\
   const length = {lengths}.find((each) => each >= ids.length);
-  if (!length) throw new Error(`A text has at most {longest} tokens; here are ${{ids.length}}`);
+  if (!length) throw new Error(`A text can have at most {longest} tokens, not ${{ids.length}}`);
   const ones = ids.map(() => 1);
   const encoder = {{ input_ids: integers(ids, length, {pad}), attention_mask: integers(ones, length) }};
   const encoded = await model.run(`encode_${{length}}`, encoder);
@@ -132,7 +132,7 @@ _ENCODED = """\
 
 
 def section(manifest: Manifest) -> str:
-    """The section of a TFLite bundle's card; `""` for a file with other signatures than ours."""
+    """Returns the section for a TFLite bundle, or an empty string if its signatures are not ours."""
     main = next(iter([*_by_tokens(manifest, Role.FORWARD), *manifest.of_role(Role.DECODE)]), None)
     if main is None:
         return ""
@@ -141,9 +141,9 @@ def section(manifest: Manifest) -> str:
 
 
 def _encoder(manifest: Manifest) -> str:
-    found = _by_tokens(manifest, Role.FORWARD)
-    lengths, shortest = list(found.values()), next(iter(found))
-    # An input that the model ignores takes zeros.
+    signatures = _by_tokens(manifest, Role.FORWARD)
+    lengths, shortest = list(signatures.values()), next(iter(signatures))
+    # Any other input is ignored by the model and filled with zeros.
     inputs = [f"    {name}: {_INPUTS.get(name, _ZEROS)}," for name in manifest.signatures[shortest].inputs]
     return _ENCODER.format(
         outputs=" and ".join(f"`{javascript(name)[1:-1]}`" for name in manifest.signatures[shortest].outputs),
@@ -170,13 +170,13 @@ def _generator(manifest: Manifest) -> str:
         read[name] = size
         prompt = _DECODER_PROMPT.format(capacity=shape[2], size=size, signature=name)
     return _GENERATOR.format(
-        where="that answer" if many else "that continue",
+        purpose="from a text" if many else "that continue a text",
         text=_prefixed(manifest.info),
         caches=json.dumps(caches),
         begin=begin,
         shape=json.dumps(shape),
         lengths=", ".join(f"{name}: {size}" for name, size in read.items()),
-        given="...inputs, ...caches, ...encoded" if many else "...inputs, ...caches",
+        feeds="...inputs, ...caches, ...encoded" if many else "...inputs, ...caches",
         prompt=prompt,
         capacity=shape[2],
         ends=json.dumps(list(manifest.info.eos_token_id)),
@@ -185,18 +185,18 @@ def _generator(manifest: Manifest) -> str:
 
 
 def _prefixed(info: ModelInfo) -> str:
-    """The text with what the checkpoint puts before it for this task, if that is one thing."""
+    """Returns code for the text with the task prefix of the model, if any."""
     return f"{javascript(info.prefix)} + text" if info.prefix else "text"
 
 
 def _prefill(manifest: Manifest, capacity: int) -> tuple[str, int]:
-    """The longest prefill of which no last piece reaches beyond the cache."""
+    """Returns the longest prefill whose length divides the capacity, so that a padded last call fits into the cache."""
     fitting = {name: size for name, size in _by_tokens(manifest, Role.PREFILL).items() if capacity % size == 0}
     return max(fitting.items(), key=lambda each: each[1], default=(DECODE, 1))
 
 
 def _by_tokens(manifest: Manifest, role: Role) -> dict[str, int]:
-    """Tokens of the signatures of a role, by name, ascending."""
+    """Returns the numbers of tokens of a role's signatures by name, ascending."""
     tokens = {name: signature.tokens or 0 for name, signature in manifest.of_role(role).items()}
     return dict(sorted(tokens.items(), key=lambda each: each[1]))
 

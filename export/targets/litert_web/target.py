@@ -1,4 +1,4 @@
-"""LiteRT.js: the plain TFLite file in browsers, without the signatures that a page does not call."""
+"""Target LiteRT.js: the TFLite file in browsers, without signatures that a page does not call."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ _DTYPES = ("float32", "int32")
 
 
 class LitertWeb(Target):
-    """LiteRT.js, which takes the plain file: encoders, decoders, encoder-decoders.
+    """LiteRT.js, for encoders, decoders and encoder-decoders.
 
-    It prepares every signature when it loads a file, in memory that a phone's browser is short of, and a page reads one
-    text at a time: steps of several rows and of guessed tokens are left out. A bundle with them runs there too.
+    It allocates memory for every signature when it loads a file, and a page processes one text at a time. Steps of
+    several rows and verify steps are therefore omitted. A bundle with them also runs there.
     """
 
     name = "litert-web"
     summary = "LiteRT.js: browsers"
-    needs = {"format": "tflite"}
+    required_options = {"format": "tflite"}
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses signatures that a page does not call.
 
         Raises:
-            ExportError: with the signatures.
+            ExportError: The caller requested such signatures.
         """
         refuse_signatures(self.name, job, "rows", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
-        """The signatures that a page calls.
+        """Returns the signatures that a page calls.
 
         Raises:
-            ExportError: one of them takes or gives what LiteRT.js cannot hold.
+            ExportError: One of them has a tensor that LiteRT.js does not support.
         """
         signatures = [function.signature() for function in functions]
-        kept = [
+        selected = [
             function
             for function, signature in zip(functions, signatures, strict=True)
             if signature.role != Role.VERIFY and signature.rows in (1, None)
         ]
-        for function in kept:
+        for function in selected:
             _check(function)
-        return kept
+        return selected
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
-        """Looks at the size of the file; adds nothing.
+        """Checks the size of the file.
 
         Raises:
-            ExportError: LiteRT.js cannot load it.
+            ExportError: It is too large for LiteRT.js.
         """
         for name in sorted({signature.file for signature in manifest.signatures.values()}):
             size = (folder / name).stat().st_size
             if size >= _LARGEST:
                 raise ExportError(
-                    f"LiteRT.js loads files of less than 2 GB, and a browser seldom has more. Received: {name} of "
-                    f"{size / 1e9:.1f} GB. Take a smaller model, or {argument('quantize', 'int8')} or 'int4'"
+                    f"LiteRT.js loads only files smaller than 2 GB. Received: {name} of {size / 1e9:.1f} GB. Use a "
+                    f"smaller model, or {argument('quantize', 'int8')} or 'int4'"
                 )
         return ()
 
     def card(self, manifest: Manifest, folder: Path) -> str:
-        """A page that runs the bundle."""
+        """See `Target.card`."""
         return litertjs_card.section(manifest)
 
 
@@ -75,6 +75,6 @@ def _check(function: Function) -> None:
     for name, info in {**function.inputs, **function.outputs}.items():
         if info.dtype not in _DTYPES or not all(isinstance(size, int) for size in info.shape):
             raise ExportError(
-                f"LiteRT.js takes {' and '.join(_DTYPES)} of static shapes. Received: {name} of {function.name}, "
-                f"{info.dtype} {info.shape}"
+                f"LiteRT.js supports only {' and '.join(_DTYPES)} tensors with static shapes. Received: {name} of "
+                f"{function.name}, {info.dtype} {info.shape}"
             )

@@ -1,4 +1,4 @@
-"""MediaPipe Tasks: a TFLite file with metadata and vocabulary."""
+"""Target MediaPipe Tasks: a TFLite file with metadata and vocabulary."""
 
 from kerasformer.export.targets.mediapipe.target import Mediapipe, MediapipeTokenizerWarning
 

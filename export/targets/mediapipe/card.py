@@ -1,4 +1,4 @@
-"""What the model card says of MediaPipe: the code for each platform, with the bundle's own names."""
+"""Section of the model card for MediaPipe: programs for each platform, with the names of the bundle."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SEE = "https://ai.google.dev/edge/mediapipe/solutions/text"
 
 
 @dataclass(frozen=True)
-class _Words:
-    """How a task is called, and how its result is taken apart, in each language."""
+class _Task:
+    """Names of a MediaPipe task, and code that reads its result in each language."""
 
     name: str
     variable: str
@@ -24,7 +24,7 @@ class _Words:
     python: str
 
 
-_CLASSIFIER = _Words(
+_CLASSIFIER = _Task(
     "TextClassifier",
     "classifier",
     "classify",
@@ -37,7 +37,7 @@ console.log(best.categoryName, best.score);""",
     """best = answer.classifications[0].categories[0]
     print(best.category_name, best.score)""",
 )
-_EMBEDDER = _Words(
+_EMBEDDER = _Task(
     "TextEmbedder",
     "embedder",
     "embed",
@@ -49,116 +49,116 @@ _EMBEDDER = _Words(
 
 
 def section(manifest: Manifest, folder: Path) -> str:
-    """A section for the model card."""
+    """Returns the section of the model card."""
     (signature,) = manifest.signatures.values()
-    words = _CLASSIFIER if PROBABILITIES in signature.outputs else _EMBEDDER
+    task = _CLASSIFIER if PROBABILITIES in signature.outputs else _EMBEDDER
     file, length = signature.file, signature.inputs["input_ids"].shape[1]
     functions = plain(folder)
-    text = _reads_otherwise(words) if functions else _READS_THE_SAME
+    remark = _needs_plain(task) if functions else _SAME_TOKENS
     before = {name: _before(name, functions) for name in LANGUAGES}
-    given = 'plain("A text.")' if functions else '"A text."'
+    argument = 'plain("A text.")' if functions else '"A text."'
     return "\n".join(
         (
-            _about(words, file, length, text),
-            _kotlin(words, file, before["kotlin"], given),
-            _swift(words, before["swift"], given),
-            _web(words, file, before["javascript"], given),
-            _python(words, file, before["python"], given),
+            _about(task, file, length, remark),
+            _kotlin(task, file, before["kotlin"], argument),
+            _swift(task, before["swift"], argument),
+            _web(task, file, before["javascript"], argument),
+            _python(task, file, before["python"], argument),
         )
     )
 
 
 def _before(language: str, functions: dict[str, str]) -> str:
-    """The function, in a block of its own where a program is the body of a function."""
+    """Returns the function `plain`, in a separate block if the program belongs into the body of a function."""
     code = functions.get(language, "")
     return f"{code}```\n\n```{language}\n" if code and language in ("kotlin", "swift") else f"{code}\n" * bool(code)
 
 
-_READS_THE_SAME = """The vocabulary (`spiece.model` in the file) makes the tokens of `tokenizer.json` of any text
-without the sign U+2581 for a space; MediaPipe ends a text at a character U+0000."""
+_SAME_TOKENS = """MediaPipe produces the tokens of `tokenizer.json` for all texts without the characters U+2581 and
+U+0000."""
 
 
-def _reads_otherwise(words: _Words) -> str:
-    """What `plain` is for, and what it cannot mend."""
-    return f"""**Give it `plain(text)`, not `text`.** MediaPipe lowercases A to Z and no other letter, keeps accents and
-control characters, and splits at the spaces of ASCII alone: of the bare text "The café was naïve." this model would get
-`[UNK]` or other pieces for two words. With the lines below, `{words.verb}` gets the tokens of `tokenizer.json`. What
-still differs: a word of more than 100 bytes is unknown, where the tokenizer counts characters; U+FFFD is kept; and a
-character that is newer than one of the Unicode tables may be a mark to one and a letter to the other."""
+def _needs_plain(task: _Task) -> str:
+    """Returns what `plain` is for, and the differences that remain."""
+    return f"""**Pass `plain(text)`, not `text`.** MediaPipe lowercases only A to Z, keeps accents and control
+characters, and splits only at ASCII spaces: in the text "The café was naïve.", two words would become `[UNK]` or wrong
+pieces. With the function below, `{task.verb}` gets the tokens of `tokenizer.json`, with these exceptions: a word of
+more than 100 bytes is unknown, where the tokenizer counts characters; U+FFFD is kept; and for recently added Unicode
+characters, the character tables of the two may differ."""
 
 
-def _about(words: _Words, file: str, length: int | str, text: str) -> str:
+def _about(task: _Task, file: str, length: int | str, remark: str) -> str:
     answer = (
-        "Scores are probabilities, by the names of the classes."
-        if words is _CLASSIFIER
-        else "The vector is the mean over the tokens; `l2_normalize` in the options brings it to length 1."
+        "Scores are probabilities with the names of the classes."
+        if task is _CLASSIFIER
+        else "The embedding is the mean over the tokens; with the option `l2_normalize` its norm is 1."
     )
-    return f"""## MediaPipe {words.name}
+    return f"""## MediaPipe {task.name}
 
-`{file}` is all that an app needs: tokenizer and names are inside. {answer}
-A text is cut at {length} tokens, of which two stand around it. Special tokens that a text spells out are plain words.
+`{file}` is the only file that an app needs: it contains the tokenizer and all names. {answer}
+Texts are truncated to {length} tokens, including two special ones. Special tokens written in a text are not recognized.
 Guides: {_SEE}.
 
-{text}
+{remark}
 """
 
 
-def _kotlin(words: _Words, file: str, before: str, given: str) -> str:
+def _kotlin(task: _Task, file: str, before: str, argument: str) -> str:
     return f"""### Kotlin
 
-Gradle: `implementation("com.google.mediapipe:tasks-text:1.0.0")`; `{file}` in `src/main/assets`.
+Gradle: `implementation("com.google.mediapipe:tasks-text:1.0.0")`; put `{file}` into `src/main/assets`.
 
 ```kotlin
-{before}val {words.variable} = {words.name}.createFromFile(context, "{file}")
-val answer = {words.variable}.{words.verb}({given})
-{words.kotlin}
+{before}val {task.variable} = {task.name}.createFromFile(context, "{file}")
+val answer = {task.variable}.{task.verb}({argument})
+{task.kotlin}
 ```
 """
 
 
-def _swift(words: _Words, before: str, given: str) -> str:
+def _swift(task: _Task, before: str, argument: str) -> str:
     return f"""### Swift
 
 CocoaPods: `pod 'MediaPipeTasksText', '1.0.0'`.
 
 ```swift
-{before}let options = {words.name}Options()
+{before}let options = {task.name}Options()
 options.baseOptions.modelAssetPath = Bundle.main.path(forResource: "model", ofType: "tflite")!
-let {words.variable} = try {words.name}(options: options)
-let answer = try {words.variable}.{words.verb}(text: {given})
-{words.swift}
+let {task.variable} = try {task.name}(options: options)
+let answer = try {task.variable}.{task.verb}(text: {argument})
+{task.swift}
 ```
 """
 
 
-def _web(words: _Words, file: str, before: str, given: str) -> str:
+def _web(task: _Task, file: str, before: str, argument: str) -> str:
     return f"""### JavaScript
 
 `npm install @mediapipe/tasks-text`.
 
 ```javascript
-import {{ FilesetResolver, {words.name} }} from "@mediapipe/tasks-text";
+import {{ FilesetResolver, {task.name} }} from "@mediapipe/tasks-text";
 
 {before}const files = await FilesetResolver.forTextTasks("node_modules/@mediapipe/tasks-text/wasm");
-const {words.variable} = await {words.name}.createFromModelPath(files, "{file}");
-const answer = {words.variable}.{words.verb}({given});
-{words.javascript}
+const {task.variable} = await {task.name}.createFromModelPath(files, "{file}");
+const answer = {task.variable}.{task.verb}({argument});
+{task.javascript}
 ```
 """
 
 
-def _python(words: _Words, file: str, before: str, given: str) -> str:
-    needed = "import unicodedata\n\n" if before else ""
+def _python(task: _Task, file: str, before: str, argument: str) -> str:
+    imports = "import unicodedata\n\n" if before else ""
     return f"""### Python
 
 `pip install mediapipe`.
 
 ```python
-{needed}from mediapipe.tasks.python import BaseOptions, text
+{imports}from mediapipe.tasks.python import BaseOptions, text
 
-{before}options = text.{words.name}Options(base_options=BaseOptions(model_asset_path="{file}"))
-with text.{words.name}.create_from_options(options) as {words.variable}:
-    answer = {words.variable}.{words.verb}({given})
-    {words.python}
+{before}options = text.{task.name}Options(base_options=BaseOptions(model_asset_path="{file}"))
+with text.{task.name}.create_from_options(options) as {task.variable}:
+    answer = {task.variable}.{task.verb}({argument})
+    {task.python}
 ```
 """

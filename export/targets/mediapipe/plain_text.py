@@ -1,9 +1,9 @@
-"""The function `plain` of a card: what the tokenizer of an uncased BERT does to a text and MediaPipe does not.
+"""The function `plain` of a card: the normalization of an uncased BERT tokenizer that MediaPipe lacks.
 
-MediaPipe lowercases A to Z, keeps accents and control characters, and splits at the spaces of ASCII alone. The function
-does the rest before a text is given to it: it takes marks off (category Mn, after NFD) where the tokenizer does, drops
-control, format and private characters, makes every space an ASCII one, and lowercases each character by itself, as the
-tokenizer does: the lowercase of a whole word in capitals would have the final sigma of Greek.
+MediaPipe lowercases only A to Z, keeps accents and control characters, and splits only at ASCII spaces. The function
+does the rest before a text is passed to it: it strips marks (category Mn, after NFD) if the tokenizer does; removes
+control, format and private-use characters; replaces every space by an ASCII space; and lowercases each character
+separately, like the tokenizer. (Lowercasing whole words would produce the Greek final sigma.)
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ LANGUAGES = ("kotlin", "swift", "javascript", "python")
 
 
 def plain(folder: Path) -> dict[str, str]:
-    """The function in each language, for the tokenizer in a folder; none where MediaPipe reads texts as it does."""
+    """Returns the function in each language for the tokenizer in a folder; empty if MediaPipe needs no preparation."""
     content = read_json(folder / "tokenizer.json")
     if content["model"]["type"] != "WordPiece":
         return {}
-    # By default, a tokenizer that lowercases takes accents off too.
+    # By default, a tokenizer that lowercases also strips accents.
     return _without_accents() if content["normalizer"].get("strip_accents") is not False else _with_accents()
 
 
@@ -41,14 +41,14 @@ _DECOMPOSED = {
 }
 _MARK = {"kotlin": r"\\p{Mn}", "swift": ".nonspacingMark, ", "javascript": r"\p{Mn}", "python": '"Mn", '}
 _CODE = {
-    "kotlin": r"""/** A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only. */
+    "kotlin": r"""/** Normalizes a text like the model's tokenizer; MediaPipe itself lowercases only A to Z. */
 fun plain(text: String): String {{
     val spaced = {text}.replace(Regex("[\\t\\n\\r\\p{{Z}}]"), " ")
     val kept = spaced.replace(Regex("[{mark}\\p{{Cc}}\\p{{Cf}}\\p{{Co}}]"), "")
     return kept.codePoints().toArray().joinToString("") {{ String(Character.toChars(Character.toLowerCase(it))) }}
 }}
 """,
-    "swift": r"""/// A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only.
+    "swift": r"""/// Normalizes a text like the model's tokenizer; MediaPipe itself lowercases only A to Z.
 func plain(_ text: String) -> String {{
   var kept = String.UnicodeScalarView()
   for scalar in {text}.unicodeScalars {{
@@ -62,7 +62,7 @@ func plain(_ text: String) -> String {{
   return String(kept)
 }}
 """,
-    "javascript": r"""/** A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only. */
+    "javascript": r"""/** Normalizes a text like the model's tokenizer; MediaPipe itself lowercases only A to Z. */
 function plain(text) {{
   const spaced = {text}.replace(/[\t\n\r\p{{Z}}]/gu, " ");
   const kept = spaced.replace(/[{mark}\p{{Cc}}\p{{Cf}}\p{{Co}}]/gu, "");
@@ -70,7 +70,7 @@ function plain(text) {{
 }}
 """,
     "python": r'''def plain(sentence):
-    """A text as the model's own tokenizer reads it; MediaPipe alone lowercases A to Z only."""
+    """Normalizes a text like the model's tokenizer; MediaPipe itself lowercases only A to Z."""
     kept = []
     for letter in {text}:
         kind = unicodedata.category(letter)

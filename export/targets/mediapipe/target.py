@@ -1,8 +1,8 @@
-"""MediaPipe's Text Classifier and Text Embedder, on Android, iOS, web and in Python.
+"""Target MediaPipe: its Text Classifier and Text Embedder on Android, iOS and the web, and in Python.
 
-They take a text, and one TFLite file with the tokenizer inside. What they ask for and no other runtime of TFLite does:
-one signature of one length, three inputs whatever the model takes, probabilities and not logits, one vector of a text
-and not one of each token. The file still is what LiteRT runs, and `kf.pipeline` opens the bundle.
+They take texts and a single TFLite file that contains the tokenizer. Unlike other TFLite runtimes they require one
+signature with one length, three inputs whatever the model takes, probabilities instead of logits, and one embedding of
+a text instead of one for each token. LiteRT also runs the file, and `kf.pipeline` opens the bundle.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kerasformer.export.options import ExportJob
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.mediapipe.card import section
-from kerasformer.export.targets.mediapipe.tokenizer_conversion import NO_LINE, check, vocabulary
+from kerasformer.export.targets.mediapipe.tokenizer_conversion import LINE_ENDS, check, vocabulary
 
 _TASKS = {"text-classification": "TextClassifier", "feature-extraction": "TextEmbedder"}
 _INPUTS = {
-    "input_ids": Tensor("ids", "Ids of the tokens of a text."),
+    "input_ids": Tensor("ids", "Token ids of a text."),
     "attention_mask": Tensor("mask", "1 for tokens, 0 for padding."),
     "token_type_ids": Tensor("segment_ids", "0 for the first text, 1 for a second one."),
 }
@@ -32,73 +32,73 @@ _LABELS = "labels.txt"
 
 
 class MediapipeTokenizerWarning(UserWarning):
-    """Some texts become other tokens in MediaPipe than in the model's own tokenizer."""
+    """MediaPipe tokenizes some texts differently from the model's own tokenizer."""
 
 
 class Mediapipe(Target):
-    """Classifiers of texts, and encoders for vectors of texts, with the tokenizer of BERT or ALBERT."""
+    """MediaPipe tasks, for text classifiers and text encoders with the tokenizer of BERT or ALBERT."""
 
     name = "mediapipe"
     summary = "MediaPipe Text Classifier and Text Embedder: Android, iOS, web, Python"
-    needs = {"format": "tflite"}
+    required_options = {"format": "tflite"}
     tokenizes = True
     lengths = (128,)
 
     def check(self, job: ExportJob, quantize: str) -> None:
-        """Refuses other tasks and tokenizers, several lengths, and answers that are no probabilities.
+        """Refuses other tasks and tokenizers, several lengths, and regression.
 
         Raises:
-            ExportError: with the reason.
+            ExportError: MediaPipe does not support the model or an option; the message has the reason.
         """
         info = job.info
         if quantize == AUTO or job.in_graph:
             received = "quantize='auto'" if quantize == AUTO else "tokenizer='in-graph'"
             raise ExportError(
-                "MediaPipe's file has answers and a tokenizer of its own, which the search for a recipe and a "
-                f"tokenizer in the graph do not know. Received: {received}. Name a recipe, and leave the tokenizer out"
+                "A file for MediaPipe has its own outputs and tokenizer, so that neither a search for a recipe nor a "
+                f"tokenizer in the graph is supported. Received: {received}. Choose a recipe, and remove tokenizer"
             )
         if info.task not in _TASKS:
             raise ExportError(
-                "MediaPipe's text tasks are text-classification and feature-extraction (one vector of a text). "
-                f"Received: {info.task}. Export with {argument('format', 'tflite')} and no target"
+                "MediaPipe supports only text-classification and feature-extraction (one embedding of a text). "
+                f"Received: {info.task}. Export with {argument('format', 'tflite')} and without a target"
             )
         if len(job.lengths) != 1 or job.lengths[0] < 2:
             raise ExportError(
-                "MediaPipe runs one length of at least 2 tokens: longer texts are cut, shorter ones cost as much. "
+                "MediaPipe needs a single length of at least 2 tokens, to which it pads or truncates all texts. "
                 f"Received: {argument('lengths', list(job.lengths))}. Choose one, such as lengths=[128]"
             )
         if info.problem_type == "regression":
             raise ExportError(
-                "MediaPipe's classifier gives scores of classes. Received: a model that gives a number "
-                f"(problem_type='regression'). Export with {argument('format', 'tflite')} and no target"
+                "MediaPipe's classifier returns scores of classes. Received: a regression model "
+                f"(problem_type='regression'). Export with {argument('format', 'tflite')} and without a target"
             )
-        if unfit := [label for label in info.labels if not label.strip() or {*label} & {*NO_LINE}]:
+        if invalid := [label for label in info.labels if not label.strip() or {*label} & {*LINE_ENDS}]:
             raise ExportError(
-                "MediaPipe reads the names of classes from a file with a line each. Received: "
-                f"{unfit}. Give them names (id2label)"
+                "MediaPipe reads the names of classes from a file with one name per line. Received: names that are "
+                f"blank or contain line ends: {invalid}. Set other names (id2label)"
             )
         if check(job.model.tokenizer) == WORDPIECE:
             warnings.warn(
-                "MediaPipe lowercases A to Z and no other letter, keeps accents, and splits at no space but "
-                "ASCII's: words that differ in these are other tokens there, mostly [UNK]. Give it plain(text), a few "
-                "lines that are on the model card, in Kotlin, Swift, JavaScript and Python",
+                "MediaPipe lowercases only A to Z, keeps accents, and splits only at ASCII spaces. Words with other "
+                "characters become different tokens, usually [UNK]. Pass plain(text) to it, a short function on the "
+                "model card, in Kotlin, Swift, JavaScript and Python",
                 MediapipeTokenizerWarning,
                 stacklevel=2,
             )
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
-        """Three inputs, and an answer that needs no more work."""
+        """Adds the inputs and the postprocessing that MediaPipe expects."""
         if job.info.task == "feature-extraction":
-            return [with_segments(with_mean(each)) for each in functions]
-        several = job.info.problem_type == "multi_label_classification" or len(job.info.labels) == 1
-        return [with_segments(with_probabilities(each, several)) for each in functions]
+            return [with_segments(with_mean(function)) for function in functions]
+        multi_label = job.info.problem_type == "multi_label_classification" or len(job.info.labels) == 1
+        return [with_segments(with_probabilities(function, multi_label)) for function in functions]
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
-        """Puts metadata, vocabulary and labels into the model file."""
+        """Adds metadata, vocabulary and labels to the model file."""
         (signature,) = manifest.signatures.values()
         path, tokens = folder / signature.file, vocabulary(job.model.tokenizer)
         files = {tokens.file: tokens.content}
-        output = Tensor("embedding", "Mean of the vectors of a text's tokens.")
+        output = Tensor("embedding", "Mean of the hidden states of a text.")
         if PROBABILITIES in signature.outputs:
             output = Tensor("probability", "Probability of each class.", _LABELS)
             files[_LABELS] = "".join(f"{label}\n" for label in manifest.info.labels).encode()
@@ -108,5 +108,5 @@ class Mediapipe(Target):
         return (path,)
 
     def card(self, manifest: Manifest, folder: Path) -> str:
-        """Code for all platforms, and which texts are read otherwise."""
+        """See `Target.card`."""
         return section(manifest, folder)

@@ -1,8 +1,8 @@
-"""Our tokenizers as MediaPipe has them, or the reason why one cannot be.
+"""Conversion of tokenizers to MediaPipe's format, and the reasons for which it is impossible.
 
-MediaPipe makes A to Z small, splits, looks pieces up, and puts `[CLS]` and `[SEP]` around them, by these names; padding
-is 0, and masked. Of WordPiece, it takes no accent off, and a word of more than 100 bytes is `[UNK]`. SentencePiece
-normalizes by rules inside of the model, which can do what our tokenizer does.
+MediaPipe lowercases A to Z, splits a text, looks up the pieces, and adds the tokens named `[CLS]` and `[SEP]`; padding
+is 0 and masked. Its WordPiece tokenizer does not strip accents, and words of more than 100 bytes become `[UNK]`. Its
+SentencePiece tokenizer uses the normalization rules of the model file, which can reproduce those of our tokenizer.
 
 Source: https://github.com/google-ai-edge/mediapipe, `mediapipe/calculators/tensor/bert_preprocessor_calculator.cc` and
 `mediapipe/tasks/cc/text/tokenizers/bert_tokenizer.h`.
@@ -21,43 +21,45 @@ from kerasformer.tokenization import Tokenizer, spiece
 
 _FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 _LONGEST_WORD = 100
-NO_LINE = "\n\r\0"
-"""Characters that end a line, or a name, where MediaPipe reads a file with a line each."""
-_CASED = "it makes all letters of ASCII small, and this one tells capitals apart (a cased model)"
+LINE_ENDS = "\n\r\0"
+"""Characters that end an entry in the line-based files that MediaPipe reads."""
+_CASED = "MediaPipe lowercases ASCII letters; the tokenizer distinguishes capitals (a cased model)"
 
-Faults = dict[str, bool]
-"""What would be wrong with a tokenizer, and whether it is."""
+Differences = dict[str, bool]
+"""Possible differences from MediaPipe, and whether a tokenizer has them."""
 
 
 def check(tokenizer: Tokenizer | None) -> int:
-    """Refuses a tokenizer that MediaPipe does not have.
+    """Refuses a tokenizer that MediaPipe does not support.
 
     Returns:
         The kind of MediaPipe's tokenizer, `WORDPIECE` or `SENTENCEPIECE`.
+
     Raises:
-        ExportError: there is none, or MediaPipe would make other tokens of texts; says why.
+        ExportError: The model has no tokenizer, or MediaPipe would tokenize texts differently; the message has the
+            reason.
     """
     if tokenizer is None:
         raise ExportError(
-            "MediaPipe reads texts with a tokenizer inside of the file. Received: a model without one. Set "
+            "MediaPipe needs a tokenizer, since its file contains it. Received: model.tokenizer=None. Set "
             "model.tokenizer = kerasformer.tokenizer(folder)"
         )
     content = json.loads(tokenizer.backend.to_str())
     kind = content["model"]["type"]
     if kind not in _KINDS:
-        raise _refusal(f"it knows {' and '.join(_KINDS)} alone, and this one is of the kind {kind}")
-    unit, faults = _KINDS[kind]
-    for reason, holds in {
-        **_common_faults(tokenizer, content),
-        **faults(content, tokenizer.backend.normalizer),
+        raise _refusal(f"MediaPipe supports only {' and '.join(_KINDS)}; the tokenizer is of the kind {kind}")
+    unit, differences = _KINDS[kind]
+    for reason, differs in {
+        **_common_differences(tokenizer, content),
+        **differences(content, tokenizer.backend.normalizer),
     }.items():
-        if holds:
+        if differs:
             raise _refusal(reason)
     return unit
 
 
 def vocabulary(tokenizer: Tokenizer) -> VocabularyFile:
-    """A tokenizer that `check` lets pass, as a part of a model file."""
+    """Converts a tokenizer that `check` accepts to a file for the model's metadata."""
     content = json.loads(tokenizer.backend.to_str())
     if content["model"]["type"] == "WordPiece":
         return VocabularyFile(WORDPIECE, "vocab.txt", _lines(content["model"]["vocab"]))
@@ -66,77 +68,80 @@ def vocabulary(tokenizer: Tokenizer) -> VocabularyFile:
 
 def _refusal(reason: str) -> ExportError:
     return ExportError(
-        f"MediaPipe cannot read texts as this tokenizer does: {reason}. Export with format='tflite' and no target: "
-        "the bundle then has tokenizer.json, and the app makes texts into ids"
+        f"MediaPipe cannot tokenize texts like this tokenizer. Received: {reason}. Export with format='tflite' and "
+        "without a target: the bundle then has tokenizer.json, with which the app tokenizes texts"
     )
 
 
-def _common_faults(tokenizer: Tokenizer, content: dict[str, Any]) -> Faults:
+def _common_differences(tokenizer: Tokenizer, content: dict[str, Any]) -> Differences:
     encoded = tokenizer.backend.encode("a", add_special_tokens=True)
-    around = [token for token, special in zip(encoded.tokens, encoded.special_tokens_mask, strict=True) if special]
-    surrounded = [encoded.tokens[0], encoded.tokens[-1]] == around == [_FIRST, _LAST]
+    special = [token for token, mask in zip(encoded.tokens, encoded.special_tokens_mask, strict=True) if mask]
+    same_special = [encoded.tokens[0], encoded.tokens[-1]] == special == [_FIRST, _LAST]
     added = [token["content"] for token in content["added_tokens"] if not token["special"]]
     return {
-        f"it puts {_FIRST} and {_LAST} around a text, and this one {' … '.join(around) or 'nothing'}": not surrounded,
-        "it calls all tokens of a text segment 0, and this one does not": any(encoded.type_ids),
-        "it cuts long texts at their end, and this one at their beginning": tokenizer.truncation_side != "right",
-        f"it looks for no added tokens before it splits, and this one for {', '.join(added[:5])}": bool(added),
+        f"MediaPipe adds {_FIRST} and {_LAST} to a text; the tokenizer {' … '.join(special) or 'nothing'}": (
+            not same_special
+        ),
+        "MediaPipe uses token type 0 for a single text; the tokenizer does not": any(encoded.type_ids),
+        "MediaPipe truncates texts on the right; the tokenizer on the left": tokenizer.truncation_side != "right",
+        f"MediaPipe does not support added tokens; the tokenizer has {', '.join(added[:5])}": bool(added),
     }
 
 
-def _wordpiece_faults(content: dict[str, Any], normalizer: Any) -> Faults:
+def _wordpiece_differences(content: dict[str, Any], normalizer: Any) -> Differences:
     normal, splitter = content["normalizer"] or {}, content["pre_tokenizer"] or {}
     types = (normal.get("type"), splitter.get("type"))
     unknown, prefix, longest = (
         content["model"][name] for name in ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
     )
     return {
-        "it normalizes and splits as BERT does, and this one by {} and {}".format(*types): types
+        "MediaPipe normalizes and splits like BERT; the tokenizer has {} and {}".format(*types): types
         != ("BertNormalizer", "BertPreTokenizer"),
         _CASED: not normal.get("lowercase"),
-        "it sets Chinese characters apart, and this one does not": not normal.get("handle_chinese_chars"),
-        f"it calls an unknown word {_UNKNOWN}, and this one {unknown}": unknown != _UNKNOWN,
-        f"it begins later pieces of a word with ##, and this one with {prefix!r}": prefix != "##",
-        f"it gives up words of more than {_LONGEST_WORD} letters, and this one of {longest}": longest != _LONGEST_WORD,
+        "MediaPipe isolates Chinese characters; the tokenizer does not": not normal.get("handle_chinese_chars"),
+        f"MediaPipe uses {_UNKNOWN} for an unknown word; the tokenizer {unknown}": unknown != _UNKNOWN,
+        f"MediaPipe marks later pieces of a word with ##; the tokenizer with {prefix!r}": prefix != "##",
+        f"MediaPipe treats words of more than {_LONGEST_WORD} characters as unknown; the tokenizer of more than "
+        f"{longest}": longest != _LONGEST_WORD,
     }
 
 
-def _sentencepiece_faults(content: dict[str, Any], normalizer: Any) -> Faults:
+def _sentencepiece_differences(content: dict[str, Any], normalizer: Any) -> Differences:
     splitter = content["pre_tokenizer"] or {}
     types = [step["type"] for step in splitter.get("pretokenizers", [splitter] if splitter else [])]
-    small = normalizer is not None and normalizer.normalize_str(ascii_uppercase) == ascii_lowercase
+    lowercases = normalizer is not None and normalizer.normalize_str(ascii_uppercase) == ascii_lowercase
     return {
-        f"it splits texts at spaces, and this one by {', '.join(types) or 'nothing'}": types
+        f"MediaPipe splits texts at spaces; the tokenizer by {', '.join(types) or 'nothing'}": types
         not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]),
-        _CASED: not small,
-        "it takes several spaces for one, and this one does not": types == ["Metaspace"]
-        and small
+        _CASED: not lowercases,
+        "MediaPipe merges repeated spaces; the tokenizer does not": types == ["Metaspace"]
+        and lowercases
         and any(normalizer.normalize_str(f"a{spaces}b") != "a b" for spaces in ("  ", "\t", "\n", "\u00a0", "\u2028")),
-        "it has no byte fallback": bool(content["model"].get("byte_fallback")),
+        "MediaPipe does not support byte fallback; the tokenizer has it": bool(content["model"].get("byte_fallback")),
     }
 
 
 _KINDS: dict[str, Any] = {
-    "WordPiece": (WORDPIECE, _wordpiece_faults),
-    "Unigram": (SENTENCEPIECE, _sentencepiece_faults),
+    "WordPiece": (WORDPIECE, _wordpiece_differences),
+    "Unigram": (SENTENCEPIECE, _sentencepiece_differences),
 }
 
 
 def _lines(vocab: dict[str, int]) -> bytes:
-    """`vocab.txt`: the number of a line is the id of its token."""
+    """Returns the content of `vocab.txt`, in which the line number is the id of the token."""
     tokens = {index: token for token, index in vocab.items()}
-    # No word has a space: the line stands for an id that no text has. MediaPipe would skip an empty one.
+    # Unused ids get a line with a space, which no word contains; MediaPipe would skip an empty line.
     lines = [_line(tokens.get(index, "")) or f"no token {index}" for index in range(max(tokens) + 1)]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _line(token: str) -> str:
-    """A token, or nothing if no line can hold it; no word of a text has such characters either."""
-    return "" if {*token} & {*NO_LINE} else token
+    """Returns the token, or an empty string if it contains line ends, which no word of a text does."""
+    return "" if {*token} & {*LINE_ENDS} else token
 
 
 def _sentencepiece(content: dict[str, Any], normalizer: Any) -> bytes:
-    """A SentencePiece model whose rules do what our normalizer does."""
+    """Returns a SentencePiece model whose rules reproduce the tokenizer's normalizer."""
     special, unknown = {token["content"] for token in content["added_tokens"]}, content["model"]["unk_id"]
     pieces = [
         spiece.Piece(text, score, spiece.CONTROL if text in special else spiece.NORMAL)

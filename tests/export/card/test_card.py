@@ -69,15 +69,19 @@ def written(folder: Path, manifest: Manifest, target: Target | None = None) -> s
 def test_signatures_that_differ_in_sizes_share_a_table(tmp_path):
     text = written(tmp_path, decoder())
     tables = text.split("## Inputs and outputs")[1].split("\n## ")[0]
-    assert tables.count("| name | type | shape |") == 2 * 3  # takes and gives, of prefills, steps, steps of rows
-    assert "`prefill_8`, `prefill_64` in `model.tflite`; N = 8, 64 take" in tables
+    assert (
+        tables.count("| name | type | shape |") == 2 * 3
+    )  # inputs and outputs of prefills, steps, and steps of several rows
+    assert "**`prefill_8`, `prefill_64`** in `model.tflite`; N = 8, 64" in tables
     assert "| `tokens` | int32 | `[1, N]` |" in tables and "| `input_pos` | int32 | `[N]` |" in tables
-    assert "`decode_128`, `decode` in `model.tflite` take" in tables
+    assert "**`decode_128`, `decode`** in `model.tflite`" in tables
     assert "| `tokens` | int32 | `[1, 1]` |" in tables
-    assert "`decode_rows_4`, `decode_rows_8` in `model.tflite`; N = 4, 8 take" in tables
+    assert "**`decode_rows_4`, `decode_rows_8`** in `model.tflite`; N = 4, 8" in tables
     assert "| `logits` | float32 | `[N, 1, 99]` |" in tables
-    assert f"{2 * LAYERS} caches in all, one of each kind a layer |" in tables
-    assert f"{2 * LAYERS * 4} or {2 * LAYERS * 8} caches in all, one of each kind a layer and a row" in tables
+    assert f"{2 * LAYERS} caches in total, one of each kind for each layer |" in tables
+    assert (
+        f"{2 * LAYERS * 4} or {2 * LAYERS * 8} caches in total, one of each kind for each layer and each row" in tables
+    )
     names = set(re.findall(r"\| `(\w+)` \|", tables))
     assert names == {"tokens", "input_pos", "logits", "kv_cache_k_0", "kv_cache_v_0"}
 
@@ -119,7 +123,7 @@ def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
     assert f"{CAPACITY} tokens × {SIZE} × 4 bytes, and for the encoded text {LAYERS} layers" in text
     assert "heads × 7 tokens" in text
     assert "com.microsoft" in text
-    assert "| `onnx/encoder_model_q4.onnx` | 2.50 MB |" in text and "| **together** | 5.00 MB |" in text
+    assert "| `onnx/encoder_model_q4.onnx` | 2.50 MB |" in text and "| **total** | 5.00 MB |" in text
 
 
 def test_an_encoder_has_no_cache(tmp_path):
@@ -133,7 +137,7 @@ def test_an_encoder_has_no_cache(tmp_path):
     assert manifest.cache_bytes == 0
     text = written(tmp_path, manifest)
     assert "**Memory.**" not in text
-    assert "Labels, by id: `no`, `yes`." in text and "Texts of up to 32 tokens." in text
+    assert "Labels, in the order of their ids: `no`, `yes`." in text and "It reads texts of up to 32 tokens." in text
     assert "stores matrices as float16, and computes in float32" in text
 
 
@@ -148,8 +152,8 @@ def test_every_recipe_says_when_to_take_it(tmp_path, name):
 def test_own_recipes_and_calibration(tmp_path):
     own = replace(RECIPES["int8_static"], name="mine", layers=(("*/head/*", "float32"),)).to_dict()
     text = written(tmp_path, decoder(recipe={**own, "calibration": {"texts": 12, "given": False}}))
-    assert "some matrices otherwise" in text
-    assert "Calibrated on 12 sentences of kerasformer" in text
+    assert "with exceptions for some matrices" in text
+    assert "calibrated on 12 default sentences of kerasformer" in text
 
 
 def test_fidelity_in_words(tmp_path):

@@ -75,8 +75,8 @@ def test_the_card_tells_licence_data_limits_and_accuracy(tmp_path):
         "language": ["en", "de"],
     }
     assert "# films-bert: gpt2 for text-generation" in card
-    assert "The weights are those of `films-bert`; licence: cc-by-4.0; base model: someone/base" in card
-    assert "Keep `LICENSE` and `NOTICE.txt` and `license-data.md` and `MODEL_CARD.md` with it" in card
+    assert "The weights are from `films-bert`; licence: cc-by-4.0; base model: someone/base" in card
+    assert "include `LICENSE` and `NOTICE.txt` and `license-data.md` and `MODEL_CARD.md`." in card
     about = card.split("## The model\n")[1]
     assert "Reads films." in about and "### Limits\n\nNot for poems." in about and "| dev | 82.1 % |" in about
     assert "somewhere" not in card
@@ -99,12 +99,12 @@ def test_the_card_tells_licence_data_limits_and_accuracy(tmp_path):
 def test_a_card_of_any_form(tmp_path, readme):
     card, _ = card_of(tmp_path, checkpoint(tmp_path / "m`x`*", readme))
     assert "evil" not in (yaml.safe_load(card.split("\n---\n")[0]) or {})
-    assert "os.abort" not in card and "Keep `LICENSE`" in card
+    assert "os.abort" not in card and "include `LICENSE`" in card
 
 
 def test_a_checkpoint_without_licence_says_so(tmp_path):
     (tmp_path / "bare").mkdir()
-    assert "It names no licence: ask its makers." in Credits.of(tmp_path / "bare").summary()
+    assert "It does not specify a licence: ask its authors." in Credits.of(tmp_path / "bare").summary()
     assert Credits.of(None) == Credits.of(tmp_path / "gone") == Credits()
     hub = tmp_path / "models--owner--name" / "snapshots" / "0123"
     hub.mkdir(parents=True)

@@ -76,10 +76,10 @@ def test_later_versions_answer_alike(tmp_path, model_type, opset):
         (
             Recipe("blocks", "int8", "int8", "float", 1, 0, block=32),
             {"opset": 20},
-            "A scale for each block.*need opset 21",
+            "block scales and four-bit weights need opset 21",
         ),
-        (Recipe("blocks", "int8", "int8", "dynamic", 1, 0, block=32), {}, "block=32.*Leave block out"),
-        (Recipe("tables", "int8", "int4", "float", 1, 0), {"opset": 21}, "no look-up in four bits.*tables='int8'"),
+        (Recipe("blocks", "int8", "int8", "dynamic", 1, 0, block=32), {}, "block=32.*Remove block"),
+        (Recipe("tables", "int8", "int4", "float", 1, 0), {"opset": 21}, "no lookup in four-bit tables.*tables='int8'"),
     ],
 )
 def test_what_the_standard_lacks_is_refused(tmp_path, quantize, settings, message):

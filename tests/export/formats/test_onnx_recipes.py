@@ -208,7 +208,7 @@ def test_ranges_that_are_missing_are_named(tmp_path, measured):
     model, ranges = measured
     path = next(path for path in ranges if "layer_0" in path)
     ranges = {other: value for other, value in ranges.items() if other != path}
-    with pytest.raises(ExportError, match=f"Received none for: .*{path}.*Calibrate"):
+    with pytest.raises(ExportError, match=f"Received: none for .*{path}.*Calibrate"):
         write(tmp_path, model, "int8_static", calibration=ranges)
     assert not list((tmp_path / "onnx").iterdir())
 

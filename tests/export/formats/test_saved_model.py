@@ -135,7 +135,7 @@ def test_texts_that_would_be_read_otherwise_are_not_published(tmp_path, monkeypa
         return {**encode(given, texts, limit), "input_ids": encode(given, texts, limit)["input_ids"] // 2}
 
     monkeypatch.setattr(tf_text, "encode", cased)
-    with pytest.raises(ExportMismatchError, match="answers texts otherwise"):
+    with pytest.raises(ExportMismatchError, match="differ from those of the Keras model"):
         kf.export.export(
             ROWS["bert-text-classification"].model(), tmp_path / "out", "saved-model", tokenizer="in-graph"
         )
@@ -210,12 +210,12 @@ def test_options_of_other_runtimes(option, message, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"quantize": "int8"}, ExportError, "keeps its weights in float32"),
-        ({"quantize": "auto"}, ExportError, "keeps its weights in float32"),
+        ({"quantize": "int8"}, ExportError, "stores its weights in float32"),
+        ({"quantize": "auto"}, ExportError, "stores its weights in float32"),
         ({"profile": "ort"}, InputError, "profile and opset are for format='onnx'"),
         ({"opset": 17}, InputError, "profile and opset are for format='onnx'"),
-        ({"tokenizer": "in-graph"}, ExportError, "writes token after token"),
-        ({"target": "saved-model", "format": "onnx"}, ExportError, "needs format='saved-model'"),
+        ({"tokenizer": "in-graph"}, ExportError, "generates text"),
+        ({"target": "saved-model", "format": "onnx"}, ExportError, "requires format='saved-model'"),
     ],
     ids=str,
 )

@@ -71,9 +71,9 @@ def tokenizers(tmp_path_factory):
     }
 
     @cache
-    def made(name: str) -> tuple[Tokenizer, tf_text.Parts]:
+    def made(name: str) -> tuple[Tokenizer, tf_text.GraphTokenizer]:
         tokenizer = makers[name](tmp_path_factory.mktemp(name))
-        return tokenizer, tf_text.parts(tokenizer, NAMES)
+        return tokenizer, tf_text.graph_tokenizer(tokenizer, NAMES)
 
     return made
 
@@ -229,7 +229,7 @@ def _filling() -> Any:
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [(_generating, "writes token after token"), (_filling, "mask token")],
+    [(_generating, "generates text"), (_filling, "mask token")],
     ids=["generates", "fill-mask"],
 )
 @pytest.mark.parametrize("format", ["saved-model", "tflite"])
@@ -241,18 +241,18 @@ def test_models_whose_texts_it_cannot_prepare(make, message, format, tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (tiny_text.byte_pairs, "the kind BPE"),
-        (tiny_text.pieces, "normalizes by the rules.*NFKC"),
+        (tiny_text.byte_pairs, "a BPE tokenizer"),
+        (tiny_text.pieces, "no normalizer except Precompiled.*NFKC"),
         (lambda: None, "model.tokenizer=None"),
     ],
     ids=["byte-level", "normalizer", "none"],
 )
 def test_tokenizers_that_have_no_operators(make, message):
     with pytest.raises(ExportError, match=message):
-        tf_text.parts(make(), NAMES)
+        tf_text.graph_tokenizer(make(), NAMES)
 
 
 def test_marks_that_tf_text_splits_at_and_the_vocabulary_has(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n\u2e43\n", encoding="utf-8")
     with pytest.raises(ExportError, match="\u2e43"):
-        tf_text.parts(kf.tokenizer(tmp_path), NAMES)
+        tf_text.graph_tokenizer(kf.tokenizer(tmp_path), NAMES)

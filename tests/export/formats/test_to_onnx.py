@@ -248,14 +248,14 @@ def test_an_operation_without_operator_is_named(tmp_path):
 
 
 def test_other_outputs_than_declared_are_refused(tmp_path):
-    with pytest.raises(ExportError, match=r"must give \['y'\]. Received: \['z'\]"):
+    with pytest.raises(ExportError, match=r"must return \['y'\]. Received: \['z'\]"):
         write_onnx({tmp_path / "m.onnx": function_of(lambda x: {"z": x})}, [], recipe("none"))
 
 
 def test_a_variable_that_was_not_given_is_refused(tmp_path):
     model = tiny("bert", "text-classification")
     (function,) = onnx_functions(model)
-    with pytest.raises(ExportError, match="reads a variable that was not given"):
+    with pytest.raises(ExportError, match="reads a variable that was not passed"):
         write_onnx({tmp_path / "m.onnx": function}, model.variables[:-1], recipe("none"))
 
 

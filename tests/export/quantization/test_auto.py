@@ -81,7 +81,7 @@ class Shop:
         )
         recipe, _ = search.run()
         assert self.written[-1] == int(recipe.name), "the files are those of another mix"
-        return int(recipe.name), search.looked_at()
+        return int(recipe.name), search.measured()
 
 
 FALLING = [1.0, 1.0, 0.999, 0.995, 0.99, 0.985, 0.981, 0.97, 0.9, 0.5]
@@ -158,7 +158,7 @@ def test_limits_are_for_auto(tmp_path):
     for limit in ("max_size", "max_latency", "min_agreement"):
         with pytest.raises(InputError, match=rf"{limit}=0.5 for quantize='int8'"):
             export("nowhere", tmp_path / "bundle", quantize="int8", **{limit: 0.5})
-    with pytest.raises(InputError, match="calibration is for"):
+    with pytest.raises(InputError, match="calibration is only for"):
         export("nowhere", tmp_path / "bundle", quantize="auto", calibration=["a text"])
 
 
@@ -226,7 +226,7 @@ def test_a_limit_of_size_and_speed(tmp_path):
     manifest = automatic(name, tmp_path / "sized", "onnx", max_size=limit, min_agreement=0.8, max_latency=1000.0)
     chosen = next(tried for tried in manifest.recipe["auto"]["tried"] if tried["chosen"])
     assert smallest < chosen["megabytes"] <= limit and 0 < chosen["latency"] < 1000
-    with pytest.raises(ExportError, match="The best that is possible"):
+    with pytest.raises(ExportError, match="The best possible"):
         automatic(name, tmp_path / "none", "onnx", max_size=smallest / 2, min_agreement=0.8)
     assert not (tmp_path / "none").exists()
 

@@ -18,7 +18,7 @@ from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.quantization.layouts import num_bytes
 from kerasformer.export.quantization.model_matrices import groups, matrices, mixed
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.sample_inputs import as_read, shortest
+from kerasformer.export.quantization.sample_inputs import shortest, single_pass_references
 from kerasformer.export.quantization.sensitivity import Simulation, cost, sensitivities
 from kerasformer.export.references import record
 from tests.export.text_models import ROWS, size_options
@@ -111,14 +111,14 @@ def test_stored_values_are_near(layout, storage, models):
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_is_the_model_itself(name, references, models, simulations):
     """Read at once, without a cache, a model answers as it did step by step."""
-    found = simulations(name).fidelity(RECIPES["none"], as_read(models(name), references(name)))
+    found = simulations(name).fidelity(RECIPES["none"], single_pass_references(models(name), references(name)))
     assert found.agreement == 1.0 and found.max_error < 1e-4
     assert found.answers >= 20
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_coarser_is_worse(name, references, models, simulations):
-    read = as_read(models(name), references(name))
+    read = single_pass_references(models(name), references(name))
     costs = [cost(simulations(name).fidelity(RECIPES[recipe], read)) for recipe in ("fp16", "int8", "int4")]
     assert 0 < costs[0] < costs[1] / 10 and costs[1] < costs[2] / 3
 
@@ -126,7 +126,7 @@ def test_coarser_is_worse(name, references, models, simulations):
 def test_a_trial_leaves_nothing_behind(references, models, simulations):
     name = "gpt2-text-generation"
     before = [np.array(variable) for variable in models(name).variables]
-    read = as_read(models(name), references(name))
+    read = single_pass_references(models(name), references(name))
     simulations(name).fidelity(RECIPES["int4"], read)
     assert simulations(name).fidelity(RECIPES["none"], read).agreement == 1.0
     assert all(np.array_equal(old, new) for old, new in zip(before, models(name).variables, strict=True))
@@ -135,7 +135,7 @@ def test_a_trial_leaves_nothing_behind(references, models, simulations):
 def test_sensitivities_are_those_of_single_groups(references, models, simulations):
     name = "t5-text2text-generation"
     simulation, members = simulations(name), groups(matrices(models(name)))
-    read = as_read(models(name), references(name), tokens=8)
+    read = single_pass_references(models(name), references(name), tokens=8)
     calls: list[tuple[int, int]] = []
     found = sensitivities(
         simulation,
@@ -157,7 +157,7 @@ def test_sensitivities_are_those_of_single_groups(references, models, simulation
 
 def test_few_texts_for_trials(references, models):
     name = "bert-text-classification"
-    read = as_read(models(name), references(name))
+    read = single_pass_references(models(name), references(name))
     lengths = read["input.attention_mask"].sum(axis=1)
     few = shortest(read, 60)
     kept = few["input.attention_mask"].sum(axis=1)
@@ -194,7 +194,7 @@ def test_a_mix_in_its_runtime(name, format, models, simulations, tmp_path):
     assert {mix.storage(part.path, part.rows, part.table) for part in parts} == {"float32", "float16", "int8", "int4"}
     folder = exported(model, tmp_path / "mix", format, mix)
     figures = bundle.read(folder).fidelity
-    expected = simulations(name, format).fidelity(mix, as_read(model, bundle.read_references(folder)))
+    expected = simulations(name, format).fidelity(mix, single_pass_references(model, bundle.read_references(folder)))
     assert expected.agreement == pytest.approx(figures["agreement"], abs=0.06)
     assert 0.6 < expected.max_error / figures["max_error"] < 1.7
 

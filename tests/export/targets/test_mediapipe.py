@@ -61,7 +61,7 @@ def test_a_bundle_answers_here_as_keras_does(name, tmp_path):
         lines = archive.read("vocab.txt").decode().splitlines()
     assert [model.tokenizer.token_to_id(line) for line in lines] == list(range(len(lines)))
     code = (folder / "README.md").read_text(encoding="utf-8")
-    assert 'TextClassifier.createFromFile(context, "model.tflite")' in code and "cut at 64 tokens" in code
+    assert 'TextClassifier.createFromFile(context, "model.tflite")' in code and "truncated to 64 tokens" in code
 
 
 @quiet
@@ -112,7 +112,7 @@ def test_probabilities_of_integers_are_no_ties(tmp_path):
         assert len({each["score"] for each in classes}) > 60
 
 
-def test_what_is_read_otherwise_is_said(tmp_path):
+def test_a_warning_about_different_tokens(tmp_path):
     with pytest.warns(MediapipeTokenizerWarning, match="keeps accents"):
         exported(ROWS["bert-feature-extraction"], tmp_path / "out", lengths=[8])
 
@@ -124,10 +124,10 @@ def test_what_is_read_otherwise_is_said(tmp_path):
         ("bert-token-classification", {}, "Received: token-classification"),
         ("bert-question-answering", {}, "Received: question-answering"),
         ("gpt2-text-generation", {}, "Received: text-generation"),
-        ("gpt2-text-classification", {}, "this one is of the kind BPE"),
-        ("t5-feature-extraction", {}, r"puts \[CLS\] and \[SEP\] around a text, and this one </s>"),
-        ("bert-text-classification", {"lengths": [16, 32]}, r"one length .*lengths=\[16, 32\]"),
-        ("bert-text-classification", {"format": "onnx"}, "needs format='tflite'"),
+        ("gpt2-text-classification", {}, "the tokenizer is of the kind BPE"),
+        ("t5-feature-extraction", {}, r"adds \[CLS\] and \[SEP\] to a text; the tokenizer </s>"),
+        ("bert-text-classification", {"lengths": [16, 32]}, r"single length .*lengths=\[16, 32\]"),
+        ("bert-text-classification", {"format": "onnx"}, "requires format='tflite'"),
         ("bert-text-classification", {"quantize": "auto"}, "quantize='auto'"),
     ],
 )
@@ -141,9 +141,9 @@ def test_other_models_are_refused(name, settings, message, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"problem_type": "regression", "num_labels": 1}, "a model that gives a number"),
+        ({"problem_type": "regression", "num_labels": 1}, "a regression model"),
         *(
-            ({"num_labels": None, "id2label": {0: "good", 1: label}}, "a line each")
+            ({"num_labels": None, "id2label": {0: "good", 1: label}}, "one name per line")
             for label in ("so\nso", "so\rso", "so\r", "so\0so", " ")
         ),
     ],
@@ -178,19 +178,19 @@ def _around(template: str) -> Callable[[Backend], None]:
     ("tokenizer", "message"),
     [
         (changed(_normalizer(lowercase=False)), "a cased model"),
-        (changed(_normalizer(handle_chinese_chars=False)), "Chinese characters apart"),
-        (changed(lambda each: setattr(each, "normalizer", normalizers.Lowercase())), "this one by Lowercase"),
+        (changed(_normalizer(handle_chinese_chars=False)), "isolates Chinese characters"),
+        (changed(lambda each: setattr(each, "normalizer", normalizers.Lowercase())), "the tokenizer has Lowercase"),
         (changed(lambda each: setattr(each, "pre_tokenizer", pre_tokenizers.Whitespace())), "and Whitespace"),
-        (changed(_around("[CLS] $A")), r"and this one \[CLS\]"),
-        (changed(_around("[MASK] $A [SEP]")), r"and this one \[MASK\] … \[SEP\]"),
-        (changed(_around("[CLS]:1 $A:1 [SEP]:1")), "segment 0"),
-        (changed(lambda each: each.add_tokens([AddedToken("wow")])), "added tokens .* for wow"),
-        (changed(lambda each: None, unk_token="[MASK]"), r"this one \[MASK\]"),
-        (changed(lambda each: None, continuing_subword_prefix="@@"), "this one with '@@'"),
-        (changed(lambda each: None, max_input_chars_per_word=50), "this one of 50"),
+        (changed(_around("[CLS] $A")), r"the tokenizer \[CLS\]"),
+        (changed(_around("[MASK] $A [SEP]")), r"the tokenizer \[MASK\] … \[SEP\]"),
+        (changed(_around("[CLS]:1 $A:1 [SEP]:1")), "token type 0"),
+        (changed(lambda each: each.add_tokens([AddedToken("wow")])), "added tokens; the tokenizer has wow"),
+        (changed(lambda each: None, unk_token="[MASK]"), r"the tokenizer \[MASK\]"),
+        (changed(lambda each: None, continuing_subword_prefix="@@"), "the tokenizer with '@@'"),
+        (changed(lambda each: None, max_input_chars_per_word=50), "the tokenizer of more than 50"),
         (tiny_text.byte_pairs(), "of the kind BPE"),
-        (tiny_text.pieces(), "this one </s>"),
-        (None, "a model without one"),
+        (tiny_text.pieces(), "the tokenizer </s>"),
+        (None, "model.tokenizer=None"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
@@ -241,7 +241,7 @@ def test_metadata_leave_a_model_as_it_is(tmp_path):
     assert [each.data is None or bytes(each.data) for each in new.buffers[:-1]] == [
         each.data is None or bytes(each.data) for each in old.buffers
     ]
-    with pytest.raises(ExportError, match="has metadata already"):
+    with pytest.raises(ExportError, match="Metadata can be added"):
         attach(path, added, {})
 
 
