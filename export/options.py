@@ -196,13 +196,13 @@ def chosen_format(format: Any, task: Any, keywords: Mapping[str, Any]) -> Export
     Raises:
         InputError: An argument has the wrong type, or keywords were passed together with a value.
     """
-    given = {name: value for name, value in keywords.items() if name in _FORMAT_KEYWORDS}
+    format_options = {name: value for name, value in keywords.items() if name in _FORMAT_KEYWORDS}
     if isinstance(format, _FORMAT_VALUES):
-        _refuse_both("format", format, given)
-        given = {field.name: getattr(format, field.name) for field in fields(format)}
-        return ExportOptions(format.name, task, **given)
+        _refuse_both("format", format, format_options)
+        format_options = {field.name: getattr(format, field.name) for field in fields(format)}
+        return ExportOptions(format.name, task, **format_options)
     expected = "a string or a value such as TFLite(…), Onnx(…) or SavedModel(…)"
-    return ExportOptions(check("format", format, optional(instance(expected, str))), task, **given)
+    return ExportOptions(check("format", format, optional(instance(expected, str))), task, **format_options)
 
 
 def chosen_checks(checks: Any, keywords: Mapping[str, Any]) -> Checks:
@@ -211,11 +211,11 @@ def chosen_checks(checks: Any, keywords: Mapping[str, Any]) -> Checks:
     Raises:
         InputError: An argument has the wrong type, keywords were passed together with a value, or labels without texts.
     """
-    given = {name: value for name, value in keywords.items() if name in _CHECK_KEYWORDS}
+    check_options = {name: value for name, value in keywords.items() if name in _CHECK_KEYWORDS}
     checks = check("checks", checks, optional(instance("Checks(…)", Checks)))
     if checks is None:
-        return Checks(**given)
-    _refuse_both("checks", checks, given)
+        return Checks(**check_options)
+    _refuse_both("checks", checks, check_options)
     return checks
 
 

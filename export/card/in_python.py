@@ -18,8 +18,8 @@ def with_this_package(manifest: Manifest) -> str:
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## Python
 
-Install kerasformer with its extra `{extra}`, from a wheel of it (`pip install "{wheel}[{extra}]"`) or from a clone of
-its repository (`pip install "path/to/kerasformer[{extra}]"`); {absent} not needed.
+Install kerasformer with the extra `{extra}`, from a wheel (`pip install "{wheel}[{extra}]"`) or from a clone of its
+repository (`pip install "path/to/kerasformer[{extra}]"`). {absent} not needed.
 
 ```python
 import kerasformer as kf
@@ -45,7 +45,7 @@ def runtime_alone(manifest: Manifest) -> str:
         text=text,
         shown=shown,
     )
-    return f"""## Python ({name} alone)
+    return f"""## Python ({name} only)
 
 `pip install {package} tokenizers`
 

@@ -94,7 +94,7 @@ class DescribedDecoder(keras.Model):
             variable.assign(start + generator.normal(0, wide, variable.shape))
 
     def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """As a model of the zoo."""
+        """Like a model of the zoo."""
         return self.decoder.cache_shapes(batch, length)
 
     def decode(self, tokens: Any, visibility: Visibility, caches: Sequence[LayerCache]) -> Any:

@@ -1,4 +1,4 @@
-"""Small models of the zoo written as ONNX files, with the manifest that a runtime needs; no tokenizer, no card."""
+"""Small models of the zoo as ONNX files, with a manifest but without tokenizer and card."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TINY = {
 
 
 def tiny(model_type: str, task: str | None = None, **settings: Any) -> Any:
-    """A small model with weights of which the best answer stands out, and no bias 0 or scale 1."""
+    """Returns a small model with weights that give a clear best answer, and without zero biases or unit scales."""
     model = zoo.build(model_type, task, vocab_size=61, **{**TINY[model_type], **settings})
     generator = np.random.default_rng(0)
     for variable in model.trainable_variables:
@@ -86,7 +86,7 @@ def load(folder: Path, name: str = "model") -> onnx.ModelProto:
 
 
 def padded(rows: int, length: int, side: str, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Random ids `(rows, length)` and a mask with ever more padding on one side."""
+    """Returns random ids `(rows, length)` and a mask with increasing padding on one side."""
     ids = np.random.default_rng(seed).integers(2, 61, (rows, length)).astype("int32")
     real = np.arange(length)[None] >= 2 * np.arange(rows)[:, None]
     return ids, (real if side == "left" else real[:, ::-1]).astype("int32")
@@ -107,7 +107,7 @@ def run(path: Path, feeds: dict[str, np.ndarray], **config: str) -> dict[str, np
 
 
 def feeds_of(model: Any, seed: int = 1) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """For each file, inputs as the first step gets them: a padded batch, pasts of length 0."""
+    """Returns the inputs of the first step for each file: a padded batch, and caches of length 0."""
     ids, mask = padded(3, 9, "left" if model.generates and not model.is_encoder_decoder else "right", seed)
     ids64, mask64 = ids.astype("int64"), mask.astype("int64")
     feeds = []
@@ -129,7 +129,7 @@ def feeds_of(model: Any, seed: int = 1) -> list[tuple[str, dict[str, np.ndarray]
 
 
 def expected(model: Any, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the Keras model answers, for `feeds_of` with its default seed."""
+    """Returns the answers of the Keras model to `feeds_of` with its default seed."""
     arrays = {name: value.astype("int32") for name, value in feeds.items() if value.dtype == np.int64}
     if not model.is_encoder_decoder:
         return {name: np.asarray(value) for name, value in model.named(model(arrays)).items()}

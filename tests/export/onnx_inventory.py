@@ -1,4 +1,4 @@
-"""What one layer of a model becomes in an ONNX file: the operators that a third layer adds to two."""
+"""Operators of one layer in an ONNX file: those that a third layer adds to two."""
 
 from __future__ import annotations
 

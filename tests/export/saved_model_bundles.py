@@ -1,4 +1,4 @@
-"""Small models of the zoo written as SavedModels, with the manifest that a runtime needs; no tokenizer, no card."""
+"""Small models of the zoo as SavedModels, with a manifest but without tokenizer and card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kerasformer.export.options import ExportOptions, resolve_options
 
 
 def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:
-    """Writes a model into a folder; `length` is that of the longest text that an encoder-decoder reads."""
+    """Writes a model to a folder; `length` is the length of the longest text that an encoder-decoder reads."""
     longest = length if model.is_encoder_decoder and not model.max_length else None
     job = resolve_options(
         model, ExportOptions("saved-model", capacity=capacity, encoder_capacity=longest), (), static=False

@@ -1,4 +1,4 @@
-"""Small Keras models from kerasformer.layers, and the functions that an exporter gets for them."""
+"""Small Keras models made of kerasformer.layers, and their functions for an exporter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kerasformer.layers.visibility import padding_mask
 
 
 def _spread(model: keras.Model, seed: int) -> None:
-    """Weights with an answer in them: wide enough that the best token leads clearly."""
+    """Sets weights of a scale that gives a clear best token."""
     generator = np.random.default_rng(seed)
     for variable in model.weights:
         if variable.dtype == "float32":
@@ -82,7 +82,7 @@ class TinyEncoder(keras.Model):
 
 
 class TinyDecoder(keras.Model):
-    """A GPT-2-like model: learned positions, norm first, the table of tokens is also the output."""
+    """A GPT-2-like model: learned positions, pre-norm layers, and tied embeddings."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class TinyDecoder(keras.Model):
 
 
 class TinySeq2Seq(keras.Model):
-    """A T5-like model: relative positions, cross attention whose keys and values are made once."""
+    """A T5-like model: relative positions, and cross attention whose keys and values are computed once."""
 
     def __init__(self, vocab_size: int = 197, dim: int = 72, heads: int = 3, capacity: int = 20, longest: int = 24):
         super().__init__()
@@ -200,11 +200,11 @@ class TinySeq2Seq(keras.Model):
         return {"logits": self.embeddings.tokens.project(result["output"]), **after}
 
     def functions(self, *lengths: int) -> list[Function]:
-        def info(places: int) -> TensorInfo:
-            return TensorInfo((1, self.heads, places, self.dim // self.heads), "float32")
+        def info(slots: int) -> TensorInfo:
+            return TensorInfo((1, self.heads, slots, self.dim // self.heads), "float32")
 
-        def named(kind: str, places: int) -> dict[str, TensorInfo]:
-            return {f"{kind}_{x}_{i}": info(places) for i in range(2) for x in "kv"}
+        def named(kind: str, slots: int) -> dict[str, TensorInfo]:
+            return {f"{kind}_{x}_{i}": info(slots) for i in range(2) for x in "kv"}
 
         cross, caches = named("cross", self.longest), named("kv_cache", self.capacity)
         made = []

@@ -1,4 +1,4 @@
-"""A model with an attention that a format or a target does not compute as Keras does is refused, with the reason."""
+"""Models with attention features that a format or a target does not support are refused with the reason."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.export.onnx_bundles import tiny
 
 
 def job(*attentions: dict[str, Any], capacity: int = 64) -> Any:
-    """A decoder with these attentions, to be exported."""
+    """Returns the export options of a decoder with these attentions."""
     return SimpleNamespace(model=DescribedDecoder(attentions), capacity=capacity, lengths=(16,))
 
 
-def test_every_switch_of_an_attention_is_known():
-    """A switch that is added to `AttentionSpec` has to be named here once the lowerings compute it."""
+def test_features_of_attention_are_complete():
+    """A feature that is added to `AttentionSpec` has to be listed here once the lowerings support it."""
     rotary = Rotary(dim=8, scaling=SCALING)
     spec = AttentionSpec(
         num_heads=4,
@@ -51,14 +51,14 @@ def test_every_switch_of_an_attention_is_known():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_switch_that_is_not_supported(settings, switch):
+def test_an_unsupported_feature(settings, switch):
     name = switch.partition("=")[0]
     with pytest.raises(ExportError, match=rf"The format .*{switch}.* in the layer 'decoder/layer_1/attention'"):
         check_attention(job({}, settings), "The format", AttentionSupport(FEATURES - {name}))
     check_attention(job({}, settings), "The format", AttentionSupport())
 
 
-def test_angles_that_depend_on_a_text_that_is_read_in_pieces():
+def test_rotary_scaling_by_length_of_a_prompt_in_several_calls():
     rotary = Rotary(dim=8, scaling=RotaryScaling(kind="dynamic", factor=2.0, original_length=64))
     in_pieces = AttentionSupport(reads_whole_prompts=False)
     check_attention(job({"rotary": rotary}, capacity=64), "A", in_pieces)

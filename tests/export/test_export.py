@@ -1,4 +1,4 @@
-"""Whole exports: a row of the table, a format and a recipe make a bundle, which is then used as its users would."""
+"""Whole exports: bundles of small models in every format and recipe, used like users would use them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GENERATING = [name for name, row in ROWS.items() if "generation" in row.task]
 FORMATS = ["tflite", "onnx"]
 IN_FLOAT32 = [*FORMATS, "saved-model"]
 
-# What a task's pipeline is asked; texts of unequal length, more than go through the model at once.
+# Inputs of each task's pipeline: texts of unequal length, more than one batch.
 CALLS: dict[str, Callable[[Any], Any]] = {
     "text-classification": lambda pipe: pipe(TEXTS, top_k=None, batch_size=3),
     "token-classification": lambda pipe: [
@@ -72,7 +72,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(scope="module")
 def answers() -> Callable[[str], Any]:
-    """A function from the name of a row to what Keras answers."""
+    """Returns a function from the name of a row to the answers of Keras."""
     made: dict[str, Any] = {}
 
     def answer(name: str) -> Any:
@@ -103,7 +103,7 @@ ALWAYS = {
     },
     "saved-model": {"bert-feature-extraction", "gpt2-text-classification", "t5-feature-extraction"},
 }
-"""Every row once, and of each format every kind of model; all else is in the full grid."""
+"""Every row once, and every kind of model in each format; all other combinations are in the full grid."""
 ALWAYS_IN_INT8 = {
     ("bert-text-classification", "tflite"),
     ("gpt2-text-generation", "tflite"),
@@ -145,7 +145,7 @@ def test_int8_is_small_and_faithful(name, format):
     assert manifest.fidelity["agreement"] >= row.min_agreement
     assert manifest.fidelity["max_error"] > 1e-4, "nothing was quantized"
     assert model_bytes(folder) < 0.65 * model_bytes(shared_bundle(name, format))
-    if "classification" in name:  # or agreement would say nothing
+    if "classification" in name:  # otherwise agreement would be meaningless
         indices = bundle.read_references(folder)["output.logits.indices"][..., 0]
         assert len(np.unique(indices)) > 1
     again = compare(open_engine(folder, manifest), bundle.read_references(folder))
@@ -173,12 +173,12 @@ def test_tokens_are_those_of_keras(name, format, settings):
     expected = model.generate(ids, attention_mask=mask, max_new_tokens=12, jit_compile=False, **settings)
     assert [row.tolist() for row in received] == [row.tolist() for row in expected]
     assert len({tuple(row.tolist()) for row in expected}) > 1
-    for row in range(3):  # nor does a row depend on its neighbours
+    for row in range(3):  # a row does not depend on the other rows of the batch
         alone = decoding.generate(step, ids[row : row + 1, mask[row] > 0], None, config).sequences[0]
         assert alone.tolist() == received[row].tolist()
 
 
-# Names and shapes, as foreign runtimes read them. D: size of a head.
+# Names and shapes, as third-party runtimes expect them. D: head size.
 
 
 def gpt2_caches(length: Any) -> dict[str, tuple[Any, ...]]:
@@ -242,7 +242,7 @@ ROWS_AT_ONCE = 8
 
 
 def together(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The step for several rows: a cache for each row, everything else with one row more for each."""
+    """Returns the signature of a step for several rows: a cache for each row, and all other tensors with these rows."""
 
     def rows(tensors: dict[str, Any]) -> dict[str, Any]:
         found = {}
@@ -250,7 +250,7 @@ def together(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[dict[str,
             if name.startswith(("kv_cache", "cross")):
                 found |= {f"{name}_row_{row}": shape for row in range(ROWS_AT_ONCE)}
             else:
-                alike = name == "input_pos" and "encoder_mask" in tensors  # all stand at one position
+                alike = name == "input_pos" and "encoder_mask" in tensors  # all rows have the same position
                 found[name] = shape if alike else (ROWS_AT_ONCE, *shape[1:])
         return found
 
@@ -258,7 +258,7 @@ def together(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[dict[str,
 
 
 def read_ahead(inputs: dict[str, Any], outputs: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The step for several tokens of a text: only tokens, their positions and logits have more places."""
+    """Returns the signature of a step for several tokens: only tokens, positions and logits are longer."""
     more = {"tokens": (1, count), "input_pos": (count,)}
     return {**inputs, **more}, {**outputs, "logits": (1, count, outputs["logits"][-1])}
 
@@ -365,7 +365,7 @@ def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
         graph = onnx.load(str(folder / f"{part}{suffix}.onnx")).graph
         optional = {tensor.name for tensor in graph.initializer}
         needed = [value for value in graph.input if value.name not in optional]
-        assert list(declared(needed).items()) == list(inputs.items())  # optimum goes by the order
+        assert list(declared(needed).items()) == list(inputs.items())  # optimum relies on the order
         assert declared(graph.output) == outputs
         for value in (*needed, *graph.output):
             whole = value.name.endswith(("_ids", "attention_mask"))
@@ -376,7 +376,7 @@ def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
         assert not {"If", "Loop", "Scan"} & {node.op_type for node in graph.node}
 
 
-# What a bundle holds.
+# Content of a bundle.
 
 
 @pytest.mark.parametrize("format", IN_FLOAT32)
@@ -398,7 +398,7 @@ def test_a_bundle_is_complete(format):
 
 @pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
 @pytest.mark.parametrize("format", IN_FLOAT32)
-def test_the_card_names_what_is_there(name, format):
+def test_the_card_lists_files_signatures_and_tensors(name, format):
     folder = shared_bundle(name, format)
     card, manifest = (folder / "README.md").read_text(), bundle.read(folder)
     for signature_name, signature in manifest.signatures.items():
@@ -412,7 +412,7 @@ def test_the_card_names_what_is_there(name, format):
     exec(compile(code, "card", "exec"), {})
 
 
-def test_texts_of_the_users_own(tmp_path):
+def test_texts_of_the_user(tmp_path):
     model = shared_model("bert-feature-extraction")
     own = ["Rain.", "Rain, rain and wind from the sea, and then the end."]
     folder = kf.export.export(model, tmp_path / "own", "tflite", lengths=(8,), texts=own)
@@ -458,7 +458,7 @@ def test_texts_longer_than_the_bundle(name, format):
     if name in GENERATING:
         with pytest.raises(CapacityError, match="at most 64 tokens"):
             pipe([TEXTS[0], long])
-    else:  # read in windows
+    else:  # read in overlapping segments
         whole = pipe([TEXTS[0], long])
         assert whole[0] == cut[0] and whole[1]["score"] != cut[1]["score"]
 
@@ -467,8 +467,8 @@ def test_texts_longer_than_the_bundle(name, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_corrupted_scale_is_refused_and_nothing_is_written(format, tmp_path, monkeypatch):
-    """One matrix of the model is stored with a scale that is a quarter of the right one."""
+def test_a_wrong_scale_is_refused_and_nothing_is_written(format, tmp_path, monkeypatch):
+    """Stores one matrix of the model with a quarter of the right scale."""
     corrupted = []
 
     def wrong_content(matrix: np.ndarray, form: Any, scale: Any = None) -> Any:
@@ -551,21 +551,21 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "error", "message"), BAD, ids=lambda value: str(value)[:40])
-def test_wishes_that_cannot_be(name, options, error, message, tmp_path):
+def test_invalid_options(name, options, error, message, tmp_path):
     with pytest.raises(error, match=message):
         kf.export.export(shared_model(name), tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("wanted", "limit", "expected"),
+    ("requested", "limit", "expected"),
     [(None, 1024, 1024), (None, 2048, 1024), (None, None, 1024), (None, 1000, 960), (None, 40, 40), (70, 96, 70)],
 )
-def test_the_cache_is_a_multiple_of_the_longest_prefill_by_default(wanted, limit, expected):
-    assert cache_capacity(wanted, limit) == expected
+def test_the_cache_is_a_multiple_of_the_longest_prefill_by_default(requested, limit, expected):
+    assert cache_capacity(requested, limit) == expected
 
 
-def test_sources_that_are_no_models(tmp_path):
+def test_invalid_models(tmp_path):
     for source in (keras.Sequential([keras.layers.Dense(2)]), 3):
         with pytest.raises(ExportError, match=f"Received: {type(source).__name__}"):
             kf.export.export(source, tmp_path / "out")
@@ -596,13 +596,13 @@ def test_the_wrong_task_for_a_bundle():
     assert kf.pipeline("translation", shared_bundle("t5-text2text-generation", "onnx")).task == "translation"
 
 
-# Keras on another backend: the work is done by a child process.
+# Keras on another backend: a child process does the export.
 
 
 def test_export_under_another_backend():
     manifest = bundle.read(exported_on_jax("tflite"))
     assert set(manifest.signatures) == {"forward_16", "forward_32"}
-    # Both texts; one that is made up for the longer of the signatures is no answer of a user's.
+    # Only the two texts; the one that is made up for the longer signature is not compared.
     assert (manifest.recipe["name"], manifest.fidelity["answers"]) == ("int8", 2)
     assert manifest.info.max_length == 32
 

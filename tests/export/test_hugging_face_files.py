@@ -1,4 +1,4 @@
-"""The files beside a model: what JavaScript needs is in them, and Python reads the same from them as before."""
+"""Files for Hugging Face's libraries: they have what JavaScript needs, and Python's behaviour is unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXTS = [
 
 
 def wordpiece(**options: Any) -> Tokenizer:
-    """BERT's, of other habits."""
+    """Returns BERT's tokenizer with other options."""
     tokenizer = tiny_text.wordpiece()
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
     backend.normalizer = normalizers.BertNormalizer(**options)
@@ -39,7 +39,7 @@ def wordpiece(**options: Any) -> Tokenizer:
 
 
 def albert(*steps: normalizers.Normalizer) -> Tokenizer:
-    """ALBERT's, with a vocabulary of a few pieces."""
+    """Returns ALBERT's tokenizer with a small vocabulary."""
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     pieces = json.loads(tiny_text.pieces().backend.to_str())["model"]["vocab"][3:]
     vocabulary = [*((token, 0.0) for token in special), *map(tuple, pieces)]
@@ -59,8 +59,8 @@ def albert(*steps: normalizers.Normalizer) -> Tokenizer:
     )
 
 
-def begun() -> Tokenizer:
-    """Puts its first token before every text."""
+def with_bos() -> Tokenizer:
+    """Returns a tokenizer that puts its first token before every text."""
     tokenizer = tiny_text.byte_pairs()
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
     end = tokenizer.eos_token
@@ -79,12 +79,12 @@ TOKENIZERS = {
     "albert": ("albert", lambda: albert(normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase())),
     "albert-cased": ("albert", lambda: albert(normalizers.NFKD(), normalizers.StripAccents())),
     "albert-accents": ("albert", lambda: albert(normalizers.Lowercase())),
-    "begun": ("gpt2", begun),
+    "with_bos": ("gpt2", with_bos),
 }
 
 
 def written(folder: Path, model: Any, task: str | None = None, extra_entries: Any = None) -> dict[str, Any]:
-    """The content of the files."""
+    """Writes the files and returns their content."""
     job = resolve_options(model, ExportOptions("onnx", task), ("ort",), static=False)
     write_tokenizer(job, folder)
     write_config(job, folder, extra_entries or {})
@@ -96,8 +96,8 @@ def small(model_type: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_tokens_are_what_they_were(name: str, tmp_path: Path) -> None:
-    """The class that is named for transformers.js changes none, here or in transformers."""
+def test_tokens_are_unchanged(name: str, tmp_path: Path) -> None:
+    """The tokenizer class that is set for transformers.js does not change tokens, here or in transformers."""
     model_type, make = TOKENIZERS[name]
     tokenizer = make()
     model = small(model_type, vocab_size=tokenizer.vocab_size)
@@ -106,7 +106,7 @@ def test_tokens_are_what_they_were(name: str, tmp_path: Path) -> None:
     assert settings["tokenizer_class"] == {"albert": "AlbertTokenizer", "bert": "BertTokenizer"}.get(
         model_type, "PreTrainedTokenizerFast"
     )
-    assert settings.get("add_bos_token", False) == (name == "begun")
+    assert settings.get("add_bos_token", False) == (name == "with_bos")
     ours, theirs = kf.tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     for pair in TEXTS:
         expected = tokenizer(*pair)
@@ -117,7 +117,7 @@ def test_tokens_are_what_they_were(name: str, tmp_path: Path) -> None:
             assert found["token_type_ids"] == expected.token_type_ids[0].tolist()
 
 
-def test_what_the_configuration_says(tmp_path: Path) -> None:
+def test_the_configuration(tmp_path: Path) -> None:
     decoder = written(tmp_path, small("gpt2", vocab_size=20))["config"]
     assert decoder["is_encoder_decoder"] is False
     seq2seq = written(tmp_path, small("t5", vocab_size=20))["config"]
@@ -154,7 +154,7 @@ def test_the_files_are_found(recipe: str, dtype: str, tmp_path: Path) -> None:
     assert OnnxFormat().config_entries(manifest, tmp_path) == {"transformers.js_config": {"dtype": dtype, **files}}
 
 
-def test_files_of_recipes_without_a_name_there(tmp_path: Path) -> None:
+def test_recipes_without_a_file_name_in_transformers_js(tmp_path: Path) -> None:
     assert OnnxFormat().config_entries(_manifest("int8_static"), tmp_path) == {}
 
 

@@ -1,4 +1,4 @@
-"""Encoders with a sliding window and global tokens, exported: dense for short texts, in blocks for long ones."""
+"""Export of encoders with a sliding window and global tokens: dense for short texts, in blocks for long ones."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.export import onnx_bundles, tflite_bundles
 from tests.grids import grid
 
 LENGTHS = (16, 61)
-"""Dense in all layers; in blocks, and no multiple of a window."""
+"""Two lengths: dense in all layers; and in blocks, without being a multiple of a window."""
 ALLOWED = {"none": 1e-5, "int8": 0.05, "int4": 0.05}
-"""Root mean square error, relative to that of a Keras model with the stored values: the order of sums, or 8 bits of
-all that is multiplied."""
+"""Root mean square error relative to a Keras model with the stored values, for the order of summation or 8-bit
+activations."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_matrices_too():
-    """The models of these tests are smaller than what is worth quantizing."""
+    """Quantizes small matrices too, since the models of these tests have no others."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (recipes, model_matrices):
             patch.setattr(module, "MIN_QUANTIZED", 0)
@@ -42,7 +42,7 @@ def models():
 
 
 def texts(length: int, question: int = 3) -> dict[str, np.ndarray]:
-    """A text with a question of so many tokens, and padding."""
+    """Returns a padded text with a question of this many tokens."""
     ids = np.random.default_rng(length).integers(6, 61, (1, length)).astype("int32")
     mask = np.ones((1, length), "int32")
     mask[:, length - 4 :] = 0
@@ -51,8 +51,8 @@ def texts(length: int, question: int = 3) -> dict[str, np.ndarray]:
 
 
 def assert_answers(model, run, layout, quantize, lengths):
-    """The file answers as Keras does with the values that it stores; a question of more tokens than can be global is
-    refused with NaN."""
+    """Checks that the answers are those of Keras with the stored values, and NaN for a question of more tokens than can
+    be global."""
     simulation = Simulation(model, model_matrices.matrices(model), layout)
     simulation.store(recipes.recipe(quantize))
     for length in lengths:
@@ -87,7 +87,7 @@ def test_tflite(models, tmp_path, task, quantize):
     )
 
 
-# Opset 17 has no matrices of four bits in its own operators.
+# The standard operators of opset 17 do not support four-bit matrices.
 ONNX = (
     ("fill-mask", "ort", "none"),
     ("text-classification", "portable", "none"),
@@ -120,5 +120,5 @@ def test_onnx(models, tmp_path, task, profile, quantize):
     assert_answers(model, run, OnnxLayout(profile, 17), quantize, (7, *LENGTHS))
     if profile == "ort":
         operators = [node.op_type for node in onnx_bundles.load(tmp_path).graph.node]
-        fused = 2 if task == "fill-mask" else 4  # for each layer one of the windows, and one of the global tokens
+        fused = 2 if task == "fill-mask" else 4  # for each layer, one for windows and one for global tokens
         assert operators.count("MultiHeadAttention") == fused and "Softmax" not in operators

@@ -1,4 +1,4 @@
-"""The gate on agreement: near ties in Keras's own answers excuse other answers; a wrong scale in a file does not."""
+"""The check of agreement: near ties in the answers of Keras are excluded, but a wrong scale in a file is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZES = {"hidden_dim": 64, "num_layers": 2, "num_heads": 2, "intermediate_dim": 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """A bundle for each format of a model with random weights, to which many of 8000 tokens are as probable."""
+    """Returns a bundle in each format of a model with random weights, for which many of 8000 tokens are near ties."""
     keras.utils.set_random_seed(1)
     model = kf.zoo.build("bert", "fill-mask", vocab_size=8000, **SIZES)
     lengths: dict[str, dict[str, Any]] = {"tflite": {"lengths": (SIZES["max_length"],)}, "onnx": {}}
@@ -42,7 +42,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 
 def scale_in_tflite(path: Path, factor: float) -> int:
-    """Multiplies the scales of the token table in a file; how many tensors that were."""
+    """Multiplies the scales of the token table in a file and returns the number of changed tensors."""
     content = bytearray(path.read_bytes())
     model, found = schema.Model.GetRootAs(content, 0), 0
     for graph in map(model.Subgraphs, range(model.SubgraphsLength())):
@@ -56,7 +56,7 @@ def scale_in_tflite(path: Path, factor: float) -> int:
 
 
 def scale_in_onnx(path: Path, factor: float) -> int:
-    """Likewise."""
+    """Multiplies the scales of the token table in a file and returns the number of changed tensors."""
     model, found = onnx.load(path), 0
     for tensor in model.graph.initializer:
         if "token" in tensor.name and tensor.data_type == onnx.TensorProto.FLOAT:
@@ -71,7 +71,7 @@ SCALE: dict[str, Callable[[Path, float], int]] = {"tflite": scale_in_tflite, "on
 
 
 @pytest.mark.parametrize("format", CASES)
-def test_near_ties_are_told_and_refuse_nothing(folders, format, capsys):
+def test_near_ties_are_reported_and_not_refused(folders, format, capsys):
     folder, recipe = folders[format], RECIPES[CASES[format]]
     figures = bundle.read(folder).fidelity
     assert figures["agreement"] < recipe.min_agreement <= figures["decided_agreement"]
@@ -100,13 +100,13 @@ def test_a_wrong_scale_is_no_near_tie(folders, format, factor, tmp_path):
     assert found.failed(*manifest.promise)
     rounding = Rounding.of(manifest.fidelity)
     unmeasured = dataclasses.replace(manifest, fidelity={})
-    told = "by rounding alone.*please report it" if factor < 2 else "a Recipe with a higher tolerance"
-    with pytest.raises(ExportMismatchError, match=told):
+    message = "by rounding alone.*please report it" if factor < 2 else "a Recipe with a higher tolerance"
+    with pytest.raises(ExportMismatchError, match=message):
         verify(folder, unmeasured, recipe, rounding=lambda references: rounding)
 
 
 def test_a_preset_is_judged_on_all_answers(tmp_path):
-    """What keeps the promise without it costs no measurement, and its figures are what they were."""
+    """If all answers satisfy the recipe, rounding is not measured and the figures do not change."""
     figures = bundle.read(kf.export.export("sentiment-bert", tmp_path / "out", "onnx", "int8")).fidelity
     assert (figures["agreement"], figures["near_ties"], figures["rounding"]) == (1.0, None, None)
     assert figures["max_error"] == pytest.approx(0.035, abs=0.001)

@@ -1,4 +1,4 @@
-"""Options of an export as values, the keywords that stand for them, and refusals of what would be ignored."""
+"""Options of an export as values and as keywords, and refusals of options that would be ignored."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_command_line_has_an_option_for_each_keyword():
     assert set(KEYWORDS) - {"signatures", "labels"} | sizes <= set(options)
 
 
-def test_a_child_process_is_given_every_option():
+def test_a_child_process_gets_every_option():
     command = ExportOptions("tflite", "a-task", 64, None, (16, 32), signatures=SIGNATURES)
     flags = list(child_process._arguments(child_process._option_flags(command)))
     given = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
@@ -152,7 +152,7 @@ def test_options_that_contradict_each_other_or_the_format(options, message, tmp_
         (lambda: DecoderSignatures(cache_lengths=["128"]), "cache_lengths must be a list"),
     ],
 )
-def test_values_that_cannot_be(make, message):
+def test_invalid_values(make, message):
     with pytest.raises(InputError, match=message):
         make()
 
@@ -252,7 +252,7 @@ def test_the_encoder_of_an_encoder_decoder_has_its_length(models):
         ),
     ],
 )
-def test_a_decoder_has_the_signatures_that_were_asked_for(signatures, capacity, names, models):
+def test_a_decoder_has_the_requested_signatures(signatures, capacity, names, models):
     functions = tflite_functions(models["gpt2"], capacity, None, (), signatures)
     assert [function.name for function in functions] == names
 

@@ -1,4 +1,4 @@
-"""How far an export is: a bar on a terminal by default, a function, or nobody; from a child process too."""
+"""Progress of an export: a bar on a terminal by default, a function, or none; also from a child process."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Terminal(io.StringIO):
 def shown(given, stream, monkeypatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress_reporter(given) as tell:
+    with progress.progress_reporter(given) as report:
         for stage in STAGES[:4]:
-            tell(*stage)
+            report(*stage)
     return re.sub("\\x1b\\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
 
 
@@ -43,7 +43,7 @@ def test_a_bar_on_a_terminal(given, monkeypatch):
     assert "write weights" in text and "80%" in text and "16.0 of 16.0 MB" in text
 
 
-def test_nothing_elsewhere_and_where_nobody_wants_it(monkeypatch):
+def test_no_bar_without_a_terminal_or_with_false(monkeypatch):
     assert shown(None, io.StringIO(), monkeypatch) == shown(False, Terminal(), monkeypatch) == ""
 
 
@@ -53,7 +53,7 @@ def test_the_share_grows_to_the_end():
     assert values == sorted(values) and 0 < values[0] and values[-1] < 1
 
 
-def test_a_child_tells_its_stages():
+def test_a_child_reports_its_stages():
     stages = []
     program = (
         "import sys; from kerasformer.export.progress_report import write_line; print('a table'); print('[1]');"
@@ -72,12 +72,12 @@ def test_a_function_that_fails_ends_the_child():
         child._run([sys.executable, "-c", program], {**child.os.environ}, stop)
 
 
-def test_what_is_no_function_is_refused(tmp_path):
+def test_an_invalid_progress_is_refused(tmp_path):
     with pytest.raises(InputError, match="progress must be a function, True or False, or None"):
         export("sentiment-bert", tmp_path / "out", progress="bar")
 
 
-def test_the_default_recipe_is_told():
+def test_the_default_recipe_is_logged():
     line = recipes.recipe_line(recipes.RECIPES["none"].to_dict(), default=True)
     assert line.startswith("Recipe none (the default; int8 takes about a quarter of the size): matrices as float32.")
     assert "the default" not in recipes.recipe_line(recipes.RECIPES["int8"].to_dict())

@@ -13,7 +13,7 @@ from kerasformer import bundle
 from kerasformer.export import export
 from tests.export.text_models import ROWS, size_options
 
-CASES = {  # byte pairs are left out: the tokenizers library learns other ones in every process
+CASES = {  # no byte-pair tokenizers, which the tokenizers library trains differently in every process
     "distilbert-text-classification": "tflite",
     "t5-text2text-generation": "onnx",
 }
@@ -21,7 +21,7 @@ REST = {"albert-fill-mask": "onnx", "t5-text2text-generation": "tflite"}
 
 
 def write(folder: Path, cases: dict[str, str]) -> None:
-    """A bundle of each case."""
+    """Writes a bundle for each case."""
     for name, format in cases.items():
         row = ROWS[name]
         model = row.model()
@@ -31,10 +31,10 @@ def write(folder: Path, cases: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("cases", [CASES, pytest.param(REST, marks=pytest.mark.grid)], ids=["cases", "rest"])
 def test_the_same_bytes(cases, tmp_path):
-    """All of them from this process, after other models, and from a new one."""
+    """Bundles from this process, after other models, equal those from a new process."""
     here, there = tmp_path / "here", tmp_path / "there"
     for name in cases:
-        ROWS[name].model()  # Keras numbers the next one
+        ROWS[name].model()  # Keras numbers the next model of the same class
     write(here, cases)
     script = f"import sys; from tests.export.test_reproducible import *; write(Path(sys.argv[1]), {cases!r})"
     subprocess.run(

@@ -1,4 +1,4 @@
-"""What is recorded of a Keras model, and what is said of an artifact that does not answer as it does."""
+"""References of a Keras model, and the verification of exported models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
-# What is recorded.
+# References.
 
 
 def test_there_are_20_prompts_and_enough_to_read():
@@ -44,7 +44,7 @@ def test_there_are_20_prompts_and_enough_to_read():
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 @pytest.mark.parametrize("name", [WRITER, SUMMARIZER])
-def test_a_generating_model_writes_for_20_prompts(name, format):
+def test_a_generating_model_continues_20_prompts(name, format):
     folder = shared_bundle(name, format)
     references, figures = bundle.read_references(folder), bundle.read(folder).fidelity
     count = len(references["tokens"])
@@ -81,7 +81,7 @@ def test_every_prefill_is_run(monkeypatch):
     assert sum(name.startswith("prefill_") for name in ran) > 1
 
 
-def test_questions_are_asked_about_texts():
+def test_questions_with_contexts():
     model = shared_model("bert-question-answering")
     rows = list(reference_answers._encoded(model, examples(texts.READING)))
     assert all(set(types) == {0, 1} for _, types, _ in rows)
@@ -143,16 +143,16 @@ def test_rouge_before_and_after(tmp_path):
         ("bert-feature-extraction", {"texts": ["a"], "labels": ["b"]}, "no metric for feature-extraction"),
     ],
 )
-def test_labels_that_cannot_be(name, given, message, tmp_path):
+def test_invalid_labels(name, given, message, tmp_path):
     with pytest.raises(InputError, match=message):
         kf.export.export(shared_model(name), tmp_path / "out", "onnx", **given)
     assert not list(tmp_path.iterdir())
 
 
-# Gates.
+# Verification during an export.
 
 
-def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice():
+def test_an_unfaithful_export_is_an_error_with_figures_and_advice():
     folder = shared_bundle(WRITER, "tflite", "int8")
     manifest = bundle.read(folder)
     strict = replace(RECIPES["int8"], tolerance=1e-6)
@@ -175,8 +175,8 @@ def test_an_artifact_that_is_not_faithful_is_told_with_figures_and_advice():
         verify.verify(folder, manifest, replace(RECIPES["none"], tolerance=1.0, min_agreement=0.0))
 
 
-def test_one_wrong_kind_of_step_is_enough(monkeypatch):
-    """The bundle by itself is faithful, for its texts are short; the signature for long ones is not."""
+def test_one_wrong_kind_of_step_is_an_error(monkeypatch):
+    """The plain step is faithful, but the signature for long texts is not."""
     folder = shared_bundle(WRITER, "tflite")
     manifest = bundle.read(folder)
     engine = open_engine(folder, manifest)
@@ -195,7 +195,7 @@ def test_one_wrong_kind_of_step_is_enough(monkeypatch):
     assert steps[0] in found.failed(1e-4, 1.0)
 
 
-# Later, on the device.
+# Verification of a bundle.
 
 
 def test_verify_in_words_and_as_json():
@@ -211,7 +211,7 @@ def test_verify_in_words_and_as_json():
     assert set(figures["steps"]) == {name for name in bundle.read(folder).signatures if name.startswith(steps)}
 
 
-def test_a_broken_promise_is_told_and_ends_with_status_1(tmp_path):
+def test_an_unfaithful_bundle_ends_with_status_1(tmp_path):
     folder = shutil.copytree(shared_bundle(CLASSIFIER, "onnx", "int8"), tmp_path / "out")
     manifest = bundle.read(folder)
     bundle.write(folder, replace(manifest, recipe={**manifest.recipe, "tolerance": 1e-9}))
@@ -221,7 +221,7 @@ def test_a_broken_promise_is_told_and_ends_with_status_1(tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "figures"), [(".tsv", {"accuracy", "f1"}), (".jsonl", {"accuracy", "f1"})])
-def test_verify_on_data_of_the_users_own(tmp_path, suffix, figures):
+def test_verify_on_data_of_the_user(tmp_path, suffix, figures):
     rows = [("Rain is expected.", 1), ("What a waste!", 0)]
     data = tmp_path / f"data{suffix}"
     lines = [
@@ -279,7 +279,7 @@ def test_a_disk_that_fills_up_during_an_export(format, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
-        # Either while TensorFlow writes its graph to the folder for temporary files, or in the bundle itself.
+        # Either when TensorFlow writes its graph to a temporary folder, or in the bundle itself.
         with pytest.raises((BundleError, ExportError), match="could not be written|File too large"):
             kf.export.export(shared_model(CLASSIFIER), tmp_path / "out", format)
     finally:

@@ -1,4 +1,4 @@
-"""Small models of every architecture and head, with tokenizers, and the bundles made of them: one row each."""
+"""Small models of every architecture and head, with tokenizers, as one row each; and bundles of them."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Row:
         return f"{self.model_type}-{self.task}"
 
     def recipe(self, quantize: str) -> Recipe:
-        """The recipe of that name, with this row's agreement."""
+        """Returns the recipe with a name, with this row's agreement."""
         found = recipe(quantize)
         return found if quantize == "none" else replace(found, min_agreement=self.min_agreement)
 
     def model(self) -> Any:
-        """The model, with weights of which the best answer stands out."""
+        """Returns the model, with weights that give a clear best answer."""
         tokenizer = self.tokenizer()
         model = zoo.build(self.model_type, self.task, vocab_size=tokenizer.vocab_size, **self.settings)
         model.tokenizer = tokenizer
@@ -145,11 +145,11 @@ OTHERS = {
     )
     if str(row) not in ROWS
 }
-"""The heads that have no row above."""
+"""Heads without a row above."""
 
 
 def size_options(model: Any, format: str, lengths: Sequence[int], capacity: int) -> dict[str, Any]:
-    """Those of `lengths` and `capacity` that an export of this model in this format takes."""
+    """Returns those of `lengths` and `capacity` that an export of this model in this format accepts."""
     read_at_once = model.is_encoder_decoder or (format == "tflite" and not model.generates)
     options: dict[str, Any] = {"lengths": lengths} if read_at_once else {}
     return {**options, "capacity": capacity} if model.generates else options
@@ -161,12 +161,12 @@ LENGTHS, CAPACITY = (16, 64), 80
 
 @cache
 def shared_model(name: str) -> Any:
-    """The model of a row, made once in each worker; tests must not change it."""
+    """Returns the model of a row, created once in each worker; tests must not change it."""
     return {**ROWS, **OTHERS}[name].model()
 
 
 def shared_bundle(name: str, format: str, quantize: str = "none") -> Path:
-    """The bundle of a row, exported once a session; tests must not change it."""
+    """Returns the bundle of a row, exported once per session; tests must not change it."""
     model, recipe = shared_model(name), {**ROWS, **OTHERS}[name].recipe(quantize)
     sizes = size_options(model, format, LENGTHS, CAPACITY)
     return shared.once(

@@ -1,4 +1,4 @@
-"""Functions written as a TFLite file, with the manifest that a runtime needs; no tokenizer, no card."""
+"""Functions as a TFLite file, with a manifest but without tokenizer and card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kerasformer.export.quantization.recipes import recipe
 def write(
     folder: Path, model: keras.Model, functions: Sequence[Function], quantize: str, task: str = "", pad: int = 0
 ) -> Manifest:
-    """Writes `model.tflite` into `folder`."""
+    """Writes `model.tflite` to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tflite(functions, model.variables, recipe(quantize), folder / "model.tflite")
     signatures = {f.name: Signature("model.tflite", f.inputs, f.outputs) for f in functions}
@@ -29,7 +29,7 @@ def write(
 
 
 def operators(path: Path) -> dict[str, Counter[str]]:
-    """How often each operator occurs in each signature."""
+    """Counts the operators of each signature."""
     model = schema().ModelT.InitFromPackedBuf(bytearray(path.read_bytes()), 0)
     known = names(schema().BuiltinOperator)
     codes = [known[code.builtinCode] for code in model.operatorCodes]
@@ -42,7 +42,7 @@ def operators(path: Path) -> dict[str, Counter[str]]:
 
 
 def stored_matrices(path: Path) -> dict[str, tuple[str, np.ndarray]]:
-    """Storage and float32 values of each weight, widened here as TFLite's schema says, without the writer's code."""
+    """Returns storage type and float32 values of each weight, dequantized without the writer's code."""
     model = schema().ModelT.InitFromPackedBuf(bytearray(path.read_bytes()), 0)
     types = names(schema().TensorType)
     found: dict[str, tuple[str, np.ndarray]] = {}

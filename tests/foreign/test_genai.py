@@ -240,7 +240,11 @@ REFUSED = {
         {"bad_words_ids": [[5]], "frequency_penalty": 0.5},
         r"does not support these settings\. Received: frequency_penalty=0\.5, bad_words_ids",
     ),
-    "beams": (tiny("gpt2", "text-generation"), {"num_beams": 2}, r"not of the answer alone, unless length_penalty is 0"),
+    "beams": (
+        tiny("gpt2", "text-generation"),
+        {"num_beams": 2},
+        r"not of the answer alone, unless length_penalty is 0",
+    ),
     "beams with sampling": (tiny("gpt2", "text-generation"), {"num_beams": 2, "do_sample": True}, "does not sample in"),
     "beams with rules": (
         tiny("gpt2", "text-generation"),

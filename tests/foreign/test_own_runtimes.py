@@ -35,13 +35,13 @@ CASES = (
 @pytest.mark.foreign("litert")
 @cases(*CASES, always=("bert-text-classification-int8", "gpt2-text-generation-none", "t5-text2text-generation-none"))
 def test_litert(case):
-    check(case, "tflite", "Python (LiteRT alone)")
+    check(case, "tflite", "Python (LiteRT only)")
 
 
 @pytest.mark.foreign("onnxruntime")
 @cases(*CASES, always=("bert-question-answering-none", "gpt2-text-generation-int8", "t5-text2text-generation-none"))
 def test_onnxruntime(case):
-    check(case, "onnx", "Python (ONNX Runtime alone)")
+    check(case, "onnx", "Python (ONNX Runtime only)")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
     """The outputs are probabilities, or one vector for each text."""
     model = case.model()
     bundle = case.export(tmp_path / "bundle", model, target="mediapipe")
-    (result,) = run_python(bundle, "Python (LiteRT alone)", [{"A text.": SENTENCES[0]}])
+    (result,) = run_python(bundle, "Python (LiteRT only)", [{"A text.": SENTENCES[0]}])
     pipe = kf.pipeline(case.task, model)
     if case.task == "text-classification":
         assert result.printed == classes(pipe, model, SENTENCES[0])

@@ -195,17 +195,17 @@ class Skeleton:
     def _take_inputs(self, signature: Any) -> None:
         """Removes weights from the inputs of a signature and records their tensors."""
         graph = self.model.subgraphs[signature.subgraphIndex]
-        taken = {}
+        weight_inputs = {}
         for entry in signature.inputs:
             name = entry.name.decode()
             if name in self.weights:
-                taken[int(entry.tensorIndex)] = name
+                weight_inputs[int(entry.tensorIndex)] = name
         used = {int(index) for op in graph.operators for index in op.inputs}
-        for index, name in taken.items():
+        for index, name in weight_inputs.items():
             if index in used:
                 self.weight_tensors[name].append((graph, index))
-        signature.inputs = [entry for entry in signature.inputs if int(entry.tensorIndex) not in taken]
-        graph.inputs = np.array([i for i in graph.inputs if int(i) not in taken], np.int32)
+        signature.inputs = [entry for entry in signature.inputs if int(entry.tensorIndex) not in weight_inputs]
+        graph.inputs = np.array([i for i in graph.inputs if int(i) not in weight_inputs], np.int32)
 
     def _drop_unused_tensors(self, graph: Any) -> None:
         used = {int(i) for i in (*graph.inputs, *graph.outputs)}

@@ -1,4 +1,4 @@
-"""The card of a bundle: what it says is what the manifest says."""
+"""The model card of a bundle agrees with its manifest."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_an_encoder_has_no_cache(tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_says_when_to_take_it(tmp_path, name):
+def test_the_card_explains_every_recipe(tmp_path, name):
     text = written(tmp_path, decoder(recipe=RECIPES[name].to_dict()))
     assert f"`{name}`" in text
     assert WHEN[name] in text
@@ -224,13 +224,13 @@ def encoder_decoder() -> Manifest:
 
 MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_decoder}
 LANGUAGES = {"Kotlin": r"\$\w+", "Swift": r"\\\(\$?\w+\)", "C++": None, "Python (LiteRT": r"\{\w+\}"}
-"""The languages of a card, and how a number is put into a text there."""
+"""The languages of a card, and the interpolation of a number into a string."""
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_programs_name_the_tensors_that_there_are(model, language, tmp_path):
-    """Every name in quotes is a signature's or a tensor's, and none of those that are needed is missing."""
+def test_programs_use_existing_tensors(model, language, tmp_path):
+    """Every quoted name is a signature or a tensor, and no required name is missing."""
     manifest = MODELS[model]()
     program = block(tmp_path, written(tmp_path, manifest), language)
     names = {*manifest.signatures, "model.tflite"}
@@ -249,7 +249,7 @@ def test_programs_name_the_tensors_that_there_are(model, language, tmp_path):
 
 
 def block(folder: Path, text: str, language: str) -> str:
-    """The one program of a language."""
+    """Returns the only program of a language."""
     (found,) = re.findall(rf"^## {re.escape(language)}[^\n]*\n.*?```\w+\n(.*?)```", text, re.MULTILINE | re.DOTALL)
     return found
 
@@ -269,7 +269,7 @@ def test_programs_have_the_numbers_of_the_bundle(language, tmp_path):
 
 
 @pytest.mark.parametrize(("format", "name"), [("tflite", "litert-web"), ("onnx", "transformers.js")])
-def test_a_browser_takes_the_plain_bundle_of_a_model_that_was_tested_there(format, name, tmp_path):
+def test_the_card_has_javascript_for_models_that_are_tested_in_a_browser(format, name, tmp_path):
     heading = {"litert-web": "## LiteRT.js\n", "transformers.js": "## transformers.js\n"}[name]
     manifest = encoder()
     if format == "onnx":
@@ -293,7 +293,7 @@ def test_no_program_for_another_format(tmp_path):
     assert "## Kotlin" not in text and "## Swift" not in text and "## C++" not in text and "alone)" not in text
 
 
-def test_no_program_for_names_that_are_not_known(tmp_path):
+def test_no_program_for_unknown_signatures(tmp_path):
     signatures = {"other": encoder().signatures["forward_16"]}
     text = written(tmp_path, replace(encoder(), signatures=signatures))
     assert "## Kotlin" not in text and "alone)" not in text and "## Inputs and outputs" in text

@@ -1,4 +1,4 @@
-"""A bundle names whose model it is: the checkpoint's card, licence and notices go along."""
+"""A bundle contains the checkpoint's card, licence and notices."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def card_of(tmp_path: Path, source: Path) -> tuple[str, Path]:
     return (folder / "README.md").read_text(encoding="utf-8"), folder
 
 
-def test_the_card_tells_licence_data_limits_and_accuracy(tmp_path):
+def test_the_card_has_licence_data_limits_and_accuracy(tmp_path):
     card, folder = card_of(tmp_path, checkpoint(tmp_path / "films-bert"))
     front = yaml.safe_load(card.split("---")[1])
     assert front == {
@@ -102,7 +102,7 @@ def test_a_card_of_any_form(tmp_path, readme):
     assert "os.abort" not in card and "include `LICENSE`" in card
 
 
-def test_a_checkpoint_without_licence_says_so(tmp_path):
+def test_a_checkpoint_without_licence(tmp_path):
     (tmp_path / "bare").mkdir()
     assert "It does not specify a licence: ask its authors." in Credits.of(tmp_path / "bare").summary()
     assert Credits.of(None) == Credits.of(tmp_path / "gone") == Credits()
@@ -130,7 +130,7 @@ def test_a_child_process_gets_the_credits(tmp_path, monkeypatch):
         return 0, ""
 
     monkeypatch.setattr(child, "_run", run)
-    monkeypatch.setattr(build, "Bundle", Path)  # no child has written one
+    monkeypatch.setattr(build, "Bundle", Path)  # the child process wrote no bundle
     monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
     export(model, tmp_path / "bundle")
     (credits,) = seen

@@ -1,4 +1,4 @@
-"""Values from outside stay values: in each language of a card, in Markdown, and in the programs of whole cards."""
+"""Quoting of untrusted values: in each language of a card, in Markdown, and in the programs of whole cards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def octal(escapes: str) -> str:
 
 
 def unescaped(literal: str, numbers: str, decode: Callable[[str], str]) -> str:
-    """The value of a literal, read by the rules of its language: all that stands between two quotation marks."""
+    """Evaluates a literal by the rules of its language."""
     assert literal[0] == literal[-1] == '"'
     named = {"\\n": "\n", "\\r": "\r", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
     token = re.compile(rf'(?P<number>{numbers})|(?P<named>\\[nrt"\\])|(?P<plain>[^"\\\n\r])')
@@ -94,14 +94,14 @@ def test_a_literal_is_the_value_and_nothing_else(language, text):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_half_of_a_pair_can_be_written_to_a_file(language):
+def test_lone_surrogates_can_be_written_to_a_file(language):
     quote, read = LANGUAGES[language]
     quote(HALF).encode()
     assert read(quote(HALF)) in (HALF, HALF.replace("\ud800", "\ufffd"))
 
 
 def test_node_and_a_compiler_read_the_same(tmp_path):
-    """What Node and a C++ compiler, where there are such, make of the literals."""
+    """Evaluates the literals with Node and a C++ compiler, if they are available."""
     node, cpp = shutil.which("node"), shutil.which("g++") or shutil.which("clang++")
     if node:
         program = f"process.stdout.write(JSON.stringify([{','.join(map(quoting.javascript, HOSTILE))}]))"
@@ -117,7 +117,7 @@ def test_node_and_a_compiler_read_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, HALF])
-def test_markdown_shows_the_value_and_obeys_none_of_it(text):
+def test_markdown_shows_the_value_without_markup(text):
     span, cell = quoting.code(text), quoting.code(text, in_table=True)
     assert span.encode() and "\n" not in span + cell
     ticks = re.match("`+", span)[0]
@@ -132,7 +132,7 @@ def test_markdown_shows_the_value_and_obeys_none_of_it(text):
 
 
 def shapes(text: str) -> list[Manifest]:
-    """Bundles of every format and kind, with this text wherever a checkpoint or a user names something."""
+    """Returns bundles of every format and kind, with this text for everything that a checkpoint or a user can set."""
     labels, recipe = (text, "other"), {**RECIPES["int8"].to_dict(), "name": text, "layers": [[text, "int4"]]}
     generation, asked = {text: text, "penalty_alpha": text}, {"summarization": text}
     reads = ModelInfo("text-classification", "bert", labels=labels, max_length=32)
@@ -175,8 +175,8 @@ SHOWN_FOR = {"tflite": ["", "litert-web", "litert-lm"], "onnx": ["", "transforme
 
 
 @pytest.mark.parametrize("text", HOSTILE[:6])
-def test_cards_run_nothing_of_what_a_checkpoint_says(tmp_path, text):
-    """The programs are those of a harmless checkpoint but for literals, of which each is a value as it was given."""
+def test_programs_contain_no_code_from_a_checkpoint(tmp_path, text):
+    """The programs differ from those of a harmless checkpoint only in literals, which have the original values."""
     literals: set[object] = set()
     for number, (hostile, harmless) in enumerate(zip(shapes(text), shapes("word"), strict=True)):
         for name in SHOWN_FOR[hostile.format]:
@@ -202,7 +202,7 @@ def blocks(card: str, language: str) -> list[str]:
 
 
 def python_literals(card: str, like: str) -> set[object]:
-    """The constants of all Python programs of a card, which have the syntax tree of those of another."""
+    """Returns the constants of a card's Python programs, after checking their syntax trees against another card's."""
     found: set[object] = set()
     for program, model in zip(blocks(card, "python"), blocks(like, "python"), strict=True):
         nodes = [list(ast.walk(ast.parse(each))) for each in (program, model)]
@@ -212,5 +212,5 @@ def python_literals(card: str, like: str) -> set[object]:
 
 
 def skeletons(card: str, language: str) -> list[str]:
-    """Programs without what stands between quotation marks."""
+    """Returns programs with the content of string literals removed."""
     return [re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', program) for program in blocks(card, language)]

@@ -1,4 +1,4 @@
-"""Every kind of attention that `AttentionSpec` describes, in each format, against Keras."""
+"""Every feature of `AttentionSpec` in each format, compared with Keras."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.export.described import ATTENTIONS, GROUPS, LLAMA, DescribedDecoder
 from tests.export.onnx_bundles import padded
 from tests.export.tflite_bundles import operators
 
-TOLERANCE = 1e-5  # of the largest value: the order of sums alone
+TOLERANCE = 1e-5  # share of the largest value, for the order of summation
 CASES = {
     **{name: (layers, False) for name, layers in ATTENTIONS.items()},
     "linear biases and groups": ((GROUPS,), True),
@@ -29,14 +29,14 @@ CASES = {
 
 
 def write(path: Path, model: DescribedDecoder, profile: str, opset: int | None = None) -> Counter[str]:
-    """Writes an ONNX file; its operators."""
+    """Writes an ONNX file and counts its operators."""
     (function,) = onnx_functions(model)
     write_onnx({path: function}, model.variables, recipe("none"), profile=profile, opset=opset)
     return Counter(node.op_type for node in onnx.load(str(path)).graph.node)
 
 
 def steps(path: Path, ids: np.ndarray, mask: np.ndarray, capacity: int | None) -> np.ndarray:
-    """Logits of a padded batch: a prompt, then token by token, with caches that grow or have this many slots."""
+    """Returns logits of a padded batch: a prompt, then single tokens, with growing caches or this number of slots."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     rows, length = ids.shape
     positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
@@ -71,13 +71,13 @@ def steps(path: Path, ids: np.ndarray, mask: np.ndarray, capacity: int | None) -
 
 
 def assert_equal(got: np.ndarray, want: np.ndarray, mask: np.ndarray) -> None:
-    """Equal for all real tokens."""
+    """Compares all tokens that are not padding."""
     assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_onnx(tmp_path, name):
-    """In ONNX Runtime's own operators, over growing and shared caches, and in standard ones."""
+    """With fused operators, with growing and with shared caches, and with standard operators."""
     layers, alibi = CASES[name]
     model = DescribedDecoder(layers, alibi)
     ids, mask = padded(3, 12, "left")
@@ -87,7 +87,7 @@ def test_onnx(tmp_path, name):
     operators = write(path, model, "ort")
     fused = len(layers) if model.decoder.layers[0].attention.spec.head_dim % 8 == 0 else 0
     assert operators["GroupQueryAttention"] == fused
-    # Angles are computed once for all layers with the same rotation, and one bias serves all windows.
+    # Layers with the same rotation share the angles, and all windows share one bias.
     rotations = [layer["rotary"] for layer in layers if "rotary" in layer]
     assert operators["Cos"] == len(set(rotations))
     assert operators["RotaryEmbedding"] == (2 * len(rotations) if fused else 0)
@@ -104,7 +104,7 @@ def test_onnx(tmp_path, name):
 
 
 def run_tflite(path: Path, capacity: int, ids: np.ndarray) -> np.ndarray:
-    """Logits of a text `(1, T)` after its first eight tokens, which one signature reads, token by token."""
+    """Returns logits of a text `(1, T)`, token by token after a prefill of its first eight tokens."""
     interpreter = Interpreter(str(path))
     fill, decode = (interpreter.get_signature_runner(name) for name in ("prefill_8", "decode"))
     shapes = {name: detail["shape"] for name, detail in decode.get_input_details().items() if "cache" in name}
@@ -123,7 +123,7 @@ def run_tflite(path: Path, capacity: int, ids: np.ndarray) -> np.ndarray:
     [*((name, "none", TOLERANCE) for name in CASES), ("partial and interleaved", "int8", 0.05)],
 )
 def test_tflite(tmp_path, monkeypatch, name, quantize, tolerance):
-    """In LiteRT, over a cache that is written in place."""
+    """In LiteRT, with a cache that is updated in place."""
     monkeypatch.setattr(recipes, "MIN_QUANTIZED", 0)
     layers, alibi = CASES[name]
     model, path = DescribedDecoder(layers, alibi), tmp_path / "model.tflite"
@@ -135,7 +135,7 @@ def test_tflite(tmp_path, monkeypatch, name, quantize, tolerance):
 
 
 def test_operators_of_a_rotated_and_grouped_layer(tmp_path):
-    """What a third layer adds to two: a rotation takes four operators, and no key or value is copied for its group."""
+    """Operators that a third layer adds: a rotation needs four, and keys and values are not copied for their group."""
     added = {}
     for name in ("prefill_8", "decode"):
         counts = []

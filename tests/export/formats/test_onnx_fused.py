@@ -18,21 +18,21 @@ from tests.export.onnx_bundles import expected as keras_answers
 from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
 
-TOLERANCE = 1e-5  # of the largest value: the order of sums alone
+TOLERANCE = 1e-5  # share of the largest value, for the order of summation
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_matrices_too():
-    """The models of these tests are smaller than what is worth quantizing."""
+    """Quantizes small matrices too, since the models of these tests have no others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipes, "MIN_QUANTIZED", 0)
         yield
 
 
-# What a layer becomes.
+# Operators of a layer.
 
 ENCODER = {"BiasGelu": 1, "MatMul": 4, "MultiHeadAttention": 1, "LayerNormalization": 2, "Split": 1, "Sum": 2}
-BIASED = {"Add": 1}  # of the packed projections: no operator takes it
+BIASED = {"Add": 1}  # bias of the packed projections, which no fused operator supports
 T5_SETTINGS = {"head_dim": 8}
 T5_ENCODER = {
     "MatMul": 4,
@@ -41,7 +41,7 @@ T5_ENCODER = {
     "SkipSimplifiedLayerNormalization": 2,
     "Split": 1,
 }
-# The encoded text is projected and added to the cross caches; the last sum of a stack and its norm are one operator.
+# The encoded text is projected and appended to the cross caches; a stack's last sum and norm are one operator.
 T5_DECODER = {
     "Concat": 2,
     "GroupQueryAttention": 1,
@@ -91,7 +91,7 @@ def test_operators_of_a_layer(tmp_path, model_type, task, settings, expected):
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_both_profiles_and_keras_answer_alike(tmp_path, model_type, task, settings):
+def test_the_answers_of_both_profiles_are_those_of_keras(tmp_path, model_type, task, settings):
     model = tiny(model_type, task, **settings)
     for profile in ("ort", "portable"):
         write(tmp_path / profile, model, profile=profile)
@@ -104,7 +104,7 @@ def test_both_profiles_and_keras_answer_alike(tmp_path, model_type, task, settin
 
 
 def steps(folder, model, capacity: int | None) -> np.ndarray:
-    """Logits of a left-padded batch: a prompt, then token by token, with growing caches or shared ones."""
+    """Returns logits of a left-padded batch: a prompt, then single tokens, with growing or with shared caches."""
     session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
     ids, mask = (array.astype("int64") for array in padded(3, 12, "left"))
     positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
@@ -139,7 +139,7 @@ def steps(folder, model, capacity: int | None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("capacity", [None, 12, 40], ids=lambda c: f"capacity {c}")
-def test_one_graph_grows_its_caches_or_shares_them(tmp_path, capacity):
+def test_a_graph_supports_growing_and_shared_caches(tmp_path, capacity):
     model = tiny("gpt2")
     write(tmp_path, model)
     ids, mask = padded(3, 12, "left")
@@ -148,8 +148,8 @@ def test_one_graph_grows_its_caches_or_shares_them(tmp_path, capacity):
     assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
 
 
-def test_a_file_names_the_caches_that_may_be_shared(tmp_path):
-    for head_dim, count in ((8, 4), (6, 0)):  # the operator takes multiples of 8
+def test_a_file_lists_the_caches_that_may_be_shared(tmp_path):
+    for head_dim, count in ((8, 4), (6, 0)):  # the operator supports multiples of 8
         write(tmp_path / str(head_dim), tiny("t5", head_dim=head_dim))
         metadata = {
             entry.key: entry.value for entry in load(tmp_path / str(head_dim), "decoder_model_merged").metadata_props
@@ -159,7 +159,7 @@ def test_a_file_names_the_caches_that_may_be_shared(tmp_path):
         assert all(".decoder." in name for name in names)
 
 
-# What is not for a fused operator.
+# Other functions.
 
 
 def written(path, call, inputs, outputs, variables=()) -> onnxruntime.InferenceSession:
@@ -171,7 +171,7 @@ def written(path, call, inputs, outputs, variables=()) -> onnxruntime.InferenceS
     ("settings", "operators"), [({}, (1, 2)), ({"softcap": 1.0}, (0, 0))], ids=["rotary", "softcap"]
 )
 def test_rotary_in_an_encoder(tmp_path, settings, operators):
-    """Rotated queries and keys for MultiHeadAttention, which knows no soft cap."""
+    """Queries and keys are rotated for MultiHeadAttention, which does not support soft caps."""
     layer = layers.MultiHeadAttention(4, 32, rotary=Rotary(dim=4, interleaved=True), **settings)
     layer.build((None, None, 32))
 
@@ -188,8 +188,8 @@ def test_rotary_in_an_encoder(tmp_path, settings, operators):
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
-def test_what_others_read_too_is_not_joined(tmp_path):
-    """A product that two operators read keeps its bias; a sum is there for all, whoever else reads it."""
+def test_a_tensor_with_several_readers_is_not_merged(tmp_path):
+    """A product with two readers keeps its bias; a sum is an output for all of its readers."""
     generator = np.random.default_rng(0)
     kernel, bias, scale, shift = (
         keras.Variable(generator.normal(size=shape).astype("float32"), name=name)

@@ -1,4 +1,4 @@
-"""The portable profile: operators of the standard alone, in every version that is offered."""
+"""The portable profile: only standard operators, in every supported opset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODELS = ["bert", "gpt2", "t5"]
 
 @pytest.fixture(scope="module", autouse=True)
 def small_matrices_too():
-    """The models of these tests are smaller than what is worth quantizing."""
+    """Quantizes small matrices too, since the models of these tests have no others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipes, "MIN_QUANTIZED", 0)
         yield
@@ -34,7 +34,7 @@ def small(model_type: str):
     ("model_type", "quantize"),
     grid(MODELS, RECIPES, always=lambda name, recipe: name == "gpt2" or recipe == "int8"),
 )
-def test_every_file_is_of_the_standard_and_passes_the_checker(tmp_path, model_type, quantize):
+def test_every_file_has_only_standard_operators_and_passes_the_checker(tmp_path, model_type, quantize):
     model, opset = small(model_type), 21 if quantize == "int4" else 17
     ranges = dict.fromkeys((v.path for v in model.variables), Ranges((-3.0, 3.0), (-3.0, 3.0)))
     write(tmp_path, model, quantize, "portable", opset=opset, calibration=ranges)
@@ -50,7 +50,7 @@ def test_every_file_is_of_the_standard_and_passes_the_checker(tmp_path, model_ty
 
 @pytest.mark.parametrize("opset", [18, 20, 23])
 @pytest.mark.parametrize("model_type", MODELS)
-def test_later_versions_answer_alike(tmp_path, model_type, opset):
+def test_later_opsets_give_the_same_answers(tmp_path, model_type, opset):
     model = small(model_type)
     write(tmp_path, model, "none", "portable", opset=opset)
     for name, feeds in feeds_of(model):
@@ -82,13 +82,13 @@ def test_later_versions_answer_alike(tmp_path, model_type, opset):
         (Recipe("tables", "int8", "int4", "float", 1, 0), {"opset": 21}, "no lookup in four-bit tables.*tables='int8'"),
     ],
 )
-def test_what_the_standard_lacks_is_refused(tmp_path, quantize, settings, message):
+def test_storage_without_standard_operators_is_refused(tmp_path, quantize, settings, message):
     with pytest.raises(ExportError, match=message):
         write(tmp_path, small("gpt2"), quantize, "portable", **settings)
     assert not list((tmp_path / "onnx").iterdir())
 
 
-def test_blocks_of_8_bits_in_the_standard(tmp_path):
+def test_blocks_of_8_bits_with_standard_operators(tmp_path):
     model = small("bert")
     write(tmp_path, model, Recipe("blocks", "int8", "int8", "float", 1, 0, block=16), "portable", opset=21)
     ((name, feeds),) = feeds_of(model)
@@ -105,26 +105,26 @@ def test_blocks_of_8_bits_in_the_standard(tmp_path):
         always={("bert", "none"), ("gpt2", "int8"), ("t5", "int8")},
     ),
 )
-def test_a_layer_has_these_products(tmp_path, model_type, quantize):
-    """The share of one layer, or of one call of ALBERT's shared one."""
+def test_the_products_of_a_layer(tmp_path, model_type, quantize):
+    """Counts the products of one layer, or of one call of ALBERT's shared layer."""
     decoder = {"decoder_model_merged": 4, "encoder_model": 0}
     for name, counts in per_layer(tmp_path, model_type, quantize=quantize, profile="portable").items():
-        crossed = decoder.get(name, 0)  # four more projections where a decoder attends to a text
+        crossed = decoder.get(name, 0)  # four more projections in a decoder with cross attention
         projections = counts.get("MatMulInteger", 0) if quantize == "int8" else counts["MatMul"] - 2 - crossed // 2
         assert projections == 6 + crossed
         assert counts["Softmax"] == 1 + crossed // 4
         norms = 2 if model_type != "t5" else 0
         assert counts.get("LayerNormalization", 0) == norms
         if quantize == "int8":
-            # What queries, keys and values share, the context, both sides of the feed-forward; query and context of
-            # the encoded text, which itself is rounded once for all layers.
+            # The shared input of queries, keys and values; the context; both inputs of the feed-forward; query and
+            # context of cross attention. The encoded text is quantized once for all layers.
             assert counts["QuantizeLinear"] == (4 if not crossed else 6)
             assert counts["MatMul"] == 2 + crossed // 2
         assert counts.get("Shape", 0) <= 4, "no shapes are computed for the splits of heads"
 
 
 def test_steps_that_read_no_encoded_text(tmp_path):
-    """Its keys are kept after the first; ONNX Runtime reduces a tensor without rows to one of the same width."""
+    """Its keys are cached after the first step; ReduceMax of ONNX Runtime keeps the width of a tensor without rows."""
     model = tiny("t5", num_layers=1)
     engine = OnnxStep(tmp_path, write(tmp_path, model, "int8", "portable"), num_threads=1)
     encoded, decoded = padded(2, 6, "right"), padded(2, 3, "right", seed=2)[0]

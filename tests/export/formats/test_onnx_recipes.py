@@ -1,4 +1,4 @@
-"""Each recipe in each profile, in ONNX Runtime: the stored values are close to Keras', the answers those of the stored
+"""Each recipe in each profile, in ONNX Runtime: stored values are close to those of Keras, answers are those of stored
 values.
 """
 
@@ -22,22 +22,22 @@ from tests.grids import grid
 
 MODELS = {"bert-text-classification": ("bert", "text-classification"), "gpt2": ("gpt2", None), "t5": ("t5", None)}
 PROFILES = ("ort", "portable")
-# Of a stored matrix, by root mean square: half of the last bit of float16, of 8 bits, of 4 bits.
+# Relative root mean square error of a stored matrix: rounding to float16, to 8 bits, to 4 bits.
 STORED = {"float32": 0, "float16": 3e-4, "int8": 0.012, "int4": 0.13}
-# Of answers from the stored values, by root mean square: the order of sums alone, or 8 bits of all that is multiplied.
+# Relative root mean square error of answers given the stored values: order of summation, or 8-bit activations.
 ANSWERS = {"float": 1e-5, "dynamic": 0.05, "static": 0.15}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_matrices_too():
-    """The models of these tests are smaller than what is worth quantizing."""
+    """Quantizes small matrices too, since the models of these tests have no others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipes, "MIN_QUANTIZED", 0)
         yield
 
 
 class Observer(Primitives):
-    """Measures what is multiplied."""
+    """Measures the ranges of products."""
 
     def __init__(self) -> None:
         self.ranges: dict[str, Ranges] = {}
@@ -63,7 +63,7 @@ def calibrated(model) -> Calibration:
 
 @pytest.fixture(scope="module")
 def measured(request):
-    """A model, and the ranges of its products."""
+    """Returns a model and the ranges of its products."""
     model = tiny(*MODELS[request.param], num_layers=1)
     return model, calibrated(model)
 
@@ -96,7 +96,7 @@ def test_answers_are_those_of_the_stored_values(tmp_path, measured, quantize, pr
     finally:
         for variable in model.variables:
             variable.assign(before[variable.path])
-    # Left to itself, ONNX Runtime multiplies dequantized matrices with 8 bits.
+    # By default, ONNX Runtime quantizes the inputs of products with dequantized matrices.
     widened = recipe(quantize).activations == "float"
     config = {"session_disable_quant_qdq": "1"} if widened else {}
     tolerance = ANSWERS[recipe(quantize).activations]
@@ -112,7 +112,7 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def values(graph: onnx.GraphProto, model) -> dict[str, np.ndarray]:
-    """What a file holds of each variable, in the shape that it has in Keras."""
+    """Returns the dequantized values of each variable in a file, in the shape that it has in Keras."""
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     shapes = {below_model(variable.path): tuple(variable.shape) for variable in model.variables}
     found = {}
@@ -138,7 +138,7 @@ def values(graph: onnx.GraphProto, model) -> dict[str, np.ndarray]:
 
 
 def dequantized(tensor: TensorProto, form: str, scale: np.ndarray | None) -> np.ndarray:
-    """float32; `(N, K)` of blocks, which may be longer than the rows, otherwise as the tensor lies."""
+    """Returns float32 values: `(N, K)` for blocks, which may be longer than the rows, else in the tensor's shape."""
     data = numpy_helper.to_array(tensor)
     if scale is None:
         return data.astype("float32")
@@ -158,7 +158,7 @@ def dequantized(tensor: TensorProto, form: str, scale: np.ndarray | None) -> np.
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("model_type", ["bert", "gpt2"])
-def test_int8_answers_do_not_depend_on_neighbours(tmp_path, model_type, profile):
+def test_int8_answers_do_not_depend_on_other_rows(tmp_path, model_type, profile):
     model = tiny(model_type, num_layers=1)
     write(tmp_path, model, "int8", profile)
     opened = session(tmp_path / "onnx" / "model.onnx")
@@ -174,8 +174,8 @@ def test_int8_answers_do_not_depend_on_neighbours(tmp_path, model_type, profile)
         np.testing.assert_allclose(opened.run([wanted], alone)[0][0], together[row, real], atol=1e-5)
 
 
-def test_layers_of_a_recipe_are_stored_their_own_way(tmp_path):
-    """Also where a product of several kernels has more than one storage."""
+def test_exceptions_of_a_recipe(tmp_path):
+    """Also for a product of several kernels with different storage types."""
     model = tiny("bert", "text-classification")
     kernels = [v.path for v in model.variables if "layer_0" in v.path and "attention" in v.path and len(v.shape) == 2]
     layers = ((kernels[0], "float32"), (kernels[1], "int4"), ("*/layer_1/*", "float16"))
@@ -204,7 +204,7 @@ def test_four_bit_tables(tmp_path):
     assert error(got["logits"][real], want[real]) < ANSWERS["dynamic"]
 
 
-def test_ranges_that_are_missing_are_named(tmp_path, measured):
+def test_missing_ranges_are_reported(tmp_path, measured):
     model, ranges = measured
     path = next(path for path in ranges if "layer_0" in path)
     ranges = {other: value for other, value in ranges.items() if other != path}

@@ -29,7 +29,7 @@ def test_blocks_of_8_bits_keep_every_value_to_half_a_step(columns):
     assert (restored[:, columns:] == 0).all() and (restored[3] == 0).all()
 
 
-def test_blocks_of_4_bits_are_better_than_by_the_largest_value():
+def test_blocks_of_4_bits_are_better_than_scales_of_the_largest_value():
     matrix = np.random.default_rng(0).normal(size=(50, 256)).astype("float32")
     data, scales = in_blocks(matrix, 4, 64)
     assert data.shape == (50, 4, 32)
@@ -42,7 +42,7 @@ def test_blocks_of_4_bits_are_better_than_by_the_largest_value():
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_columns_hold_what_blocks_hold(bits):
+def test_columns_have_the_values_of_blocks(bits):
     matrix = random(7, 33)
     data, scales = in_columns(matrix, bits, 16)
     if bits == 4:
@@ -53,10 +53,10 @@ def test_columns_hold_what_blocks_hold(bits):
 
 
 @pytest.mark.parametrize("columns", [1, 33, 512])
-def test_no_two_neighbouring_levels_saturate_16_bits(columns):
+def test_no_pair_of_adjacent_levels_saturates_16_bits(columns):
     """x86 without VNNI adds two products of a byte (up to 255) and a level in 16 bits."""
     matrix = random(200, columns)
-    matrix[0] = 1  # all of them the largest
+    matrix[0] = 1  # all values are the largest
     levels, scales = in_channels(matrix, pairs=True)
     even, odd = levels[: columns // 2 * 2 : 2].astype(int), levels[1::2].astype(int)
     assert (255 * (np.maximum(even, 0) + np.maximum(odd, 0)) <= 32767).all()
@@ -65,7 +65,7 @@ def test_no_two_neighbouring_levels_saturate_16_bits(columns):
     assert np.mean(np.abs(levels.T * scales[:, None] - matrix) > 0.501 * scales[:, None]) < 0.01, "few are cut"
 
 
-def test_channels_use_all_levels_where_nothing_saturates():
+def test_channels_use_all_levels_if_nothing_saturates():
     levels, scales = in_channels(random(), pairs=False)
     assert (np.abs(levels).max(axis=0)[[0, 1, 2, 4]] == 127).all()
     assert (np.abs(levels.T * scales[:, None] - random()) <= 0.501 * scales[:, None]).all()

@@ -1,4 +1,4 @@
-"""SavedModels: what is in the files, what generates in the graph, what is refused."""
+"""SavedModels: content of the files, generation in the graph, and refusals."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MODELS = ("bert-fill-mask", "gpt2-text-generation", "t5-text2text-generation")
 
 
 @pytest.mark.parametrize("model_type", ["bert", "gpt2", "t5"])
-def test_weights_are_there_once(model_type, tmp_path):
-    """In the variables' file, as what the model holds, and none in the graphs."""
+def test_weights_are_stored_once(model_type, tmp_path):
+    """The file of variables has the model's values, and the graphs contain none."""
     model = onnx_bundles.tiny(model_type)
     saved_model_bundles.write(tmp_path, model, 32 if model.generates else None)
     stored = dict(tf.train.list_variables(str(tmp_path / "variables" / "variables")))
@@ -55,7 +55,7 @@ def test_a_graph_calls_a_step_and_does_not_repeat_it(tmp_path):
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory) -> tuple[Any, SavedModelStep, Any]:
-    """A model, its bundle in the runtime, and its signatures."""
+    """Returns a model, its bundle in the runtime, and its signatures."""
     folder, model = tmp_path_factory.mktemp("bundle"), onnx_bundles.tiny("gpt2")
     engine = SavedModelStep(folder, saved_model_bundles.write(folder, model, 32))
     loaded = tf.saved_model.load(str(folder))
@@ -63,7 +63,7 @@ def decoder(tmp_path_factory) -> tuple[Any, SavedModelStep, Any]:
 
 
 def sampled(loaded: Any, prompts: int, **settings: Any) -> np.ndarray:
-    """The first token that is drawn for each of so many equal prompts."""
+    """Returns the first sampled token of each of several equal prompts."""
     ids = tf.constant([[5, 9, 7]] * prompts)
     given = {"temperature": 1.0, "top_k": 0, "seed": 3, **settings}
     drawn = loaded.signatures["sample"](
@@ -74,7 +74,7 @@ def sampled(loaded: Any, prompts: int, **settings: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("temperature", "top_k"), [(1.0, 0), (0.5, 0), (2.0, 4)], ids=str)
-def test_draws_follow_the_distribution(temperature, top_k, decoder):
+def test_samples_follow_the_distribution(temperature, top_k, decoder):
     model, _, loaded = decoder
     count = 4000
     logits = np.asarray(model({"input_ids": np.array([[5, 9, 7]])}))[0, -1] / temperature
@@ -83,13 +83,13 @@ def test_draws_follow_the_distribution(temperature, top_k, decoder):
     expected = np.exp(logits - logits.max())
     expected /= expected.sum()
     found = np.bincount(sampled(loaded, count, temperature=temperature, top_k=top_k), minlength=len(expected)) / count
-    # Five standard deviations of a share.
+    # Five standard deviations of a frequency.
     assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / count)).all()
     assert (found > 0).sum() > 3
 
 
 def test_texts_end_at_their_end_token(tmp_path):
-    """Each row at its own place; what follows is padding, and nothing is computed when all have ended."""
+    """Each row ends separately and is padded; the loop stops when all rows have ended."""
     model = onnx_bundles.tiny("gpt2", eos_token_id=[11, 12], pad_token_id=3)
     ids = np.random.default_rng(1).integers(4, 61, (12, 5)).astype("int32")
     mask = np.ones_like(ids)
@@ -103,11 +103,11 @@ def test_texts_end_at_their_end_token(tmp_path):
     assert len(lengths) > 2 and min(lengths) < 16, "no text ends early"
 
 
-# Comparison.
+# Verification.
 
 
 @pytest.mark.parametrize("name", MODELS[1:])
-def test_a_graph_that_generates_otherwise_is_not_published(name, tmp_path, monkeypatch):
+def test_a_graph_that_generates_different_tokens_is_not_published(name, tmp_path, monkeypatch):
     monkeypatch.setattr(
         loops.Loop, "greedy", lambda self, max_new_tokens, **inputs: self._run(inputs, max_new_tokens, lambda s, p: -s)
     )
@@ -116,7 +116,7 @@ def test_a_graph_that_generates_otherwise_is_not_published(name, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_verify_looks_at_what_generates_in_the_graph(tmp_path):
+def test_verify_checks_generation_in_the_graph(tmp_path):
     folder = kf.export.export(ROWS["gpt2-text-generation"].model(), tmp_path / "out", "saved-model", capacity=64)
     manifest, references = bundle.read(folder), bundle.read_references(folder)
     found = verification.verify(open_engine(folder, manifest), manifest, references)
@@ -127,12 +127,12 @@ def test_verify_looks_at_what_generates_in_the_graph(tmp_path):
     assert 0.99 < found.steps["generate"].agreement < 1 and "generate" in found.failed(*manifest.promise)
 
 
-def test_texts_that_would_be_read_otherwise_are_not_published(tmp_path, monkeypatch):
+def test_a_different_tokenizer_in_the_graph_is_not_published(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow_text")
     encode = tf_text.encode
 
-    def cased(given: Any, texts: Any, limit: int | None) -> Any:
-        return {**encode(given, texts, limit), "input_ids": encode(given, texts, limit)["input_ids"] // 2}
+    def cased(tokenizer: Any, texts: Any, limit: int | None) -> Any:
+        return {**encode(tokenizer, texts, limit), "input_ids": encode(tokenizer, texts, limit)["input_ids"] // 2}
 
     monkeypatch.setattr(tf_text, "encode", cased)
     with pytest.raises(ExportMismatchError, match="differ from those of the Keras model"):
@@ -145,7 +145,7 @@ def test_texts_that_would_be_read_otherwise_are_not_published(tmp_path, monkeypa
 # The bundle in its runtime.
 
 
-def test_a_bundle_with_its_tokenizer_in_the_graph_is_a_bundle(tmp_path):
+def test_a_bundle_with_its_tokenizer_in_the_graph(tmp_path):
     pytest.importorskip("tensorflow_text")
     model = ROWS["bert-text-classification"].model()
     target = tmp_path / "out"
@@ -219,7 +219,7 @@ def test_options_of_other_runtimes(option, message, tmp_path):
     ],
     ids=str,
 )
-def test_wishes_that_cannot_be(options, error, message, tmp_path):
+def test_invalid_options(options, error, message, tmp_path):
     with pytest.raises(error, match=message):
         kf.export.export(onnx_bundles.tiny("gpt2"), tmp_path / "out", **{"format": "saved-model", **options})
     assert not list(tmp_path.iterdir())

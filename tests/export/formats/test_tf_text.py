@@ -1,4 +1,4 @@
-"""Tokenizers in the graph: the ids of our own tokenizers, as operators, as a TFLite file and in a SavedModel."""
+"""Tokenizers in the graph: the same ids as the tokenizers, as operators, in a TFLite file and in a SavedModel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.tokenization.samples import CORPUS, TEXTS
 
 pytest.importorskip("tensorflow_text")
 
-# Texts that spell special tokens, which these operators do not know; and words of more than 100 characters.
+# Texts with special tokens, which these operators do not support; and words of more than 100 characters.
 APART = ("[MASK] <mask>", "xxxxxxxx")
 MORE = [
     "Crème brûlée à la carte! Hello… world",
@@ -37,7 +37,7 @@ MORE = [
     "a\u1b7db \u2e43 x\u166dy",
 ]
 SAMPLE = [*CORPUS, *MORE, *(text for text in TEXTS if not text.startswith(APART))]
-NEW = "\u1b7d\u2e43"  # marks of a newer Unicode than the Rust library's, which no vocabulary has
+NEW = "\u1b7d\u2e43"  # characters of a newer Unicode version than the Rust library's, which no vocabulary has
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -86,14 +86,14 @@ def test_ids_are_those_of_the_tokenizer(tokenizers, name):
     tokenizer, given = tokenizers(name)
     for text in SAMPLE:
         if name == "sentencepiece" and text.startswith(("e\u0301 combining", "a\u2028b")):
-            continue  # two marks on a letter: the Rust library normalizes them together; U+0085: it splits there
+            continue  # the Rust library normalizes two marks on a letter together, and splits at U+0085
         received = tf_text.encode(given, tf.constant([text]), None)["input_ids"].numpy()[0].tolist()
         assert received == tokenizer.encode(text), text
 
 
 @KINDS
 def test_ids_of_hard_texts(tokenizers, name):
-    """But for special tokens that a text spells out, words of more than 100 characters, and two marks on a letter."""
+    """Except texts with special tokens, words of more than 100 characters, and two marks on a letter."""
     known = "The café was" if name == "sentencepiece" else "wordword"
     tokenizer, given = tokenizers(name)
     rows = hard_texts.hard_texts(tokenizer)
@@ -108,7 +108,7 @@ def test_ids_of_hard_texts(tokenizers, name):
 
 @KINDS
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.truncation.TruncationWarning")
-def test_a_ragged_batch_is_cut_and_padded_as_by_the_tokenizer(tokenizers, name):
+def test_a_ragged_batch_is_truncated_and_padded_like_in_the_tokenizer(tokenizers, name):
     tokenizer, given = tokenizers(name)
     texts = ["", "Alice was tired", CORPUS[0]]
     expected = tokenizer(texts, truncation=True, max_length=12)
@@ -122,7 +122,7 @@ def test_a_ragged_batch_is_cut_and_padded_as_by_the_tokenizer(tokenizers, name):
 @KINDS
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.truncation.TruncationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_tflite_file_gives_the_same(tokenizers, name, tmp_path):
+def test_a_tflite_file_returns_the_same_ids(tokenizers, name, tmp_path):
     tokenizer, _ = tokenizers(name)
     signature = tf_text.write_tokenizer(tokenizer, NAMES, 24, tmp_path / "tokenizer.tflite")
     assert signature.inputs["text"].dtype == "string"
@@ -177,7 +177,7 @@ assert not any(name.split(".")[0] in ("kerasformer", "tokenizers") for name in s
 
 
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.truncation.TruncationWarning")
-def test_a_saved_model_reads_texts_in_a_process_of_its_own(tokenizers, tmp_path):
+def test_a_saved_model_reads_texts_in_another_process(tokenizers, tmp_path):
     tokenizer, _ = tokenizers("uncased")
     model = _classifier(tokenizer)
     folder = kf.export.export(model, tmp_path / "saved", format="saved-model", tokenizer="in-graph")
@@ -201,7 +201,7 @@ def test_a_bundle_with_its_tokenizer_as_operators(tokenizers, tmp_path):
     signatures = bundle.read(folder).signatures
     assert signatures["tokenize"].inputs["text"].dtype == "string"
     assert signatures["tokenize"].file == "tokenizer.tflite" and signatures["forward_32"].file == "model.tflite"
-    # As docs/tf_text.md has it: the tokenizer's arrays are the model's inputs.
+    # As in docs/tf_text.md: the tokenizer's arrays are the model's inputs.
     tokens = tf_text.tokenize_runner(folder / "tokenizer.tflite")("Alice was tired")
     interpreter = tf.lite.Interpreter(model_path=str(folder / "model.tflite"))
     logits = interpreter.get_signature_runner("forward_32")(**tokens)["logits"]
@@ -233,7 +233,7 @@ def _filling() -> Any:
     ids=["generates", "fill-mask"],
 )
 @pytest.mark.parametrize("format", ["saved-model", "tflite"])
-def test_models_whose_texts_it_cannot_prepare(make, message, format, tmp_path):
+def test_unsupported_models(make, message, format, tmp_path):
     with pytest.raises(ExportError, match=message):
         kf.export.export(make(), tmp_path / "out", format=format, tokenizer="in-graph")
 
@@ -247,12 +247,12 @@ def test_models_whose_texts_it_cannot_prepare(make, message, format, tmp_path):
     ],
     ids=["byte-level", "normalizer", "none"],
 )
-def test_tokenizers_that_have_no_operators(make, message):
+def test_unsupported_tokenizers(make, message):
     with pytest.raises(ExportError, match=message):
         tf_text.graph_tokenizer(make(), NAMES)
 
 
-def test_marks_that_tf_text_splits_at_and_the_vocabulary_has(tmp_path):
+def test_characters_of_the_vocabulary_at_which_tf_text_splits(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n\u2e43\n", encoding="utf-8")
     with pytest.raises(ExportError, match="\u2e43"):
         tf_text.graph_tokenizer(kf.tokenizer(tmp_path), NAMES)

@@ -1,4 +1,4 @@
-"""The operators that LiteRT runs for each layer: one that is new here makes every token slower."""
+"""Operators of each layer in LiteRT: an additional operator makes every token slower."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 LAYER_NORM = Counter(MEAN=2, SUB=1, SQUARED_DIFFERENCE=1, RSQRT=1, MUL=2, ADD=2)
 RMS_NORM = Counter(SQUARE=1, MEAN=1, RSQRT=1, MUL=2, ADD=1)
-# Queries, keys, values, output; heads apart and together again; scale, mask, and the sum with what came in.
+# Queries, keys, values, output; split and merge of heads; scale, mask, and the residual sum.
 ATTENTION = Counter(FULLY_CONNECTED=4, RESHAPE=4, MUL=1, BATCH_MATMUL=2, ADD=2, SOFTMAX=1)
 T5_ATTENTION = ATTENTION - Counter(MUL=1)
-# Keys and values were projected when the text was encoded.
+# Keys and values are projected when the text is encoded.
 CROSS_ATTENTION = T5_ATTENTION - Counter(FULLY_CONNECTED=2, RESHAPE=2)
 FEED_FORWARD = Counter(FULLY_CONNECTED=2, GELU=1, ADD=1)
 T5_FEED_FORWARD = Counter(FULLY_CONNECTED=2, ADD=1)
-# Of several tokens, the axes of heads and tokens change places: one token's reshape does that.
+# For several tokens, heads and tokens are transposed; for one token, a reshape suffices.
 SEVERAL_TOKENS = Counter(TRANSPOSE=4)
 CROSS_SEVERAL_TOKENS = Counter(TRANSPOSE=2)
 CACHE = Counter(DYNAMIC_UPDATE_SLICE=2)
 PROJECTED_MEMORY = Counter(FULLY_CONNECTED=2, RESHAPE=2, TRANSPOSE=2, PAD=2)
 
-# Content to position and position to content: projection and scale of the relative embeddings, one row for each
+# Content-to-position and position-to-content: projection and scale of the relative embeddings, one row for each
 # distance, heads, scores by distance, scores by pair, and their sum.
 DISENTANGLED = Counter(
     FULLY_CONNECTED=2, MUL=2, GATHER=2, RESHAPE=6, TRANSPOSE=3, BATCH_MATMUL=2, STRIDED_SLICE=4, ADD=2
@@ -70,7 +70,7 @@ LAYERS = {
 
 
 def counted(path: Path, model_type: str, num_layers: int) -> dict[str, Counter[str]]:
-    """Operators of one signature of each kind, by kind."""
+    """Counts the operators of one signature of each kind."""
     layers = {"num_layers": num_layers, **({"num_decoder_layers": num_layers} if model_type == "t5" else {})}
     model = zoo.build(model_type, **SIZES, **CONFIGS[model_type], **layers)
     capacity = 16 if model.generates else None
@@ -82,7 +82,7 @@ def counted(path: Path, model_type: str, num_layers: int) -> dict[str, Counter[s
 
 @pytest.mark.parametrize("model_type", grid(CONFIGS, always=("bert", "deberta-v2", "gpt2", "t5")))
 def test_operators_of_one_layer(model_type: str, tmp_path: Path) -> None:
-    # Of the last layer, a prefill computes the keys and values alone.
+    # In the last layer, a prefill computes only keys and values.
     two, three = (counted(tmp_path / f"{n}.tflite", model_type, n) for n in (2, 3))
     received = {kind: three[kind] - two[kind] for kind in three}
     assert received == LAYERS[model_type]

@@ -1,4 +1,4 @@
-"""Each recipe in a TFLite file: what is stored, and that LiteRT computes with that what Keras does."""
+"""Each recipe in a TFLite file: the stored values, and the answers of LiteRT compared with those of Keras."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def made_of(name: str, **changes: Any) -> Recipe:
 CASES = {
     "none": Case(RECIPES["none"], ("float32",), 0.0, 1e-5),
     "fp16": Case(RECIPES["fp16"], ("float16",), 3e-4, 1e-5),
-    # Eight bits of a Gaussian row of a hundred: the largest of about 2.6 deviations is 127 levels.
+    # Eight bits for a Gaussian row of a hundred values: the largest, about 2.6 standard deviations, is 127 levels.
     "int8": Case(RECIPES["int8"], ("int8",), 0.008, 0.06),
     "int8_weights": Case(RECIPES["int8_weights"], ("int8",), 0.008, 5e-4),
     "int8_static": Case(RECIPES["int8_static"], ("int8",), 0.008, 0.06),
@@ -70,13 +70,13 @@ MODELS = {
 }
 
 
-# Recipes of one's own on one model, those that ship on all.
+# Custom recipes for one model, and RECIPES for all.
 PAIRS = [(model, case) for model in MODELS for case in CASES if model == "decoder" or case in RECIPES]
 
 
 @pytest.fixture(scope="module")
 def traced(request: Any) -> Iterator[tuple[Any, list[Function]]]:
-    """A model, whose graphs are traced once for all recipes of one kind of activations."""
+    """Yields a model whose graphs are traced once for all recipes with the same activations."""
     convert, seen = to_tflite._convert, {}
 
     def once(functions: Any, weights: Any, recipe: Recipe) -> bytes:
@@ -108,7 +108,7 @@ def question(name: str, info: TensorInfo, generator: np.random.Generator) -> np.
 
 
 class Observer(Primitives):
-    """Plain primitives that note the ranges of products."""
+    """Plain primitives that record the ranges of products."""
 
     def __init__(self) -> None:
         self.ranges: dict[str, Ranges] = {}
@@ -141,15 +141,13 @@ ALWAYS = {("encoder", "int8"), ("encoder", "int8_static"), ("encoder-decoder", "
     [pytest.param(*pair, marks=() if pair[0] == "decoder" or pair in ALWAYS else pytest.mark.grid) for pair in PAIRS],
     indirect=["traced"],
 )
-def test_what_is_stored_and_what_is_computed_with_it(
-    name: str, traced: tuple[Any, list[Function]], tmp_path: Path
-) -> None:
+def test_stored_values_and_answers(name: str, traced: tuple[Any, list[Function]], tmp_path: Path) -> None:
     case, (model, functions), path = CASES[name], traced, tmp_path / "model.tflite"
     write_tflite(functions, model.variables, case.recipe, path, calibration(functions))
     stored = tflite_bundles.stored_matrices(path)
     variables = {name: v for name, v in by_path(model.variables).items() if v.dtype == "float32"}
     original = {name: np.asarray(v.value) for name, v in variables.items()}
-    # Biases of static products are integers, which the comparison below sees.
+    # Biases of static products are integers, which the comparison below covers.
     read = {name for name, value in original.items() if value.ndim == 2 or case.recipe.activations != "static"}
     assert read <= set(stored) <= set(original) | {f"{name}/int32" for name in original}
     assert {kind for kind, _ in stored.values()} == {*case.storages, "float32"}
@@ -174,7 +172,7 @@ def compare(functions: list[Function], path: Path, tolerance: float) -> None:
         expected = function.call(**{name: keras.ops.convert_to_tensor(value) for name, value in inputs.items()})
         for name, tensor in expected.items():
             value = np.asarray(tensor)
-            # Of a cache, what is new; start_logits are a column of the hidden states.
+            # The new entries of a cache; start_logits are a column of the hidden states.
             new = value != inputs.get(name, np.inf)
             lost = np.sqrt(np.mean((received[name] - value)[new] ** 2) / np.mean(value[new] ** 2))
             assert lost <= tolerance or name == "start_logits", (function.name, name)
@@ -185,7 +183,7 @@ def compare(functions: list[Function], path: Path, tolerance: float) -> None:
 
 @pytest.fixture(scope="module")
 def product() -> tuple[keras.Variable, keras.Variable, Function]:
-    """`relu(x @ kernel + bias) @ kernel^T`, without anything else."""
+    """Returns the function `relu(x @ kernel + bias) @ kernel^T` and its variables."""
     generator = np.random.default_rng(1)
     kernel = keras.Variable(generator.normal(0, 1, (64, 96)).astype("float32"), name="kernel")
     bias = keras.Variable(generator.normal(0, 1, 96).astype("float32"), name="bias")

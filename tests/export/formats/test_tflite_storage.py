@@ -1,4 +1,4 @@
-"""Rounding and packing of matrices, against formulas written out here."""
+"""Quantization and packing of matrices, compared with independent formulas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def packed(matrix: np.ndarray, form: Form) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_bytes_are_as_many_as_told(form: Form) -> None:
+def test_the_number_of_bytes(form: Form) -> None:
     assert packed(MATRIX, form).size == form.num_bytes(MATRIX.shape)
     assert (scales(MATRIX, form).nbytes if form.integer else 0) == form.scale_bytes(MATRIX.shape)
 
@@ -37,7 +37,7 @@ def test_the_first_of_two_levels_is_in_the_lower_half() -> None:
     assert list(content(matrix, Form("int4"), scale)) == [bytes([0xE1, 0x87])]
 
 
-def test_eight_bits_use_all_levels_and_err_by_half_of_one() -> None:
+def test_eight_bits_use_all_levels_with_an_error_of_half_a_level() -> None:
     scale, values = scales(MATRIX, Form("int8"))[:, None], as_stored(MATRIX, Form("int8"))
     assert np.allclose(scale[:, 0], np.abs(MATRIX).max(axis=1) / 127)
     assert np.abs(values / scale).max() == pytest.approx(127)
@@ -45,12 +45,12 @@ def test_eight_bits_use_all_levels_and_err_by_half_of_one() -> None:
 
 
 @pytest.mark.parametrize("block", [None, 32])
-def test_four_bits_err_less_than_with_the_largest_entry_as_the_last_level(block: int | None) -> None:
+def test_four_bits_have_a_smaller_error_than_scales_of_the_largest_value(block: int | None) -> None:
     rows = MATRIX.reshape(-1, block or 96)
     plain = np.abs(rows).max(axis=1, keepdims=True) / 7
     before = np.square(np.rint(rows / plain) * plain - rows).sum(axis=1)
     after = np.square(as_stored(MATRIX, Form("int4", block)) - MATRIX).reshape(rows.shape).sum(axis=1)
-    # A block's scale has eight significant bits: each of its entries may err by 1/256 of itself more.
+    # A block's scale has eight significant bits, which adds a relative error of 1/256 to each entry.
     assert np.all(np.sqrt(after) <= 1.0001 * np.sqrt(before) + (0 if block is None else 1 / 256) * np.abs(rows).max())
     assert after.sum() < (0.8 if block is None else 0.9) * before.sum()
 

@@ -27,12 +27,12 @@ from tests.export.onnx_bundles import expected, feeds_of, load, run, session, ti
 write = partial(onnx_bundles.write, profile="portable")
 
 CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2", None), ("t5", None)]
-TOLERANCE = 1e-5  # of the largest logit: the order of sums alone
+TOLERANCE = 1e-5  # share of the largest logit, for the order of summation
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_matrices_too():
-    """The models of these tests are smaller than what is worth quantizing."""
+    """Quantizes small matrices too, since the models of these tests have no others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipes, "MIN_QUANTIZED", 0)
         yield
@@ -40,7 +40,7 @@ def small_matrices_too():
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(filter(None, case)))
 def written(request, tmp_path_factory):
-    """A model, and folders with its files for both recipes."""
+    """Returns a model, and folders with its files for both recipes."""
     model = tiny(*request.param)
     folder = tmp_path_factory.mktemp("bundle")
     for quantize in ("none", "int8"):
@@ -54,7 +54,7 @@ def test_answers_are_those_of_keras(written):
         outputs = run(folder / "none" / "onnx" / f"{name}.onnx", feeds)
         for output, want in expected(model, feeds).items():
             got = outputs[output]
-            if "position_ids" in feeds:  # what a padding token answers means nothing
+            if "position_ids" in feeds:  # answers of padding tokens are meaningless
                 got, want = got[feeds["attention_mask"] == 1], want[feeds["attention_mask"] == 1]
             assert got.shape == want.shape
             assert np.abs(got - want).max() < TOLERANCE * np.abs(want).max()
@@ -62,7 +62,7 @@ def test_answers_are_those_of_keras(written):
 
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_the_interface_is_the_functions(written, quantize):
+def test_the_interface_is_that_of_the_functions(written, quantize):
     model, folder = written
     for function in onnx_functions(model):
         graph = load(folder / quantize, function.name).graph
@@ -112,7 +112,7 @@ def test_reshapes_copy_dimensions_instead_of_computing_them(tmp_path):
     assert nodes["Shape"] <= 1, "only the length, for the positions"
 
 
-def test_onnx_runtime_fuses_what_is_written_for_it(tmp_path):
+def test_onnx_runtime_fuses_the_patterns(tmp_path):
     for model_type, fused in (("bert", "BiasGelu"), ("gpt2", "FastGelu"), ("t5", "SimplifiedLayerNormalization")):
         write(tmp_path / model_type, tiny(model_type))
         options = onnxruntime.SessionOptions()
@@ -127,7 +127,7 @@ def test_onnx_runtime_fuses_what_is_written_for_it(tmp_path):
         assert operators["FusedMatMul"], "keys are not transposed by themselves"
 
 
-def test_int8_answers_do_not_depend_on_neighbours(tmp_path):
+def test_int8_answers_do_not_depend_on_other_rows(tmp_path):
     model = tiny("bert", "text-classification")
     write(tmp_path, model, "int8")
     opened = session(tmp_path / "onnx" / "model.onnx")
@@ -139,7 +139,7 @@ def test_int8_answers_do_not_depend_on_neighbours(tmp_path):
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
 
 
-def test_more_than_a_protobuf_holds_goes_to_a_second_file(tmp_path, monkeypatch):
+def test_weights_beyond_the_limit_of_a_protobuf_are_stored_in_a_data_file(tmp_path, monkeypatch):
     model = tiny("bert", "text-classification")
     write(tmp_path / "one", model, "int8")
     monkeypatch.setattr(onnx_files, "INLINE_LIMIT", 1000)
@@ -178,7 +178,7 @@ def test_progress_ends_with_all_bytes(tmp_path):
     model, seen = tiny("bert", "text-classification"), []
     (function,) = onnx_functions(model)
     write_onnx(
-        {tmp_path / "m.onnx": function}, model.variables, recipe("none"), progress=lambda *told: seen.append(told)
+        {tmp_path / "m.onnx": function}, model.variables, recipe("none"), progress=lambda *counts: seen.append(counts)
     )
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] == sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables)
@@ -189,7 +189,7 @@ def function_of(call, shape=("batch_size", "length", 64), name="y", out=None) ->
 
 
 def test_a_flattened_product_before_a_split_of_heads(tmp_path):
-    """tf2onnx merges the two last reshapes into a wrong one, where it is let."""
+    """tf2onnx would merge the last two reshapes into a wrong one."""
     kernel = np.random.default_rng(1).normal(size=(64, 64)).astype("float32")
 
     def call(x):
@@ -205,8 +205,8 @@ def test_a_flattened_product_before_a_split_of_heads(tmp_path):
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-4)
 
 
-def test_a_weight_that_no_primitive_reads_is_a_weight_too(tmp_path):
-    """Here its transpose is read, which is then stored."""
+def test_a_weight_that_no_primitive_reads_is_exported(tmp_path):
+    """Its transpose is read here, and is then stored."""
     weight = keras.Variable(np.random.default_rng(0).normal(size=(5, 64)), dtype="float32", name="weight")
     unused = keras.Variable(np.zeros((5, 5)), dtype="float32", name="unused")
 
@@ -222,7 +222,7 @@ def test_a_weight_that_no_primitive_reads_is_a_weight_too(tmp_path):
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-5)
 
 
-def test_variables_of_one_name_stay_apart(tmp_path):
+def test_variables_with_the_same_name_are_distinguished(tmp_path):
     weights = [keras.Variable(np.full((64,), value), dtype="float32", name="w") for value in (1.0, 2.0)]
     write_onnx(
         {tmp_path / "m.onnx": function_of(lambda x: {"y": x * weights[0] + weights[1]})}, weights, recipe("none")
@@ -238,7 +238,7 @@ def test_an_input_that_is_not_used_is_still_declared(tmp_path):
     assert [value.name for value in session(tmp_path / "m.onnx").get_inputs()] == ["a", "b"]
 
 
-def test_an_operation_without_operator_is_named(tmp_path):
+def test_an_operation_without_operator_is_reported(tmp_path):
     import tensorflow as tf
 
     function = function_of(lambda x: {"y": tf.math.erfc(x)})
@@ -252,7 +252,7 @@ def test_other_outputs_than_declared_are_refused(tmp_path):
         write_onnx({tmp_path / "m.onnx": function_of(lambda x: {"z": x})}, [], recipe("none"))
 
 
-def test_a_variable_that_was_not_given_is_refused(tmp_path):
+def test_a_variable_that_was_not_passed_is_refused(tmp_path):
     model = tiny("bert", "text-classification")
     (function,) = onnx_functions(model)
     with pytest.raises(ExportError, match="reads a variable that was not passed"):

@@ -1,4 +1,4 @@
-"""Keras functions as TFLite files: what is in the file, and that LiteRT computes with it what Keras does."""
+"""Keras functions as TFLite files: content of the file, and the answers of LiteRT compared with those of Keras."""
 
 from __future__ import annotations
 
@@ -81,23 +81,23 @@ def test_decoder_equals_keras(bundle: tuple[Path, str, Manifest], decoder: TinyD
     assert (np.stack(received).argmax(-1) == expected.argmax(-1)).mean() >= agreement
 
 
-def test_only_builtin_operators_and_the_fused_ones_among_them(written: tuple[Path, str]) -> None:
+def test_only_builtin_operators_and_fused_products(written: tuple[Path, str]) -> None:
     path, quantize = written
     counts = tflite_bundles.operators(path)
     assert set(counts) == {"decode", "prefill_4"}
     for count in counts.values():
         assert not {"CUSTOM", "VAR_HANDLE", "READ_VARIABLE"} & set(count)
         assert count["DYNAMIC_UPDATE_SLICE"] == 4
-        # The table of tokens is large enough to be quantized, that of positions is not.
+        # The token table is large enough to be quantized, the position table is not.
         assert count["EMBEDDING_LOOKUP"] == (1 if quantize == "int8" else 0)
         assert count["GATHER"] == (1 if quantize == "int8" else 2)
-    # Two layers of six products and the output; in prefill, what follows the last cache update is not computed.
+    # Two layers of six products, and the output; a prefill computes nothing after the last cache update.
     assert counts["decode"]["FULLY_CONNECTED"] == 13
     assert counts["prefill_4"]["FULLY_CONNECTED"] == 9 - 1
     assert counts["decode"]["GELU"] == 2
 
 
-def test_products_take_their_bias_and_the_leading_dimensions(written: tuple[Path, str]) -> None:
+def test_products_include_their_bias_and_keep_leading_dimensions(written: tuple[Path, str]) -> None:
     graph = graph_of(written[0])
     code = schema().BuiltinOperator.FULLY_CONNECTED
     for subgraph in graph.subgraphs:
@@ -126,14 +126,14 @@ def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
     path, quantize = written
     graph = graph_of(path)
     weights = {name for name, v in by_path(decoder.variables).items() if v.dtype == "float32"}
-    places: dict[str, set[int]] = {}
+    buffers_of: dict[str, set[int]] = {}
     for subgraph in graph.subgraphs:
         for tensor in subgraph.tensors:
             if tensor.name.decode() in weights:
-                places.setdefault(tensor.name.decode(), set()).add(tensor.buffer)
-    assert set(places) == weights
-    assert all(len(buffers) == 1 for buffers in places.values())
-    assert len(set().union(*places.values())) == len(places)
+                buffers_of.setdefault(tensor.name.decode(), set()).add(tensor.buffer)
+    assert set(buffers_of) == weights
+    assert all(len(buffers) == 1 for buffers in buffers_of.values())
+    assert len(set().union(*buffers_of.values())) == len(buffers_of)
     expected = 0
     for variable in decoder.variables:
         size = int(np.prod(variable.shape))
@@ -166,7 +166,7 @@ def test_stored_values_are_the_variables(written: tuple[Path, str], decoder: Tin
     assert seen == ({"float32", "int8"} if quantize == "int8" else {"float32"})
 
 
-def test_what_a_signature_does_not_read_is_absent_from_it(written: tuple[Path, str], decoder: TinyDecoder) -> None:
+def test_a_signature_has_only_the_weights_that_it_reads(written: tuple[Path, str], decoder: TinyDecoder) -> None:
     graph = graph_of(written[0])
     names = {
         signature.signatureKey.decode(): {
@@ -180,7 +180,7 @@ def test_what_a_signature_does_not_read_is_absent_from_it(written: tuple[Path, s
     assert not final_norm & names["prefill_4"]
 
 
-def test_progress_ends_at_the_whole(tmp_path: Path, encoder: TinyEncoder) -> None:
+def test_progress_ends_at_the_total(tmp_path: Path, encoder: TinyEncoder) -> None:
     calls: list[tuple[int, int]] = []
     path = tmp_path / "model.tflite"
     write_tflite([encoder.function(8)], encoder.variables, RECIPES["int8"], path, progress=lambda *c: calls.append(c))
@@ -198,11 +198,11 @@ def refused(tmp_path: Path, functions: list[Function], variables: list[Any], mat
     assert not path.exists()
 
 
-def test_an_operation_without_operator_is_named(tmp_path: Path) -> None:
+def test_an_operation_without_operator_is_reported(tmp_path: Path) -> None:
     refused(tmp_path, one_function(lambda x: {"y": keras.ops.erfinv(x)}), [], "Erfinv")
 
 
-def test_a_variable_that_was_not_given_is_refused(tmp_path: Path) -> None:
+def test_a_variable_that_was_not_passed_is_refused(tmp_path: Path) -> None:
     variable = keras.Variable(np.ones(4, "float32"))
     refused(tmp_path, one_function(lambda x: {"y": x * variable.value}), [], "a variable that was not passed")
 
@@ -211,11 +211,11 @@ def test_a_variable_that_was_not_given_is_refused(tmp_path: Path) -> None:
     ("shape", "dtype", "match"),
     [(("batch_size", 4), "float32", "static shapes"), ((1, 4), "int64", "int32 and float32")],
 )
-def test_interfaces_that_tflite_cannot_have(tmp_path: Path, shape: Any, dtype: str, match: str) -> None:
+def test_unsupported_interfaces(tmp_path: Path, shape: Any, dtype: str, match: str) -> None:
     refused(tmp_path, one_function(lambda x: {"y": x}, shape, dtype), [], match)
 
 
-def test_results_that_were_not_declared(tmp_path: Path) -> None:
+def test_undeclared_results(tmp_path: Path) -> None:
     refused(tmp_path, one_function(lambda x: {"z": x}), [], "must return")
     refused(tmp_path, one_function(lambda x: {"y": keras.ops.transpose(x)}), [], "y must be float32")
 
@@ -226,10 +226,10 @@ def test_half_precision_variables_are_refused(tmp_path: Path) -> None:
 
 
 class Traced(Exception):
-    """The work has begun."""
+    """Raised when tracing starts."""
 
 
-# Matrices of 900 million parameters, each given twice: they count once.
+# Matrices of 900 million parameters, each passed twice but counted once.
 @pytest.mark.parametrize(
     ("recipe", "count", "fits"),
     [

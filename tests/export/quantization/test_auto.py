@@ -1,4 +1,4 @@
-"""quantize="auto": the search by rule, and whole exports within budgets."""
+"""quantize="auto": the search with simulated files, and whole exports within budgets."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from kerasformer.fidelity.figures import Fidelity
 from tests.export.text_models import ROWS, size_options
 from tests.grids import grid
 
-# A group's storages: bytes, divergence.
+# Bytes and divergence of a group's storage types.
 
 
 @pytest.mark.parametrize(
     ("int8", "int4", "expected"),
     [
         ((100, 0.1), (50, 0.5), ["float16", "int8", "int4"]),
-        ((100, 0.1), (50, 0.12), ["float16", "int4"]),  # int8 costs more for each byte than int4
+        ((100, 0.1), (50, 0.12), ["float16", "int4"]),  # int8 costs more per byte saved than int4
         ((100, 0.0), (50, 0.0), ["float16", "int8", "int4"]),
-        ((100, 0.2), (50, 0.1), ["float16", "int4"]),  # noise: never a negative price
+        ((100, 0.2), (50, 0.1), ["float16", "int4"]),  # noise must not give a negative cost
     ],
 )
-def test_storages_worth_having(int8, int4, expected):
+def test_the_hull_of_storage_types(int8, int4, expected):
     steps = _hull({"float32": (400, 0.0), "float16": (200, 0.0), "int8": int8, "int4": int4})
     assert [storage for _, storage in steps] == expected
     slopes = [slope for slope, _ in steps]
     assert slopes == sorted(slopes) and slopes[0] == 0.0
 
 
-class Shop:
-    """Files of which all is known: mix `k` of `n` takes `n - k` MB and half as many milliseconds."""
+class FakeBuilder:
+    """Simulated files: mix `k` of `n` takes `n - k` MB and half as many milliseconds."""
 
     def __init__(self, agreements: list[float], verified: list[float] | None = None, graph: float = 0.0):
         self.agreements, self.verified, self.graph = agreements, verified or agreements, graph
@@ -104,7 +104,7 @@ FALLING = [1.0, 1.0, 0.999, 0.995, 0.99, 0.985, 0.981, 0.97, 0.9, 0.5]
     ids=str,
 )
 def test_budgets(limits, expected):
-    place, tried = Shop(FALLING).search(**limits)
+    place, tried = FakeBuilder(FALLING).search(**limits)
     assert place == expected
     assert [each.chosen for each in tried].count(True) == 1
     assert next(each for each in tried if each.chosen).parts == {"int8": expected}
@@ -120,28 +120,28 @@ def test_budgets(limits, expected):
     ],
     ids=str,
 )
-def test_budgets_that_contradict_each_other(limits, message):
+def test_limits_that_no_mix_satisfies(limits, message):
     with pytest.raises(ExportError, match=message):
-        Shop(FALLING).search(**limits)
+        FakeBuilder(FALLING).search(**limits)
 
 
-def test_what_the_runtime_refuses_is_taken_back():
-    shop = Shop(FALLING, verified=[1.0, 1.0, 0.99, 0.985, 0.97, 0.97, 0.97, 0.9, 0.9, 0.9])
+def test_the_search_goes_back_after_a_failed_verification():
+    shop = FakeBuilder(FALLING, verified=[1.0, 1.0, 0.99, 0.985, 0.97, 0.97, 0.97, 0.9, 0.9, 0.9])
     place, tried = shop.search()
     assert (place, shop.written) == (3, [6, 5, 3])
     assert [each.verified for each in tried if each.chosen] == [0.985]
     assert [each.refused for each in tried if each.refused] == ["agreement 0.97", "agreement 0.97"]
 
 
-def test_nothing_faithful_within_the_limits_in_the_runtime():
+def test_no_mix_within_the_limits_is_faithful_in_the_runtime():
     with pytest.raises(ExportError, match=r"at most 6 MB, in the runtime. agreement 0.9"):
-        Shop(FALLING, verified=[0.9] * 10).search(max_size=6.0)
+        FakeBuilder(FALLING, verified=[0.9] * 10).search(max_size=6.0)
     with pytest.raises(ExportError, match="in the runtime"):
-        Shop(FALLING, verified=[0.9] * 10).search()
+        FakeBuilder(FALLING, verified=[0.9] * 10).search()
 
 
 def test_files_are_larger_than_their_weights():
-    place, tried = Shop(FALLING, graph=2.0).search(max_size=7.0)
+    place, tried = FakeBuilder(FALLING, graph=2.0).search(max_size=7.0)
     assert place == 5
     assert all(each.megabytes == 12 - each.parts["int8"] for each in tried)
 
@@ -149,7 +149,7 @@ def test_files_are_larger_than_their_weights():
 @pytest.mark.parametrize(
     "limits", [{"min_agreement": 1.1}, {"max_size": 0}, {"max_latency": -1}, {"max_size": float("nan")}], ids=str
 )
-def test_what_is_no_budget(limits):
+def test_invalid_budgets(limits):
     with pytest.raises(InputError, match=next(iter(limits))):
         Auto(**limits)
 
@@ -211,7 +211,7 @@ def test_every_model_in_every_format(name, format, tmp_path):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_same_again(tmp_path):
+def test_the_search_is_deterministic(tmp_path):
     row = "distilbert-text-classification"
     first, second = (automatic(row, tmp_path / name, "onnx", min_agreement=0.95) for name in "ab")
     assert first.recipe == second.recipe
@@ -232,7 +232,7 @@ def test_a_limit_of_size_and_speed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("options", "expected"),
     [
         (
             {"quantize": "auto", "max_size": 5.0, "max_latency": 2.5, "min_agreement": 0.9},
@@ -243,7 +243,7 @@ def test_a_limit_of_size_and_speed(tmp_path):
     ],
     ids=str,
 )
-def test_another_backend_asks_a_child_for_the_same(asked, expected, tmp_path, monkeypatch):
+def test_another_backend_passes_the_options_to_a_child(options, expected, tmp_path, monkeypatch):
     commands: list[list[str]] = []
     texts: list[str] = []
 
@@ -254,17 +254,17 @@ def test_another_backend_asks_a_child_for_the_same(asked, expected, tmp_path, mo
         return 0, ""
 
     monkeypatch.setattr(child, "_run", run)
-    monkeypatch.setattr(build, "Bundle", Path)  # no child has written one
+    monkeypatch.setattr(build, "Bundle", Path)  # the child process wrote no bundle
     monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
-    export("sentiment-bert", tmp_path / "bundle", **asked)
+    export("sentiment-bert", tmp_path / "bundle", **options)
     (command,) = commands
     options = ("--quantize", "--min-agreement", "--max-size", "--max-latency")
     found = [command[command.index(option) + 1] if option in command else None for option in options]
     assert found == expected
-    assert texts == (["one two", "three"] if "calibration" in asked else [])
+    assert texts == (["one two", "three"] if "calibration" in options else [])
 
 
-def test_the_table_in_words():
+def test_the_table_of_mixes():
     tried = [
         Tried({"int8": 3, "int4": 23}, 2.345, 0.01, 0.98765, None, None),
         Tried({"int4": 26}, 1.5, 0.02, 0.981, 3.14159, 0.98, chosen=True),

@@ -1,4 +1,4 @@
-"""Calibration: ranges of every product are those that NumPy finds, whatever the architecture, batch and source."""
+"""Calibration: the ranges of every product are those computed with NumPy, for every architecture and source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODELS = (
 
 
 class Recorder(Primitives):
-    """Keeps what goes through each product."""
+    """Records the inputs and outputs of each product."""
 
     def __init__(self):
         self.seen = {}
@@ -54,15 +54,15 @@ def test_ranges_are_those_of_all_values(name):
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_shared_kernel_has_the_union_of_its_places():
+def test_a_shared_kernel_has_the_union_of_its_ranges():
     model = ROWS["albert-fill-mask"].model()
     recorder = Recorder()
     with lowering(recorder):
         model(as_inputs(passages(model, TEXTS[:1])))
     path = next(path for path in recorder.seen if path.endswith("query/kernel"))
-    places = [(values.min(), values.max()) for values in recorder.seen[path][0]]
-    assert len(places) == 3 and len(set(places)) == 3
-    union = (min(low for low, _ in places), max(high for _, high in places))
+    ranges = [(values.min(), values.max()) for values in recorder.seen[path][0]]
+    assert len(ranges) == 3 and len(set(ranges)) == 3
+    union = (min(low for low, _ in ranges), max(high for _, high in ranges))
     assert calibrate(model, TEXTS[:1])[path].input == pytest.approx(union, rel=1e-5)
 
 
@@ -115,7 +115,7 @@ def test_sources_of_texts(tmp_path):
     ],
     ids=str,
 )
-def test_what_is_no_source(source, message):
+def test_invalid_sources(source, message):
     with pytest.raises(InputError, match=message):
         read_texts(source)
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_not_utf8(tmp_path):
         read_texts(path)
 
 
-def test_calibration_is_refused_where_nothing_is_measured(tmp_path):
+def test_calibration_is_refused_for_recipes_that_ignore_it(tmp_path):
     with pytest.raises(InputError, match="int8_static"):
         export(ROWS["bert-text-classification"].model(), tmp_path / "bundle", quantize="int8", calibration=TEXTS)
     with pytest.raises(InputError, match="at least one"):

@@ -1,4 +1,4 @@
-"""What coarser storage does, in Keras: the values are those of the files, and the figures those of the runtimes."""
+"""Simulated storage in Keras: its values are those of the files, and its figures those of the runtimes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_large_matrix_is_in_one_group(name, models):
     assert {part.path for part in parts} == large
     found = groups(parts)
     assert sorted(part.path for group in found for part in group.parts) == sorted(large)
-    for group in found:  # its patterns match its matrices alone
+    for group in found:  # its patterns match only its matrices
         layers = tuple((pattern, "int4") for pattern in group.patterns)
         recipe = Recipe("r", "float32", "float32", "float", 1.0, 0.0, layers=layers)
         matched = {part.path for part in parts if recipe.storage(part.path, part.rows, part.table) == "int4"}
@@ -110,7 +110,7 @@ def test_stored_values_are_near(layout, storage, models):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_is_the_model_itself(name, references, models, simulations):
-    """Read at once, without a cache, a model answers as it did step by step."""
+    """A model answers the same in a single pass without a cache as step by step."""
     found = simulations(name).fidelity(RECIPES["none"], single_pass_references(models(name), references(name)))
     assert found.agreement == 1.0 and found.max_error < 1e-4
     assert found.answers >= 20
@@ -182,7 +182,7 @@ def exported(model: Any, folder: Path, format: str, recipe: Recipe, **options: A
     ),
 )
 def test_a_mix_in_its_runtime(name, format, models, simulations, tmp_path):
-    """The fidelity that was simulated is that of the file."""
+    """The simulated fidelity is that of the file."""
     model = models(name)
     parts = matrices(model)
     members = groups(parts)
@@ -212,7 +212,7 @@ def model_files(folder: Path) -> list[Path]:
     ),
 )
 def test_sizes_are_those_of_files(quantize, format, tmp_path):
-    """Of a model large enough that its graph does not count."""
+    """The model is so large that the size of its graph is negligible."""
     row = replace(ROWS["distilbert-text-classification"], settings={**_LARGER, "num_labels": 5})
     model = row.model()
     layers: Any = (("*/layer_0/attention/*", "float16"), ("*/layer_1/feed_forward/*", "int4"))

@@ -1,4 +1,4 @@
-"""Bundles for MediaPipe as this package sees them, and models that are refused; tests/foreign has MediaPipe's view."""
+"""Bundles for MediaPipe in this package, and refused models; tests/foreign runs them in MediaPipe."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_bundle_answers_here_as_keras_does(name, tmp_path):
     manifest = bundle.read(folder)
     (signature,) = manifest.signatures.values()
     assert list(signature.outputs) == ["probabilities"] and len(signature.inputs) == 3
-    assert manifest.info.max_length == 64  # of the model, which is shorter than the usual 128
+    assert manifest.info.max_length == 64  # the model's limit, which is below the default length of 128
     with zipfile.ZipFile(folder / "model.tflite") as archive:
         assert archive.read("labels.txt").decode().splitlines() == list(model.info().labels)
         lines = archive.read("vocab.txt").decode().splitlines()
@@ -65,7 +65,7 @@ def test_a_bundle_answers_here_as_keras_does(name, tmp_path):
 
 
 @quiet
-def test_an_embedder_gives_the_mean_and_no_other_vector(tmp_path):
+def test_an_embedder_returns_the_mean(tmp_path):
     model, folder = exported(ROWS["bert-feature-extraction"], tmp_path / "out", lengths=[32])
     pipe, keras_pipe = (kf.pipeline("feature-extraction", source) for source in (folder, model))
     expected = keras_pipe(TEXTS, pooling="mean")
@@ -85,7 +85,7 @@ def test_two_exports_are_the_same_bytes(tmp_path):
 
 @quiet
 @pytest.mark.parametrize("name", ["bert-text-classification", "distilbert-text-classification"])
-def test_a_second_softmax_is_found(name, tmp_path):
+def test_a_second_softmax_is_detected(name, tmp_path):
     _, folder = exported(ROWS[name], tmp_path / "out", lengths=[48])
     references = bundle.read_references(folder)
     engine = kf.runtime.open_engine(folder, bundle.read(folder))
@@ -103,7 +103,7 @@ def test_a_second_softmax_is_found(name, tmp_path):
 @quiet
 def test_probabilities_of_integers_are_no_ties(tmp_path):
     row = ROWS["bert-text-classification"]
-    # So many classes that the head's matrix is stored in integers.
+    # Enough classes for the head's matrix to be stored in integers.
     model = replace(row, settings={**row.settings, "num_labels": 64}).model()
     loose = replace(recipe("int8_static"), tolerance=1.0, min_agreement=0.0)
     folder = kf.export.export(model, tmp_path / "out", target="mediapipe", quantize=loose, lengths=[32])
@@ -156,7 +156,7 @@ def test_other_answers_are_refused(changes, message, tmp_path):
 
 
 def changed(change: Callable[[Backend], Any], **edits: Any) -> Tokenizer:
-    """The tiny WordPiece tokenizer, changed; `edits` are of its model."""
+    """Returns the tiny WordPiece tokenizer with a change, and `edits` of its model."""
     content = json.loads(tiny_text.wordpiece().backend.to_str())
     content["model"] |= edits
     backend = Backend.from_str(json.dumps(content))

@@ -1,4 +1,4 @@
-"""What the gate of an export counts: the answers that a user asks for."""
+"""Which answers the verification of an export compares."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def recorded(model, *lengths: int, given=None):
 
 
 class Changed:
-    """A model whose scores differ at some places of each text."""
+    """A model whose scores differ at some positions of each text."""
 
     def __init__(self, model, where):
         self.model, self.where = KerasForward(model), where
@@ -56,7 +56,7 @@ def test_fill_mask_counts_masked_tokens_of_real_texts(models):
     assert compare(Changed(model, lambda row: row == mask), references).agreement < 0.1
 
 
-def test_texts_that_are_masked_already_stay_as_they_are(models):
+def test_masked_texts_are_not_masked_again(models):
     model = models("bert-fill-mask")
     given = examples(["The [MASK] was hot, the bread was [MASK].", "Rain is [MASK]."])
     references = recorded(model, given=given)
@@ -64,7 +64,7 @@ def test_texts_that_are_masked_already_stay_as_they_are(models):
     assert references["asked"].sum(axis=1).tolist() == [2, 1]
 
 
-def test_a_text_that_is_made_up_counts_for_the_largest_error_alone(models):
+def test_a_made_up_text_counts_only_for_the_largest_error(models):
     model = models("distilbert-text-classification")
     references = recorded(model, 12, 64)
     (row,) = np.flatnonzero(references["made_up"])
@@ -79,7 +79,7 @@ def test_a_text_that_is_made_up_counts_for_the_largest_error_alone(models):
     assert found.agreement == 1 and found.max_error > 0.1 and found.mean_error < 1e-5
 
 
-def test_entities_are_counted_at_words_alone(models):
+def test_entities_are_compared_only_at_words(models):
     model = models("bert-token-classification")
     special = [model.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")]
     references = recorded(model, 64)
@@ -87,14 +87,14 @@ def test_entities_are_counted_at_words_alone(models):
     assert compare(Changed(model, lambda row: ~np.isin(row, special)), references).agreement < 0.5
 
 
-def test_questions_are_counted_by_spans_of_the_context(models):
+def test_questions_are_compared_by_spans_of_the_context(models):
     model = models("bert-question-answering")
     references = recorded(model, 64)
     real = references["made_up"] == 0
     assert real.sum() == 2 * len(texts.QUESTIONS) == 2 * len(texts.READING)
 
     class Outside:
-        """Wrong in the question and at special tokens, and whatever it says of ends there."""
+        """Wrong in the question and at special tokens."""
 
         def run(self, inputs):
             outputs = {name: np.array(array) for name, array in KerasForward(model).run(inputs).items()}
@@ -108,7 +108,7 @@ def test_questions_are_counted_by_spans_of_the_context(models):
     assert (found.agreement, found.answers) == (1.0, real.sum())
 
 
-def test_a_span_ends_where_it_begins_or_later():
+def test_a_span_does_not_end_before_its_start():
     scores = {"start_logits": [1.0, 0.0, 5.0, 0.0], "end_logits": [4.0, 0.0, 0.0, 3.9]}
 
     class Fixed:
@@ -127,7 +127,7 @@ def test_hidden_states_agree_by_the_mean_of_a_text(models):
     references = recorded(model, 64)
 
     class Shifted:
-        """The 64 largest entries keep their direction; the others are turned around."""
+        """Keeps the sign of the 64 largest entries and flips the others."""
 
         def run(self, inputs):
             states = np.array(KerasForward(model).run(inputs)["last_hidden_state"])
@@ -140,7 +140,7 @@ def test_hidden_states_agree_by_the_mean_of_a_text(models):
     assert found.agreement < 0.5
 
 
-def test_what_follows_the_end_of_a_text_is_not_counted():
+def test_tokens_after_the_end_of_a_text_are_not_compared():
     prompts = np.array([[0, 0, 5], [3, 4, 7]], "int32"), np.array([[0, 0, 1], [1, 1, 1]], "int32")
     plain = record_step(Toy(), *prompts, None, 8)
     end = int(plain["tokens"][0, 2])
@@ -156,7 +156,7 @@ def test_what_follows_the_end_of_a_text_is_not_counted():
     assert compare(engine, references).agreement < 1  # as in older bundles
 
 
-def test_a_generating_model_read_as_a_whole_has_the_same_answers(models):
+def test_a_single_pass_gives_the_answers_of_single_steps(models):
     model = models("gpt2-text-generation")
     references = record(model, Manifest("onnx", model.info(), {}, capacity=64), None)
     whole = single_pass_references(model, references, 8)
