@@ -521,7 +521,7 @@ def _refuse(*arguments: Any, **options: Any) -> None:
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx, saved-model. Received: 'coreml'"),
     ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4, auto. Received: 'int3'"),
-    ("bert-text-classification", {"task": "fill-mask"}, InputError, "for text-classification. Received: task="),
+    ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
     ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),
     ("bert-text-classification", {"lengths": ()}, InputError, "lengths must be a non-empty list"),
     ("bert-text-classification", {"lengths": (0, 16)}, InputError, "lengths must be .*from 1"),
@@ -546,7 +546,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("bert-text-classification", {"texts": []}, InputError, "list of one or more texts"),
     ("gpt2-text-generation", {"capacity": 97}, InputError, "between 2 and 96. Received: capacity=97"),
     ("gpt2-text-generation", {"capacity": 1}, InputError, "between 2 and 96"),
-    ("gpt2-text-generation", {"task": "summarization"}, InputError, "for text-generation"),
+    ("gpt2-text-generation", {"task": "summarization"}, InputError, "is text-generation"),
 ]
 
 
@@ -609,6 +609,6 @@ def test_export_under_another_backend():
 
 def test_a_childs_error_keeps_its_type():
     log = "Traceback …\n  raise\nkerasformer.errors.ExportMismatchError: The file differs. Received: 3\n"
-    error = child._error_of(log)
+    error = child._child_error(log)
     assert type(error) is ExportMismatchError and str(error) == "The file differs. Received: 3"
-    assert "Killed" in str(child._error_of("Killed\n")) and type(child._error_of("Killed")) is ExportError
+    assert "Killed" in str(child._child_error("Killed\n")) and type(child._child_error("Killed")) is ExportError

@@ -318,7 +318,7 @@ def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:
 
 def test_unsupported_models_and_settings_are_refused(tmp_path: Path) -> None:
     """Before anything is written."""
-    with pytest.raises(ExportError, match=r"heads of hidden_dim // num_heads = 21: .* with heads of 24"):
+    with pytest.raises(ExportError, match=r"a head size of hidden_dim // num_heads = 21, .* with a head size of 24"):
         tiny("t5", "text2text-generation").export(tmp_path / "bundle", target="optimum")
     case = tiny("gpt2", "text-generation")
     model = case.model()

@@ -290,10 +290,10 @@ def test_the_card_has_javascript_for_models_that_are_tested_in_a_browser(format,
 
 def test_no_program_for_another_format(tmp_path):
     text = written(tmp_path, replace(encoder(), format="saved-model"))
-    assert "## Kotlin" not in text and "## Swift" not in text and "## C++" not in text and "alone)" not in text
+    assert "## Kotlin" not in text and "## Swift" not in text and "## C++" not in text and "only)" not in text
 
 
 def test_no_program_for_unknown_signatures(tmp_path):
     signatures = {"other": encoder().signatures["forward_16"]}
     text = written(tmp_path, replace(encoder(), signatures=signatures))
-    assert "## Kotlin" not in text and "alone)" not in text and "## Inputs and outputs" in text
+    assert "## Kotlin" not in text and "only)" not in text and "## Inputs and outputs" in text

@@ -72,7 +72,7 @@ def test_later_opsets_give_the_same_answers(tmp_path, model_type, opset):
     [
         ("none", {"opset": 16}, "between 17, .* and 23. Received: 16"),
         ("none", {"opset": 24}, "between 17, .* and 23. Received: 24"),
-        ("int4", {}, r"need opset 21 .* Received: opset=17. Give opset=21, or take profile='ort'"),
+        ("int4", {}, r"need opset 21. Received: opset=17. Use opset=21 or profile='ort'"),
         (
             Recipe("blocks", "int8", "int8", "float", 1, 0, block=32),
             {"opset": 20},

@@ -111,7 +111,7 @@ def test_a_graph_that_generates_different_tokens_is_not_published(name, tmp_path
     monkeypatch.setattr(
         loops.Loop, "greedy", lambda self, max_new_tokens, **inputs: self._run(inputs, max_new_tokens, lambda s, p: -s)
     )
-    with pytest.raises(ExportMismatchError, match="steps by 'generate'"):
+    with pytest.raises(ExportMismatchError, match="steps of the signature 'generate'"):
         kf.export.export(ROWS[name].model(), tmp_path / "out", "saved-model")
     assert not list(tmp_path.iterdir())
 
@@ -212,8 +212,8 @@ def test_options_of_other_runtimes(option, message, tmp_path):
     [
         ({"quantize": "int8"}, ExportError, "stores its weights in float32"),
         ({"quantize": "auto"}, ExportError, "stores its weights in float32"),
-        ({"profile": "ort"}, InputError, "profile and opset are for format='onnx'"),
-        ({"opset": 17}, InputError, "profile and opset are for format='onnx'"),
+        ({"profile": "ort"}, InputError, "profile and opset are only for format='onnx'"),
+        ({"opset": 17}, InputError, "profile and opset are only for format='onnx'"),
         ({"tokenizer": "in-graph"}, ExportError, "generates text"),
         ({"target": "saved-model", "format": "onnx"}, ExportError, "requires format='saved-model'"),
     ],

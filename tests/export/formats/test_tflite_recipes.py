@@ -199,7 +199,7 @@ def product() -> tuple[keras.Variable, keras.Variable, Function]:
 
 def test_static_products_need_ranges(product: Any, tmp_path: Path) -> None:
     kernel, bias, function = product
-    with pytest.raises(ExportError, match=r"needs the ranges of every product. Received none of kernel"):
+    with pytest.raises(ExportError, match=r"needs the activation ranges of every product. Received: none for kernel"):
         write_tflite([function], [kernel, bias], RECIPES["int8_static"], tmp_path / "model.tflite")
     assert not list(tmp_path.iterdir())
 
