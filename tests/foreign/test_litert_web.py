@@ -158,7 +158,8 @@ def test_unsupported_tensors(info: TensorInfo, side: str) -> None:
     tensors = {"inputs": {}, "outputs": {}, side: {"tokens": info}}
     function = Function("decode", call=dict, **tensors)
     with pytest.raises(
-        ExportError, match="LiteRT.js supports only float32 and int32 tensors with static shapes. Received: tokens of decode"
+        ExportError,
+        match="LiteRT.js supports only float32 and int32 tensors with static shapes. Received: tokens of decode",
     ):
         TARGETS["litert-web"].functions(None, [function])
 

@@ -113,7 +113,10 @@ def test_budgets(limits, expected):
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"max_size": 3.5}, r"agreement of at least 0.98, at most 3.5 MB.*4.00 MB.*best agreement within 3.5 MB is 0.9700"),
+        (
+            {"max_size": 3.5},
+            r"agreement of at least 0.98, at most 3.5 MB.*4.00 MB.*best agreement within 3.5 MB is 0.9700",
+        ),
         ({"max_size": 0.5}, r"the smallest of all mixes takes 1.00 MB"),
         ({"max_latency": 1.5}, r"at most 1.5 ms.*2 ms, with 4.00 MB"),
         ({"min_agreement": 1.0, "max_size": 8.0}, r"at least 1, at most 8 MB.*9.00 MB"),
