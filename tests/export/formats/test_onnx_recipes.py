@@ -204,6 +204,7 @@ def test_four_bit_tables(tmp_path):
     assert error(got["logits"][real], want[real]) < ANSWERS["dynamic"]
 
 
+@pytest.mark.parametrize("measured", ["gpt2"], indirect=True)
 def test_missing_ranges_are_reported(tmp_path, measured):
     model, ranges = measured
     path = next(path for path in ranges if "layer_0" in path)
