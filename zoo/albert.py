@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead
 from kerasformer.models import task_models
-from kerasformer.models.config import Config, hf
-from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Repeats, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder, layer_table
-from kerasformer.models.pretrained import by_task
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Layers, Rate, Repeats, Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, layer_table
 from kerasformer.models.weight_table import Names, Row, dense, nested
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlbertConfig(Config):
+class AlbertConfig(EncoderConfig):
     """Configuration of ALBERT; the defaults are those of `albert-xxlarge-v2`."""
 
     model_type = "albert"
@@ -40,10 +39,6 @@ class AlbertConfig(Config):
     attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.0)
     head_dropout: Rate = hf("classifier_dropout_prob", 0.1)
     max_length: Size = hf("max_position_embeddings", 512)
-    num_segments: Size = hf("type_vocab_size", 2)
-    initializer_range: Deviation = hf("initializer_range", 0.02)
-    epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
-    pad_token_id: TokenId | None = hf("pad_token_id", 0)
     bos_token_id: TokenId | None = hf("bos_token_id", 2)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 3)
 
@@ -86,14 +81,12 @@ class Albert(BidirectionalEncoder):
         return [*embeddings, *layers, *self.pooler_rows("pooler")]
 
 
-PREDICTIONS = task_models.prediction_rows("predictions.dense", "predictions.LayerNorm", "predictions.bias")
+PREDICTIONS = task_models.prediction_rows("predictions")
 
 
-class AlbertPretraining(task_models.Pretraining):
+class AlbertPretraining(task_models.Pretraining, backbone=Albert):
     """ALBERT with both heads of its pretraining: masked language modelling and sentence order prediction."""
 
-    backbone_type = Albert
-    architecture = "AlbertForPreTraining"
     relation = "sop_logits"
     head_table = (*nested(PREDICTIONS, "predictions/"), *dense("relation/output", "sop_classifier.classifier"))
 
@@ -102,44 +95,31 @@ class AlbertPretraining(task_models.Pretraining):
         return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
 
 
-class AlbertPooledFeatures(task_models.PooledFeatures):
+class AlbertPooledFeatures(task_models.PooledFeatures, backbone=Albert):
     """ALBERT for feature extraction: hidden states of each token."""
 
-    backbone_type = Albert
-    architecture = "AlbertModel"
 
-
-class AlbertFillMask(task_models.FillMask):
+class AlbertFillMask(task_models.FillMask, backbone=Albert):
     """ALBERT for masked language modelling."""
 
-    backbone_type = Albert
-    architecture = "AlbertForMaskedLM"
     head_table = PREDICTIONS
 
 
-class AlbertTextClassification(task_models.TextClassification):
+class AlbertTextClassification(task_models.TextClassification, backbone=Albert):
     """ALBERT for text classification, with a pooler."""
 
-    backbone_type = Albert
-    architecture = "AlbertForSequenceClassification"
     pooled = True
 
 
-class AlbertTokenClassification(task_models.TokenClassification):
+class AlbertTokenClassification(task_models.TokenClassification, backbone=Albert):
     """ALBERT for token classification, such as named entity recognition."""
 
-    backbone_type = Albert
-    architecture = "AlbertForTokenClassification"
 
-
-class AlbertQuestionAnswering(task_models.QuestionAnswering):
+class AlbertQuestionAnswering(task_models.QuestionAnswering, backbone=Albert):
     """ALBERT for extractive question answering."""
 
-    backbone_type = Albert
-    architecture = "AlbertForQuestionAnswering"
 
-
-MODELS = by_task(
+MODELS = task_models.by_task(
     AlbertPooledFeatures,
     AlbertFillMask,
     AlbertPretraining,

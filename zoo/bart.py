@@ -14,8 +14,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, bart_rows
-from kerasformer.models.pretrained import by_task
-from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering
+from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering, by_task
 from kerasformer.models.weight_table import Names, Row, Stacked, dense
 
 
@@ -94,11 +93,9 @@ class Bart(EncoderDecoder):
         return bart_rows(self)
 
 
-class BartSeq2SeqLM(Seq2SeqLM):
+class BartSeq2SeqLM(Seq2SeqLM, backbone=Bart):
     """BART for text-to-text generation, such as summarization."""
 
-    backbone_type = Bart
-    architecture = "BartForConditionalGeneration"
     head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
 
     def head_options(self) -> dict[str, Any]:
@@ -106,26 +103,19 @@ class BartSeq2SeqLM(Seq2SeqLM):
         return {**super().head_options(), "use_bias": True, "train_bias": False}
 
 
-class BartFeatures(Seq2SeqFeatures):
+class BartFeatures(Seq2SeqFeatures, backbone=Bart):
     """BART for feature extraction: hidden states of each token."""
 
-    backbone_type = Bart
-    architecture = "BartModel"
 
-
-class BartTextClassification(Seq2SeqClassification):
+class BartTextClassification(Seq2SeqClassification, backbone=Bart):
     """BART for text classification, such as natural language inference."""
 
-    backbone_type = Bart
-    architecture = "BartForSequenceClassification"
     head_table = (*dense("dense", "classification_head.dense"), *dense("output", "classification_head.out_proj"))
 
 
-class BartQuestionAnswering(Seq2SeqQuestionAnswering):
+class BartQuestionAnswering(Seq2SeqQuestionAnswering, backbone=Bart):
     """BART for extractive question answering."""
 
-    backbone_type = Bart
-    architecture = "BartForQuestionAnswering"
     head_table = dense("output", "qa_outputs")
 
 

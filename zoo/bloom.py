@@ -14,8 +14,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.pretrained import by_task
-from kerasformer.models.task_models import CausalClassification, CausalFeatures
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
@@ -102,25 +101,17 @@ class Bloom(CausalDecoder):
         ]
 
 
-class BloomCausalLM(CausalLM):
+class BloomCausalLM(CausalLM, backbone=Bloom):
     """BLOOM for text generation."""
 
-    backbone_type = Bloom
-    architecture = "BloomForCausalLM"
 
-
-class BloomCausalFeatures(CausalFeatures):
+class BloomCausalFeatures(CausalFeatures, backbone=Bloom):
     """BLOOM for feature extraction: hidden states of each token."""
 
-    backbone_type = Bloom
-    architecture = "BloomModel"
 
-
-class BloomCausalClassification(CausalClassification):
+class BloomCausalClassification(CausalClassification, backbone=Bloom):
     """BLOOM for text classification, from the last real token."""
 
-    backbone_type = Bloom
-    architecture = "BloomForSequenceClassification"
     head_table = (Row(("kernel",), "score.weight", transpose=True),)
 
 

@@ -12,15 +12,14 @@ from typing import Any
 
 from kerasformer import layers
 from kerasformer.models import task_models
-from kerasformer.models.config import Config, hf
-from kerasformer.models.config_types import Count, Deviation, Distance, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder, layer_table
-from kerasformer.models.pretrained import by_task
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Count, Distance, Epsilon, Layers, Rate, Size
+from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, bert_layer_table
 from kerasformer.models.weight_table import Names, Row, convolution, dense, embedding, norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebertaV2Config(Config):
+class DebertaV2Config(EncoderConfig):
     """Configuration of DeBERTa v2 and v3; the defaults are those of `transformers`."""
 
     model_type = "deberta-v2"
@@ -33,13 +32,9 @@ class DebertaV2Config(Config):
     num_layers: Layers = hf("num_hidden_layers", 24)
     num_heads: Size = hf("num_attention_heads", 24)
     intermediate_dim: Size = hf("intermediate_size", 6144)
-    hidden_act: str = hf("hidden_act", "gelu")
-    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.1)
-    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
     classifier_dropout: Rate | None = hf("cls_dropout", None)
     max_length: Distance = hf("max_position_embeddings", 512)
     num_segments: Count = hf("type_vocab_size", 0)
-    initializer_range: Deviation = hf("initializer_range", 0.02)
     epsilon: Epsilon = hf("layer_norm_eps", 1e-7)
     relative_attention: bool = hf("relative_attention", False)
     relative_terms: str | list[str] | None = hf("pos_att_type", None)
@@ -53,12 +48,6 @@ class DebertaV2Config(Config):
     pooler_act: str = hf("pooler_hidden_act", "gelu")
     pooler_dropout: Rate = hf("pooler_dropout", 0.0)
     legacy: bool = hf("legacy", True)
-    pad_token_id: TokenId | None = hf("pad_token_id", 0)
-
-    @property
-    def head_dropout(self) -> float:
-        """Dropout rate before a token classifier."""
-        return self.hidden_dropout
 
 
 class DebertaV2(BidirectionalEncoder):
@@ -105,89 +94,54 @@ class DebertaV2(BidirectionalEncoder):
 
     def rows(self) -> list[Row]:
         """Returns the weight table."""
-        attention, relative = self.encoder.layers[0].attention, self.relative
-        projections = [f"attention.self.{name}_proj" for name in ("query", "key", "value")]
-        layer = layer_table(
-            (*projections, "attention.output.dense", "attention.output.LayerNorm"),
-            ("intermediate.dense", "output.dense", "output.LayerNorm"),
-        )
+        layer = bert_layer_table("attention.self.{}_proj")
         for name in ("key", "query"):
-            if getattr(attention, f"relative_{name}") is not None:
+            if getattr(self.encoder.layers[0].attention, f"relative_{name}") is not None:
                 layer += dense(f"attention/relative_{name}", f"attention.self.pos_{name}_proj")
         rows = self.embedding_rows("embeddings.embed_proj") + self.layer_rows(layer, "encoder.layer.{}.".format)
-        if relative is not None:
+        if self.relative is not None:
             rows += embedding("relative", "encoder.rel_embeddings")
-            rows += norm("relative/norm", "encoder.LayerNorm") if relative.norm is not None else []
-        if self.config.convolution_size:
-            rows += convolution("encoder/layer_0/convolution", "encoder.conv.conv", self.config.convolution_size)
+            rows += norm("relative/norm", "encoder.LayerNorm") if self.relative.norm is not None else []
+        if size := self.config.convolution_size:
+            rows += convolution("encoder/layer_0/convolution", "encoder.conv.conv", size)
             rows += norm("encoder/layer_0/convolution_norm", "encoder.conv.LayerNorm")
         return rows
 
 
-class DebertaV2Features(task_models.FeatureExtraction):
+class DebertaV2Features(task_models.FeatureExtraction, backbone=DebertaV2):
     """DeBERTa for feature extraction: hidden states of each token."""
 
-    backbone_type = DebertaV2
-    architecture = "DebertaV2Model"
 
-
-class DebertaV2FillMask(task_models.FillMask):
+class DebertaV2FillMask(task_models.FillMask, backbone=DebertaV2):
     """DeBERTa for masked language modelling, with the head of `transformers` (`legacy`) or of the pretraining."""
 
-    backbone_type = DebertaV2
-    architecture = "DebertaV2ForMaskedLM"
-    head_table = (
-        *task_models.prediction_rows(
-            "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
-        ),
-        *task_models.prediction_rows(
-            "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head.bias"
-        ),
-    )
-
-    def __init__(self, config: DebertaV2Config, legacy: bool | None = None, **kwargs: Any) -> None:
-        super().__init__(config if legacy is None else replace(config, legacy=legacy), **kwargs)
+    head_table = (*task_models.BERT_PREDICTIONS, *task_models.prediction_rows("lm_predictions.lm_head"))
 
     @classmethod
-    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
-        """Returns which head a checkpoint has, since the configurations of version 3 do not specify it."""
-        return {"legacy": False} if "lm_predictions.lm_head.bias" in tensors else {}
+    def config_for(cls, config: DebertaV2Config, tensors: Collection[str]) -> DebertaV2Config:
+        """Detects the head of the pretraining, which files of version 3 contain but do not specify."""
+        return replace(config, legacy=False) if "lm_predictions.lm_head.bias" in tensors else config
 
     def head_rows(self) -> list[Row]:
         """Returns the rows of the head of this model."""
         return [row for row in self.head_table if row.tensor.startswith("cls.") == self.config.legacy]
 
 
-class DebertaV2TextClassification(task_models.TextClassification):
+class DebertaV2TextClassification(task_models.DenseTextClassification, backbone=DebertaV2):
     """DeBERTa for text classification; a dense layer of the head is the pooler."""
 
-    backbone_type = DebertaV2
-    architecture = "DebertaV2ForSequenceClassification"
     head_table = (*dense("dense", "pooler.dense"), *dense("output", "classifier"))
 
-    def make_head(self) -> layers.ClassificationHead:
-        """Creates a head of two dense layers, each after dropout."""
-        config = self.config
-        outer = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
-        options = {"dropout": outer, "input_dropout": config.pooler_dropout, "name": "head"}
-        return layers.ClassificationHead(config.num_labels, config.hidden_dim, config.pooler_act, **options)
 
-
-class DebertaV2TokenClassification(task_models.TokenClassification):
+class DebertaV2TokenClassification(task_models.TokenClassification, backbone=DebertaV2):
     """DeBERTa for token classification, such as named entity recognition."""
 
-    backbone_type = DebertaV2
-    architecture = "DebertaV2ForTokenClassification"
 
-
-class DebertaV2QuestionAnswering(task_models.QuestionAnswering):
+class DebertaV2QuestionAnswering(task_models.QuestionAnswering, backbone=DebertaV2):
     """DeBERTa for extractive question answering."""
 
-    backbone_type = DebertaV2
-    architecture = "DebertaV2ForQuestionAnswering"
 
-
-MODELS = by_task(
+MODELS = task_models.by_task(
     DebertaV2Features,
     DebertaV2FillMask,
     DebertaV2TextClassification,

@@ -14,8 +14,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, layer_table
-from kerasformer.models.pretrained import by_task
-from kerasformer.models.weight_table import Names, Row, dense
+from kerasformer.models.weight_table import Names, Row, dense, norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +68,9 @@ class DistilBert(BidirectionalEncoder):
         return [*self.embedding_rows(), *self.layer_rows(layer, "transformer.layer.{}.".format)]
 
 
-class DistilBertTextClassification(task_models.TextClassification):
+class DistilBertTextClassification(task_models.TextClassification, backbone=DistilBert):
     """DistilBERT for text classification; a dense layer of the head is the pooler."""
 
-    backbone_type = DistilBert
-    architecture = "DistilBertForSequenceClassification"
     head_table = (*dense("dense", "pre_classifier"), *dense("output", "classifier"))
 
     def make_head(self) -> ClassificationHead:
@@ -84,40 +81,33 @@ class DistilBertTextClassification(task_models.TextClassification):
         )
 
 
-class DistilBertQuestionAnswering(task_models.QuestionAnswering):
+class DistilBertQuestionAnswering(task_models.QuestionAnswering, backbone=DistilBert):
     """DistilBERT for extractive question answering."""
-
-    backbone_type = DistilBert
-    architecture = "DistilBertForQuestionAnswering"
 
     def make_head(self) -> ClassificationHead:
         """Creates a head of dropout and a dense layer."""
         return ClassificationHead(2, dropout=self.config.answer_dropout, name="head")
 
 
-class DistilBertFeatureExtraction(task_models.FeatureExtraction):
+class DistilBertFeatureExtraction(task_models.FeatureExtraction, backbone=DistilBert):
     """DistilBERT for feature extraction: hidden states of each token."""
 
-    backbone_type = DistilBert
-    architecture = "DistilBertModel"
 
-
-class DistilBertFillMask(task_models.FillMask):
+class DistilBertFillMask(task_models.FillMask, backbone=DistilBert):
     """DistilBERT for masked language modelling."""
 
-    backbone_type = DistilBert
-    architecture = "DistilBertForMaskedLM"
-    head_table = task_models.prediction_rows("vocab_transform", "vocab_layer_norm", "vocab_projector.bias")
+    head_table = (
+        *dense("dense", "vocab_transform"),
+        *norm("norm", "vocab_layer_norm"),
+        Row(("bias",), "vocab_projector.bias"),
+    )
 
 
-class DistilBertTokenClassification(task_models.TokenClassification):
+class DistilBertTokenClassification(task_models.TokenClassification, backbone=DistilBert):
     """DistilBERT for token classification, such as named entity recognition."""
 
-    backbone_type = DistilBert
-    architecture = "DistilBertForTokenClassification"
 
-
-MODELS = by_task(
+MODELS = task_models.by_task(
     DistilBertFeatureExtraction,
     DistilBertFillMask,
     DistilBertTextClassification,

@@ -14,8 +14,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.pretrained import by_task
-from kerasformer.models.task_models import CausalClassification, CausalFeatures
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
@@ -60,6 +59,7 @@ class Gpt2(CausalDecoder):
     """GPT-2 without head."""
 
     config_type = Gpt2Config
+    architecture_prefix = "GPT2"
     has_positions = True
     # Ignored: the causal masks of older files.
     names = Names(
@@ -117,25 +117,19 @@ class Gpt2(CausalDecoder):
         ]
 
 
-class Gpt2CausalLM(CausalLM):
+class Gpt2CausalLM(CausalLM, backbone=Gpt2):
     """GPT-2 for text generation."""
 
-    backbone_type = Gpt2
     architecture = "GPT2LMHeadModel"
 
 
-class Gpt2CausalFeatures(CausalFeatures):
+class Gpt2CausalFeatures(CausalFeatures, backbone=Gpt2):
     """GPT-2 for feature extraction: hidden states of each token."""
 
-    backbone_type = Gpt2
-    architecture = "GPT2Model"
 
-
-class Gpt2CausalClassification(CausalClassification):
+class Gpt2CausalClassification(CausalClassification, backbone=Gpt2):
     """GPT-2 for text classification, from the last real token."""
 
-    backbone_type = Gpt2
-    architecture = "GPT2ForSequenceClassification"
     head_table = (Row(("kernel",), "score.weight", transpose=True),)
 
 

@@ -15,9 +15,8 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.pretrained import by_task
 from kerasformer.models.rotary_config import RotaryConfig
-from kerasformer.models.task_models import CausalClassification, CausalFeatures
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -106,25 +105,17 @@ class Llama(CausalDecoder):
         ]
 
 
-class LlamaCausalLM(CausalLM):
+class LlamaCausalLM(CausalLM, backbone=Llama):
     """LLaMA for text generation."""
 
-    backbone_type = Llama
-    architecture = "LlamaForCausalLM"
 
-
-class LlamaCausalFeatures(CausalFeatures):
+class LlamaCausalFeatures(CausalFeatures, backbone=Llama):
     """LLaMA for feature extraction: hidden states of each token."""
 
-    backbone_type = Llama
-    architecture = "LlamaModel"
 
-
-class LlamaCausalClassification(CausalClassification):
+class LlamaCausalClassification(CausalClassification, backbone=Llama):
     """LLaMA for text classification, from the last real token."""
 
-    backbone_type = Llama
-    architecture = "LlamaForSequenceClassification"
     head_table = (Row(("kernel",), "score.weight", transpose=True),)
 
 

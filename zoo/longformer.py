@@ -13,17 +13,16 @@ import keras
 
 from kerasformer.layers import GlobalMultiHeadAttention
 from kerasformer.models import task_models
-from kerasformer.models.config import Config, hf
-from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder, layer_table
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Size, TokenId
+from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, bert_layer_table
 from kerasformer.models.global_tokens import FirstTokenGlobal, GlobalTokenModel, QuestionGlobal, layer_windows
-from kerasformer.models.pretrained import by_task
 from kerasformer.models.text_inputs import GLOBAL_ATTENTION_MASK, OFFSET_POSITION_IDS, TEXT
 from kerasformer.models.weight_table import Names, Row, dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongformerConfig(Config):
+class LongformerConfig(EncoderConfig):
     """Configuration of Longformer; the defaults are those of the reference class.
 
     Attributes:
@@ -36,19 +35,8 @@ class LongformerConfig(Config):
     ignored = frozenset({"attention_mode", "onnx_export"})
     required = {"ignore_attention_mask": (False,), "tie_word_embeddings": (True,)}
 
-    vocab_size: Size = hf("vocab_size", 30522)
-    hidden_dim: Size = hf("hidden_size", 768)
-    num_layers: Layers = hf("num_hidden_layers", 12)
-    num_heads: Size = hf("num_attention_heads", 12)
-    intermediate_dim: Size = hf("intermediate_size", 3072)
-    hidden_act: str = hf("hidden_act", "gelu")
-    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.1)
-    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
     attention_window: Size | list[Size] = hf("attention_window", 512)
     num_positions: Size = hf("max_position_embeddings", 512)
-    num_segments: Size = hf("type_vocab_size", 2)
-    initializer_range: Deviation = hf("initializer_range", 0.02)
-    epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
     bos_token_id: TokenId | None = hf("bos_token_id", 0)
     pad_token_id: TokenId = hf("pad_token_id", 1)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
@@ -64,11 +52,6 @@ class LongformerConfig(Config):
     def max_length(self) -> int:
         """Maximum length of a text in tokens."""
         return self.num_positions - self.pad_token_id - 1
-
-    @property
-    def head_dropout(self) -> float:
-        """Dropout rate before a classifier."""
-        return self.hidden_dropout
 
 
 class Longformer(BidirectionalEncoder):
@@ -95,53 +78,37 @@ class Longformer(BidirectionalEncoder):
 
     def rows(self) -> list[Row]:
         """Returns the weight table."""
-        projections = [f"attention.self.{name}" for name in ("query", "key", "value")]
-        output = ("attention.output.dense", "attention.output.LayerNorm")
-        layer = layer_table((*projections, *output), ("intermediate.dense", "output.dense", "output.LayerNorm"))
-        for name in projections:
-            layer += dense(f"attention/{name.split('.')[-1]}_global", f"{name}_global")
+        layer = bert_layer_table()
+        for name in ("query_global", "key_global", "value_global"):
+            layer += dense(f"attention/{name}", f"attention.self.{name}")
         layer = self.layer_rows(layer, "encoder.layer.{}.".format)
         return [*self.embedding_rows(), *layer, *self.pooler_rows("pooler.dense")]
 
 
-class LongformerFeatures(GlobalTokenModel, task_models.PooledFeatures):
+class LongformerFeatures(GlobalTokenModel, task_models.PooledFeatures, backbone=Longformer):
     """Longformer for feature extraction: hidden states of each token."""
 
-    backbone_type = Longformer
-    architecture = "LongformerModel"
 
-
-class LongformerFillMask(GlobalTokenModel, task_models.FillMask):
+class LongformerFillMask(GlobalTokenModel, task_models.FillMask, backbone=Longformer):
     """Longformer for masked language modelling."""
 
-    backbone_type = Longformer
-    architecture = "LongformerForMaskedLM"
     head_activation = "gelu"
-    head_table = task_models.prediction_rows("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+    head_table = task_models.prediction_rows("lm_head", norm_name="layer_norm")
 
 
-class LongformerTextClassification(FirstTokenGlobal, task_models.DenseTextClassification):
+class LongformerTextClassification(FirstTokenGlobal, task_models.DenseTextClassification, backbone=Longformer):
     """Longformer for text classification; the first token is global."""
 
-    backbone_type = Longformer
-    architecture = "LongformerForSequenceClassification"
 
-
-class LongformerTokenClassification(GlobalTokenModel, task_models.TokenClassification):
+class LongformerTokenClassification(GlobalTokenModel, task_models.TokenClassification, backbone=Longformer):
     """Longformer for token classification, such as named entity recognition."""
 
-    backbone_type = Longformer
-    architecture = "LongformerForTokenClassification"
 
-
-class LongformerQuestionAnswering(QuestionGlobal, task_models.QuestionAnswering):
+class LongformerQuestionAnswering(QuestionGlobal, task_models.QuestionAnswering, backbone=Longformer):
     """Longformer for extractive question answering; the tokens of the question are global."""
 
-    backbone_type = Longformer
-    architecture = "LongformerForQuestionAnswering"
 
-
-MODELS = by_task(
+MODELS = task_models.by_task(
     LongformerFeatures,
     LongformerFillMask,
     LongformerTextClassification,

@@ -14,8 +14,8 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Distance, Epsilon, Factor, Layers, Pattern, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, Stack
-from kerasformer.models.pretrained import by_task, fan_in, normal
-from kerasformer.models.task_models import EncoderFeatures
+from kerasformer.models.pretrained import fan_in, normal
+from kerasformer.models.task_models import EncoderFeatures, by_task
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -126,11 +126,9 @@ class T5(EncoderDecoder):
         return rows
 
 
-class T5Seq2SeqLM(Seq2SeqLM):
+class T5Seq2SeqLM(Seq2SeqLM, backbone=T5):
     """T5 for text-to-text generation: summarization, translation, question answering."""
 
-    backbone_type = T5
-    architecture = "T5ForConditionalGeneration"
     bare = True
 
     def head_options(self) -> dict[str, Any]:
@@ -139,11 +137,8 @@ class T5Seq2SeqLM(Seq2SeqLM):
         return {**super().head_options(), "scale": scale}
 
 
-class T5Features(EncoderFeatures):
+class T5Features(EncoderFeatures, backbone=T5):
     """Encoder of T5, for feature extraction: hidden states of each token."""
-
-    backbone_type = T5
-    architecture = "T5EncoderModel"
 
 
 MODELS = by_task(T5Seq2SeqLM, T5Features)

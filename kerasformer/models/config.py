@@ -124,11 +124,6 @@ class Config:
         """Maximum length of a text in tokens; `None` if it is unlimited."""
         return getattr(self, "max_length", None)
 
-    def with_tied_output(self, tied: bool) -> Self:
-        """Returns the configuration of a generative model with another value of `tied` and no other change."""
-        changes: dict[str, Any] = {"tied": tied}
-        return dataclasses.replace(self, **changes)
-
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:
         """Creates a configuration from the content of a `config.json`.

@@ -9,6 +9,7 @@ Shape letters: `B` batch, `T` query length, `S` key length, `M` length of the en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -98,25 +99,15 @@ class EncoderModel(TextModel):
 
 
 class _GenerativeModel(PretrainedModel):
-    """Base of generative models: a language modelling head, and generation with a cache.
-
-    Args:
-        config: Configuration of the architecture; `config.tied` is `tie_word_embeddings`.
-        tied: Whether the output projection is the table of the token embeddings; `config.tied` by default. `load`
-            derives it from the tensors of the checkpoint.
-        kwargs: Arguments of `PretrainedModel`.
-    """
+    """Base of generative models: a language modelling head, and generation with a cache."""
 
     generates = True
     optional_head = True
     head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "lm_head.weight", transpose=True),)
 
-    def __init__(self, config: Any, tied: bool | None = None, **kwargs: Any) -> None:
-        super().__init__(config if tied is None else config.with_tied_output(tied), **kwargs)
-
     @classmethod
-    def parts(cls, tensors: TensorFile) -> dict[str, Any]:
-        """Returns whether the output is tied: if the checkpoint's output projection equals its token embeddings.
+    def config_for(cls, config: Any, tensors: TensorFile) -> Any:
+        """Ties the output if the output projection of the checkpoint equals its token embeddings.
 
         If the checkpoint has no output projection, `tie_word_embeddings` decides.
         """
@@ -125,10 +116,10 @@ class _GenerativeModel(PretrainedModel):
         located = names.located(tensors, {output})
         pair = [located.get(name) for name in (output, names.prefix + names.tokens)]
         if pair[0] is None:
-            return {}
+            return config
         if pair[1] is None or tensors.shape(pair[0]) != tensors.shape(pair[1]):
-            return {"tied": False}
-        return {"tied": np.array_equal(tensors.read(pair[0]), tensors.read(pair[1]))}
+            return replace(config, tied=False)
+        return replace(config, tied=np.array_equal(tensors.read(pair[0]), tensors.read(pair[1])))
 
     def make_head(self) -> LMHead:
         """Creates the language modelling head."""
@@ -198,6 +189,7 @@ class CausalLM(CausalModel, _GenerativeModel):
     """Decoder-only language model, which returns logits `(B, T, V)` and generates texts."""
 
     task = "text-generation"
+    architecture_suffix = "ForCausalLM"
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the logits of all tokens."""
@@ -239,6 +231,7 @@ class Seq2SeqLM(_GenerativeModel):
     """
 
     task = "text2text-generation"
+    architecture_suffix = "ForConditionalGeneration"
     is_encoder_decoder = True
 
     @property

@@ -1,4 +1,4 @@
-"""Backbone of encoders such as BERT: embeddings, bidirectional layers and an optional pooler.
+"""Backbone and configuration of encoders such as BERT: embeddings, bidirectional layers and an optional pooler.
 
 The file of an architecture defines its configuration, tensor names, heads, and the parts that differ from BERT's.
 """
@@ -6,7 +6,7 @@ The file of an architecture defines its configuration, tensor names, heads, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import keras
@@ -24,9 +24,51 @@ from kerasformer.layers import (
 )
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.pretrained import Backbone
 from kerasformer.models.text_inputs import POSITION_IDS, TEXT, TextInput
 from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(Config):
+    """Base of the configurations of encoders with the fields of BERT, whose defaults are those of `bert-base-uncased`.
+
+    An architecture declares fields again if their defaults or valid ranges differ.
+
+    Attributes:
+        vocab_size: Number of tokens.
+        hidden_dim: Size of the hidden states.
+        num_layers: Number of layers.
+        num_heads: Number of attention heads.
+        intermediate_dim: Size of the intermediate layer of the feed-forward network.
+        hidden_act: Name of the activation of the feed-forward network.
+        hidden_dropout: Dropout rate of the embeddings and of the outputs of attention and feed-forward.
+        attention_dropout: Dropout rate of the attention weights.
+        num_segments: Number of segment types.
+        initializer_range: Standard deviation of random weights.
+        epsilon: Epsilon of the norms.
+        pad_token_id: Id of the padding token.
+    """
+
+    vocab_size: Size = hf("vocab_size", 30522)
+    hidden_dim: Size = hf("hidden_size", 768)
+    num_layers: Layers = hf("num_hidden_layers", 12)
+    num_heads: Size = hf("num_attention_heads", 12)
+    intermediate_dim: Size = hf("intermediate_size", 3072)
+    hidden_act: str = hf("hidden_act", "gelu")
+    hidden_dropout: Rate = hf("hidden_dropout_prob", 0.1)
+    attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
+    num_segments: Size = hf("type_vocab_size", 2)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout rate before a classifier."""
+        return self.hidden_dropout
 
 
 class BidirectionalEncoder(Backbone):
@@ -241,6 +283,15 @@ def layer_table(attention: Sequence[str], feed_forward: Sequence[str]) -> list[R
     rows = [each for path, name in zip(_PROJECTIONS, projections, strict=True) for each in dense(path, name)]
     rows += [*dense("feed_forward/intermediate", inner), *dense("feed_forward/output", outer)]
     return [*rows, *norm("attention_norm", attention_norm), *norm("feed_forward_norm", feed_forward_norm)]
+
+
+def bert_layer_table(projection: str = "attention.self.{}") -> list[Row]:
+    """Returns the rows of an `EncoderLayer` with the names of BERT; `projection` names query, key and value."""
+    projections = [projection.format(name) for name in ("query", "key", "value")]
+    return layer_table(
+        (*projections, "attention.output.dense", "attention.output.LayerNorm"),
+        ("intermediate.dense", "output.dense", "output.LayerNorm"),
+    )
 
 
 _PROJECTIONS = ("attention/query", "attention/key", "attention/value", "attention/output")

@@ -147,7 +147,7 @@ def load(
     kind = model_class(kinds, model_type, task or _saved_task(kinds, content, file))
     config = kind.backbone_type.config_type.from_hf(content)
     _check_layer_counts(config, file)
-    config = request.applied(config, kind.task, kind.has_labels)
+    config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
     name = str(source).rstrip("/").split("/")[-1]
     model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **kind.parts(file))
     heads = {row.tensor for other in kinds.values() for row in other.head_table}

@@ -35,11 +35,14 @@ Inputs = Mapping[str, Any]
 class PretrainedModel(keras.Model):
     """Base of Transformer models for one task: a backbone and an optional head.
 
-    `build()` creates all variables at once.
+    A class for an architecture specifies its backbone, as in `class BertFillMask(FillMask, backbone=Bert)`. `build()`
+    creates all variables at once.
 
     Attributes:
         task: Hugging Face's name of the task.
-        architecture: Name of the class in `transformers`, for `config.json`.
+        architecture: Name of the class in `transformers`, for `config.json`; by default that of the backbone with
+            `architecture_suffix`.
+        architecture_suffix: Suffix that the classes for this task have in `transformers`.
         backbone_type: Class of the backbone.
         bare: Whether checkpoints omit the prefix of the backbone's tensors, as those of models without head.
         head_table: Weight table of the head, with Keras paths below `head/`.
@@ -56,6 +59,7 @@ class PretrainedModel(keras.Model):
 
     task: ClassVar[str]
     architecture: ClassVar[str]
+    architecture_suffix: ClassVar[str] = "Model"
     backbone_type: ClassVar[Any]
     bare: ClassVar[bool] = False
     head_table: ClassVar[Sequence[Row]] = ()
@@ -64,9 +68,13 @@ class PretrainedModel(keras.Model):
     generates: ClassVar[bool] = False
     output_name: ClassVar[str] = "logits"
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, backbone: type[Backbone] | None = None, **kwargs: Any) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
         super().__init_subclass__(**kwargs)
+        if backbone is not None:
+            cls.backbone_type = backbone
+            if "architecture" not in vars(cls):
+                cls.architecture = (backbone.architecture_prefix or backbone.__name__) + cls.architecture_suffix
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
@@ -107,6 +115,11 @@ class PretrainedModel(keras.Model):
     def head_rows(self) -> list[Row]:
         """Returns the rows of `head_table` that apply to this model."""
         return list(self.head_table)
+
+    @classmethod
+    def config_for(cls, config: Any, tensors: TensorFile) -> Any:
+        """Returns the configuration with settings that only the tensors of a checkpoint reveal."""
+        return config
 
     @classmethod
     def parts(cls, tensors: TensorFile) -> dict[str, Any]:
@@ -362,11 +375,6 @@ def fan_in(variance: float) -> dict[str, Any]:
     return keras.initializers.serialize(keras.initializers.VarianceScaling(variance, "fan_in", "untruncated_normal"))
 
 
-def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
-    """Returns the model classes of an architecture by task."""
-    return {kind.task: kind for kind in kinds}
-
-
 def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build: bool = True, **kwargs: Any) -> Any:
     """Creates a model with a dtype policy, and its variables if `build` is true."""
     with _policy(dtype):
@@ -397,11 +405,13 @@ class Backbone(Composite):
     Attributes:
         config_type: Class of the configuration.
         names: Names of the tensors in checkpoints.
+        architecture_prefix: Prefix of the model classes in `transformers`; the name of the backbone's class by default.
         inputs: Input arrays of the model, in the order in which bundles declare them.
     """
 
     config_type: ClassVar[type[Config]]
     names: ClassVar[Names] = Names()
+    architecture_prefix: ClassVar[str] = ""
     inputs: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

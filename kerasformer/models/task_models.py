@@ -16,7 +16,7 @@ from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
 from kerasformer.layers.core import Composite, unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalModel, EncoderModel, with_states
-from kerasformer.models.pretrained import Inputs
+from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row, dense, norm
 
 
@@ -30,6 +30,8 @@ class FeatureExtraction(EncoderModel):
 
 class EncoderFeatures(FeatureExtraction):
     """Encoder of an encoder-decoder, which returns hidden states `(B, T, E)`; tensors of the decoder are ignored."""
+
+    architecture_suffix = "EncoderModel"
 
     def make_backbone(self) -> keras.layers.Layer:
         """Creates the backbone without its decoder."""
@@ -73,6 +75,7 @@ class FillMask(EncoderModel):
     """
 
     task = "fill-mask"
+    architecture_suffix = "ForMaskedLM"
     head_activation: ClassVar[str | None] = None
 
     def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
@@ -116,9 +119,14 @@ class FillMask(EncoderModel):
         return super().save_pretrained(folder, dtype=dtype)
 
 
-def prediction_rows(transform: str, normalization: str, bias: str) -> list[Row]:
-    """Returns the rows of a `MaskedLMHead` from the tensor names of its dense layer, norm and bias."""
-    return [*dense("dense", transform), *norm("norm", normalization), Row(("bias",), bias)]
+def prediction_rows(prefix: str, dense_name: str = "dense", norm_name: str = "LayerNorm") -> list[Row]:
+    """Returns the rows of a `MaskedLMHead` from the tensor names of its dense layer and its norm below a prefix."""
+    rows = [*dense("dense", f"{prefix}.{dense_name}"), *norm("norm", f"{prefix}.{norm_name}")]
+    return [*rows, Row(("bias",), f"{prefix}.bias")]
+
+
+BERT_PREDICTIONS = prediction_rows("cls.predictions", "transform.dense", "transform.LayerNorm")
+"""Rows of the `MaskedLMHead` of BERT and of models that use its names."""
 
 
 class Pretraining(FillMask):
@@ -132,6 +140,7 @@ class Pretraining(FillMask):
     """
 
     task = "pretraining"
+    architecture_suffix = "ForPreTraining"
     pooled = True
     relation: ClassVar[str]
 
@@ -196,6 +205,7 @@ class TextClassification(EncoderModel):
     """Text classifier, which returns scores `(B, C)` from the pooler or the first token."""
 
     task = "text-classification"
+    architecture_suffix = "ForSequenceClassification"
     has_labels = True
     count: ClassVar[int | None] = 1
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
@@ -216,20 +226,34 @@ class TextClassification(EncoderModel):
 
 
 class DenseTextClassification(TextClassification):
-    """Text classifier with a head of two dense layers for the first token (RoBERTa)."""
+    """Text classifier with a head of two dense layers for the first token (RoBERTa, DeBERTa).
+
+    The configuration may have the activation between them, `pooler_act` (tanh by default), and the dropout rates before
+    them, `pooler_dropout` and `classifier_dropout` (`head_dropout` by default).
+    """
 
     head_table = (*dense("dense", "classifier.dense"), *dense("output", "classifier.out_proj"))
 
     def make_head(self) -> keras.layers.Layer:
-        """Creates a head of two dense layers with tanh between them, each after dropout."""
-        rate, size = self.config.head_dropout, self.config.hidden_dim
-        return ClassificationHead(self.config.num_labels, size, input_dropout=rate, dropout=rate, name="head")
+        """Creates a head of two dense layers, each after dropout."""
+        config = self.config
+        rates = (getattr(config, name, None) for name in ("pooler_dropout", "classifier_dropout"))
+        first, second = (config.head_dropout if rate is None else rate for rate in rates)
+        return ClassificationHead(
+            config.num_labels,
+            config.hidden_dim,
+            getattr(config, "pooler_act", "tanh"),
+            dropout=second,
+            input_dropout=first,
+            name="head",
+        )
 
 
 class TokenClassification(EncoderModel):
     """Token classifier, which returns scores `(B, T, C)`."""
 
     task = "token-classification"
+    architecture_suffix = "ForTokenClassification"
     has_labels = True
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
@@ -247,6 +271,7 @@ class QuestionAnswering(EncoderModel):
     """Extractive question answering: returns scores of each token as first and as last of the answer, `(B, T, 2)`."""
 
     task = "question-answering"
+    architecture_suffix = "ForQuestionAnswering"
     head_table: ClassVar[Sequence[Row]] = dense("output", "qa_outputs")
 
     def named(self, output: Tensor) -> dict[str, Tensor]:
@@ -274,6 +299,7 @@ class CausalClassification(CausalModel):
     """Decoder-only text classifier, which returns scores `(B, C)` from the last real token."""
 
     task = "text-classification"
+    architecture_suffix = "ForSequenceClassification"
     has_labels = True
 
     def make_head(self) -> keras.layers.Layer:
@@ -354,3 +380,8 @@ class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
 def at_slots(states: Tensor, slots: Tensor) -> Tensor:
     """Selects one slot of each row, int32 `(B,)`, from states `(B, T, E)`: `(B, E)`."""
     return ops.take_along_axis(states, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]
+
+
+def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
+    """Returns the model classes of an architecture by task."""
+    return {kind.task: kind for kind in kinds}

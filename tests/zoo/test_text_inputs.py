@@ -26,11 +26,8 @@ class MultilingualBert(Bert):
         return super().make_embeddings(tables={"languages": LANGUAGES}, **options)
 
 
-class MultilingualFeatures(FeatureExtraction):
+class MultilingualFeatures(FeatureExtraction, backbone=MultilingualBert):
     """Hidden states of such a model."""
-
-    backbone_type = MultilingualBert
-    architecture = "MultilingualBertModel"
 
 
 @pytest.fixture(scope="module")
