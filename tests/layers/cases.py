@@ -1,4 +1,4 @@
-"""Every layer with its PyTorch twin: one row each. Sizes are odd on purpose, so that a wrong axis shows."""
+"""All layers with their PyTorch twins. Sizes are all different, so that a wrong axis is detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ positions = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7], [0, 0, 0, 1, 2]], "int32
 
 padding = real[:, None, None, :] > 0
 causal = np.tril(np.ones((T, T), bool))[None, None]
-# A left-padded row of a causal mask would attend to nothing, which PyTorch answers with NaN: it sees itself here.
+# Padding on the left of a causal mask would attend to nothing, for which PyTorch returns NaN; here it sees itself.
 combined = (padding & causal) | np.eye(T, dtype=bool)
 per_head = (numbers(B, H, T, T) > 0) | np.eye(T, dtype=bool)
 
@@ -79,7 +79,7 @@ T5_DECODER_NAMES = {
 
 
 def encoder_layer(**options: Any) -> Callable[[], keras.layers.Layer]:
-    """An encoder layer of the usual sizes."""
+    """Returns a function that creates an encoder layer."""
 
     def make() -> keras.layers.Layer:
         return layers.EncoderLayer(
@@ -92,7 +92,7 @@ def encoder_layer(**options: Any) -> Callable[[], keras.layers.Layer]:
 
 
 def decoder_layer(**options: Any) -> Callable[[], keras.layers.Layer]:
-    """A decoder layer of the usual sizes, with cross attention."""
+    """Returns a function that creates a decoder layer with cross attention."""
 
     def make() -> keras.layers.Layer:
         return layers.DecoderLayer(
@@ -106,28 +106,26 @@ def decoder_layer(**options: Any) -> Callable[[], keras.layers.Layer]:
 
 
 def encoder() -> keras.layers.Layer:
-    """Two layers, norm first, and a final norm."""
-    places = [encoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
-    return layers.Encoder(places, layers.LayerNormalization(name="final_norm"))
+    """Creates a stack of two layers with `norm_first` and a final norm."""
+    stack = [encoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
+    return layers.Encoder(stack, layers.LayerNormalization(name="final_norm"))
 
 
 def decoder() -> keras.layers.Layer:
-    """Two layers, norm first, and a final norm."""
-    places = [decoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
-    return composites.MaskedDecoder(
-        layers.Decoder(places, layers.LayerNormalization(name="final_norm"), name="decoder")
-    )
+    """Creates a stack of two layers with `norm_first` and a final norm."""
+    stack = [decoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
+    return composites.MaskedDecoder(layers.Decoder(stack, layers.LayerNormalization(name="final_norm"), name="decoder"))
 
 
 def torch_layer(kind: str, norm_first: bool = False) -> nn.Module:
-    """PyTorch's encoder or decoder layer of the usual sizes."""
+    """Creates an encoder or decoder layer of PyTorch."""
     activation = "gelu" if kind == "Encoder" else "relu"
     layer = getattr(nn, f"Transformer{kind}Layer")
     return layer(E, H, F, dropout=0.0, activation=activation, batch_first=True, norm_first=norm_first)
 
 
 def attention_case(name: str, inputs: Arrays, **twin: Any) -> Case:
-    """Ours beside `nn.MultiheadAttention`."""
+    """Returns a case that compares with `nn.MultiheadAttention`."""
     bias = twin.get("bias", True)
     return Case(
         f"attention {name}",
@@ -139,7 +137,7 @@ def attention_case(name: str, inputs: Arrays, **twin: Any) -> Case:
 
 
 def grouped_case(name: str, *arguments: Any, inputs: Arrays | None = None, **options: Any) -> Case:
-    """Ours beside `scaled_dot_product_attention`; arguments are heads, key-value heads and head size."""
+    """Returns a case for a number of heads, of key and value heads, and a head size."""
     heads, groups, head_dim = arguments
     biases = options.get("use_bias", True), options.get("output_bias", options.get("use_bias", True))
     return Case(
@@ -153,7 +151,7 @@ def grouped_case(name: str, *arguments: Any, inputs: Arrays | None = None, **opt
 def feed_forward_case(
     name: str, activation: str, torch_activation: nn.Module, gated: bool = False, bias: bool = True
 ) -> Case:
-    """Ours beside linear layers and a PyTorch activation."""
+    """Returns a case that compares with linear layers and a PyTorch activation."""
     return Case(
         f"feed-forward {name}",
         lambda: layers.FeedForward(E, F, activation, gated, bias),
@@ -209,7 +207,7 @@ ATTENTION = [
         lambda: twins.TorchHead(E, 4),
         {"x": x, "attention_mask": np.broadcast_to(combined[:, 0], (B, T, T))},
     ),
-    # As many rows in the batch as tokens: a mask (1, T, T) that is taken for one of padding would go unnoticed.
+    # The batch size is the length, so that a mask (1, T, T) that is misread as padding does not raise an error.
     Case(
         "one head, one mask for all rows",
         lambda: layers.AttentionHead(4),
@@ -221,7 +219,7 @@ ATTENTION = [
     attention_case("padding mask", {"query": x, "attention_mask": padding}),
     attention_case("causal mask", {"query": x, "attention_mask": causal}),
     attention_case("both masks", {"query": x, "attention_mask": combined}),
-    attention_case("a mask a head", {"query": x, "attention_mask": per_head}),
+    attention_case("a mask for each head", {"query": x, "attention_mask": per_head}),
     attention_case("float bias", {"query": x, "bias": numbers(1, H, T, T)}),
     attention_case("cross", {"query": x, "key_value": memory}),
     attention_case(
@@ -229,11 +227,11 @@ ATTENTION = [
         {"query": x, "key_value": numbers(B, S, 10), "attention_mask": memory_real[:, None, None, :] > 0},
         key_value_dim=10,
     ),
-    grouped_case("head size of its own", 3, 3, 5),
+    grouped_case("different head size", 3, 3, 5),
     grouped_case("grouped heads", 6, 2, 4),
     grouped_case("one key and value head", 3, 1, 4),
-    grouped_case("scale of its own, no bias", 3, 3, 4, scale=1.0, use_bias=False),
-    grouped_case("bias in the output alone", 3, 3, 4, use_bias=False, output_bias=True),
+    grouped_case("different scale, no bias", 3, 3, 4, scale=1.0, use_bias=False),
+    grouped_case("bias in the output only", 3, 3, 4, use_bias=False, output_bias=True),
     Case(
         "rotary attention",
         composites.RotaryAttention,

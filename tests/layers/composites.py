@@ -1,4 +1,4 @@
-"""Layers put together as a model does it, for what one layer alone cannot show."""
+"""Composite layers as models use them, for tests that a single layer cannot cover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RotaryAttention(keras.layers.Layer):
 
 @register
 class AlibiAttention(keras.layers.Layer):
-    """Causal attention with linear biases, for a number of heads that is no power of two."""
+    """Causal attention with linear biases, for a number of heads that is not a power of two."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -43,14 +43,14 @@ class AlibiAttention(keras.layers.Layer):
         self.attention.build(query_shape)
 
     def call(self, query: Any) -> Any:
-        places = ops.arange(ops.shape(query)[1], dtype="int32")
+        slots = ops.arange(ops.shape(query)[1], dtype="int32")
         mask = layers.causal_mask(ops.shape(query)[1])
-        return self.attention(query, attention_mask=mask, bias=layers.alibi_bias(6, places, places))
+        return self.attention(query, attention_mask=mask, bias=layers.alibi_bias(6, slots, slots))
 
 
 @register
 class TiedLM(keras.layers.Layer):
-    """Embeddings that are also the output of a masked language model."""
+    """Embeddings that are tied to the output of a masked language model."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -67,7 +67,7 @@ class TiedLM(keras.layers.Layer):
 
 @register
 class MaskedDecoder(keras.layers.Layer):
-    """A causal decoder, one layer or a stack, over a padded memory."""
+    """A causal decoder layer or stack with cross attention to a padded memory."""
 
     def __init__(self, decoder: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -90,7 +90,7 @@ class MaskedDecoder(keras.layers.Layer):
 
 @register
 class LlamaLayer(keras.layers.Layer):
-    """A decoder layer as LLaMA has it."""
+    """A decoder layer of LLaMA."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -111,7 +111,7 @@ class LlamaLayer(keras.layers.Layer):
 
 @register
 class T5Layer(keras.layers.Layer):
-    """An encoder or decoder layer as T5 1.1 has it."""
+    """An encoder or decoder layer of T5 1.1."""
 
     def __init__(self, is_decoder: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -137,9 +137,9 @@ class T5Layer(keras.layers.Layer):
         self.positions.build()
 
     def call(self, x: Any, memory: Any = None) -> Any:
-        places = ops.arange(ops.shape(x)[1], dtype="int32")
+        slots = ops.arange(ops.shape(x)[1], dtype="int32")
         mask = layers.causal_mask(ops.shape(x)[1]) if self.is_decoder else None
-        return self.layer(x, memory=memory, attention_mask=mask, bias=self.positions(places, places))
+        return self.layer(x, memory=memory, attention_mask=mask, bias=self.positions(slots, slots))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "is_decoder": self.is_decoder}

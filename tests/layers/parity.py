@@ -1,4 +1,4 @@
-"""One case, one harness: a Keras layer beside its PyTorch twin, with the twin's weights."""
+"""Harness that compares a Keras layer with an equivalent PyTorch module (its twin) of the same weights."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from kerasformer.layers.core import unpacked
 Arrays = dict[str, np.ndarray]
 
 TOLERANCE = 1e-5
-"""Of the largest magnitude in the reference: float32 sums in two orders differ by a few times 6e-8 a term."""
+"""Relative to the largest magnitude of the reference; float32 sums in different order differ by some 6e-8 per term."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, its twin and what both are called with, by the same argument names."""
+    """A layer, its twin, and the inputs of both, which have the same argument names."""
 
     name: str
     layer: Callable[[], keras.layers.Layer]
     twin: Callable[[], nn.Module]
     inputs: Arrays
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Regular expressions that turn the twin's parameter names into the layer's variable paths."""
+    """Regular expressions that convert the parameter names of the twin to the variable paths of the layer."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def seeded_twin(case: Case) -> nn.Module:
-    """The twin with random weights: norms and biases too, or an error in them would not be seen."""
+    """Creates the twin with random weights, also in norms and biases, so that errors in them are detected."""
     generator = torch.Generator().manual_seed(zlib.crc32(case.name.encode()))
     twin = case.twin()
     with torch.no_grad():
@@ -48,7 +48,7 @@ def seeded_twin(case: Case) -> nn.Module:
 
 
 def loaded_layer(case: Case, twin: nn.Module) -> keras.layers.Layer:
-    """The layer, built by a first call, with the twin's weights."""
+    """Creates the layer, builds it by a call, and copies the weights of the twin."""
     layer = case.layer()
     call_layer(layer, case.inputs)
     weights = translate(case, layer, {name: p.detach().numpy() for name, p in twin.named_parameters()})
@@ -58,26 +58,26 @@ def loaded_layer(case: Case, twin: nn.Module) -> keras.layers.Layer:
 
 
 def variables(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Variables by path below the layer."""
+    """Returns the variables by their path below the layer."""
     return {v.path.removeprefix(f"{layer.name}/"): v for v in layer.trainable_variables}
 
 
 def translate(case: Case, layer: keras.layers.Layer, tensors: Arrays) -> Arrays:
-    """Weights, or their gradients, from the twin's names and orientation to the layer's; nothing may be left over."""
-    paths, found = variables(layer), {}
+    """Converts weights or gradients of the twin to the names and orientation of the layer; all must have a variable."""
+    paths, converted = variables(layer), {}
     for name, tensor in _split_projections(tensors).items():
         for pattern, replacement in case.rename.items():
             name = re.sub(pattern, replacement, name)
         stem, _, kind = name.rpartition(".")
         kinds = {"weight": ("kernel", "scale", "embeddings"), "bias": ("bias",)}[kind]
         [path] = [p for k in kinds if (p := f"{stem}/{k}".replace(".", "/").removeprefix("/")) in paths]
-        found[path] = tensor.T if path.endswith("kernel") else tensor
-    assert found.keys() == paths.keys()
-    return found
+        converted[path] = tensor.T if path.endswith("kernel") else tensor
+    assert converted.keys() == paths.keys()
+    return converted
 
 
 def _split_projections(tensors: Arrays) -> Arrays:
-    """`nn.MultiheadAttention` keeps three projections in one tensor, or in three of its own naming."""
+    """Splits and renames the projections of `nn.MultiheadAttention`, which are one tensor or three."""
     split = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"(.*)in_proj_(weight|bias)", name):
@@ -92,33 +92,33 @@ def _split_projections(tensors: Arrays) -> Arrays:
 
 
 def call_layer(layer: Any, inputs: Mapping[str, Any], **more: Any) -> list[Any]:
-    """Tensors that the layer gives, in the twin's order: outputs, then attention weights."""
+    """Returns the results of the layer in the order of the twin: outputs, then attention weights."""
     (_, first), *rest = inputs.items()
     result = layer(first, **dict(rest), **more)
     return list(unpacked(result).values())
 
 
 def functional(layer: keras.layers.Layer, inputs: Arrays) -> keras.Model:
-    """A functional model of the layer alone, whose inputs have the names of its arguments."""
+    """Creates a functional model of the layer, whose inputs have the names of its arguments."""
     free = {n: keras.Input(batch_shape=free_shape(a), dtype=str(a.dtype), name=n) for n, a in inputs.items()}
     (_, first), *rest = free.items()
     return keras.Model(free, layer(first, **dict(rest)))
 
 
 def free_shape(array: np.ndarray) -> list[int | None]:
-    """Features have a known size, and so has an axis that is there to be broadcast; all others are free."""
+    """Returns a shape in which only the last axis of floats and axes of size 1 are fixed."""
     features = array.dtype == np.float32
     return [n if n == 1 or (features and axis == array.ndim - 1) else None for axis, n in enumerate(array.shape)]
 
 
 def call_twin(twin: nn.Module, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors that the twin gives."""
+    """Returns the results of the twin."""
     result = twin(**inputs)
     return list(result) if isinstance(result, tuple) else [result]
 
 
 def torch_inputs(inputs: Arrays) -> dict[str, torch.Tensor]:
-    """The same inputs for the twin; what is float will have a gradient."""
+    """Converts inputs for the twin; floating-point tensors require gradients."""
     tensors = {name: torch.tensor(array) for name, array in inputs.items()}
     return {name: t.requires_grad_() if t.is_floating_point() else t for name, t in tensors.items()}
 
@@ -126,7 +126,7 @@ def torch_inputs(inputs: Arrays) -> dict[str, torch.Tensor]:
 def assert_close(
     actual: Any, expected: Any, tolerance: float = TOLERANCE, scale: float | None = None, what: str = ""
 ) -> None:
-    """Largest difference at most `tolerance` of the largest magnitude (or of `scale`, where that is more)."""
+    """Asserts a maximum difference of `tolerance` times the largest magnitude, or times `scale` if that is larger."""
     actual, expected = as_numpy(actual), as_numpy(expected)
     assert actual.shape == expected.shape, what
     largest = max(float(np.abs(expected).max()), scale or 0.0)
@@ -135,17 +135,17 @@ def assert_close(
 
 
 def as_numpy(x: Any) -> np.ndarray:
-    """An array of any framework's tensor."""
+    """Converts a tensor of any framework to a float32 array."""
     if isinstance(x, torch.Tensor):
         return x.detach().float().numpy()
     return np.asarray(keras.ops.convert_to_numpy(x)).astype("float32")
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    """Normal random numbers, float32."""
+    """Returns normal random numbers, float32."""
     return np.random.default_rng((seed, *shape)).normal(size=shape).astype("float32")
 
 
 def integers(limit: int, *shape: int, seed: int = 0) -> np.ndarray:
-    """Random integers below `limit`, int32."""
+    """Returns random integers below `limit`, int32."""
     return np.random.default_rng((seed, *shape)).integers(limit, size=shape).astype("int32")

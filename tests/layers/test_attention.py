@@ -34,10 +34,10 @@ def test_function_equals_pytorch(mask, scale) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_a_query_that_may_look_nowhere_looks_everywhere_alike(dtype) -> None:
+def test_a_query_without_visible_keys_attends_to_all_equally(dtype) -> None:
     tensors = [ops.cast(a, dtype) for a in (QUERY, KEY, VALUE)]
     _, weights = layers.scaled_dot_product_attention(*tensors, np.zeros((1, 1, 1, S), bool))
-    # In half precision the scores are rounded at the size of the mask, and in float32 they vanish beside it.
+    # In half precision, scores are rounded to the magnitude of the mask; in float32 they are negligible.
     assert np.isfinite(as_numpy(weights)).all()
     if dtype != "float16":
         assert_close(weights, np.full((B, H, T, S), 1 / S), tolerance=1e-2)
@@ -68,8 +68,8 @@ def test_mask_and_bias_add_up() -> None:
     assert np.abs(as_numpy(both) - as_numpy(layer(x, attention_mask=mask))).max() > 1e-3
 
 
-def test_padding_changes_no_other_token() -> None:
-    """A row padded on the left gives its real tokens what it gives them alone."""
+def test_padding_does_not_change_other_tokens() -> None:
+    """Real tokens of a row with padding on the left have the same output as without padding."""
     layer = layers.MultiHeadAttention(6, 12, 4, 2, rotary=layers.Rotary(dim=4))
     alone = numbers(1, 3, 12)
     padded = np.concatenate([numbers(1, 2, 12, seed=5), alone], axis=1)
@@ -79,7 +79,7 @@ def test_padding_changes_no_other_token() -> None:
     assert_close(output[:, 2:], layer(alone, visibility=layers.Visibility.of_text(3, causal=True)))
 
 
-def test_dropout_falls_on_the_weights_in_training_alone() -> None:
+def test_dropout_applies_to_the_weights_only_in_training() -> None:
     layer = layers.MultiHeadAttention(H, 12, dropout=0.5)
     x = numbers(B, T, 12)
     still = layer(x)

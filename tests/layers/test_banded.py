@@ -1,4 +1,4 @@
-"""Attention within a sliding window: blocks of queries give what one dense matrix of scores gives."""
+"""Sliding window attention: computation in blocks equals the dense form."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OPTIONS = {
 
 
 def padded(length: int) -> np.ndarray:
-    """Three texts: one that fills the array, one padded on the right, one padded on the left."""
+    """Three texts: without padding, with padding on the right, and with padding on the left."""
     columns = np.arange(length)
     return np.stack([columns >= 0, columns < max(length - W - 2, 1), columns >= min(3, length - 1)]).astype("int32")
 
 
 def marked(length: int) -> np.ndarray:
-    """Global tokens: none, one that is padding and one that is not, several in the last block."""
+    """Global tokens of three texts: none; one that is padding and one that is not; several in the last block."""
     mask = np.zeros((3, length), "int32")
     mask[1, [0, -1]] = 1
     mask[2, length // 2 :: 3] = 1
@@ -41,7 +41,7 @@ def marked(length: int) -> np.ndarray:
 
 
 def both(layer, x, visibility):
-    """The result in blocks, and in the dense form, which is computed for the weights."""
+    """Returns the results in blocks and in the dense form, which is used if weights are requested."""
     dense = layer(x, visibility=visibility(), return_attention=True)
     return layer(x, visibility=visibility()), dense["output"], dense["attention"]
 
@@ -64,7 +64,7 @@ def test_blocks_equal_the_dense_form(options, length, with_global) -> None:
     np.testing.assert_array_equal(as_numpy(weights).max(axis=1) > 0, seen)
 
 
-def test_a_mask_of_keys_is_read_in_blocks_as_in_a_visibility() -> None:
+def test_a_mask_of_keys_equals_the_key_mask_of_a_visibility() -> None:
     layer = layers.MultiHeadAttention(3, E, window=W)
     x, real = numbers(3, 17, E), padded(17)
     expected = layer(x, visibility=Visibility.of_text(17, real))
@@ -127,7 +127,7 @@ def test_dense_weights_of_both_projections_are_probabilities(reference) -> None:
     assert heads[1, :, 0, 2 * W :].min() > 0, "a global token attends to all tokens"
 
 
-def test_the_first_tokens_alone() -> None:
+def test_only_the_first_tokens() -> None:
     layer = layers.EncoderLayer(layers.GlobalMultiHeadAttention(3, E, W), layers.FeedForward(E, 20))
     x, real, mask = numbers(3, 17, E), padded(17), marked(17)
     visibility = Visibility.of_text(17, real, global_mask=mask, max_global_tokens=4)
@@ -138,7 +138,7 @@ def test_the_first_tokens_alone() -> None:
 
 @pytest.mark.skipif(backend.backend() != "tensorflow", reason="a length that is not known while TensorFlow traces")
 @pytest.mark.parametrize("length", [1, 2, W, W + 1, 2 * W, 17])
-def test_a_length_that_is_not_known_while_a_graph_is_traced(reference, length) -> None:
+def test_unknown_length_while_tracing(reference, length) -> None:
     import tensorflow as tf
 
     _, ours = reference
@@ -157,7 +157,7 @@ def test_a_length_that_is_not_known_while_a_graph_is_traced(reference, length) -
 
 
 def largest(layer, length: int) -> int:
-    """Numbers in the largest tensor of the layer's graph."""
+    """Returns the size of the largest tensor in the graph of the layer."""
     import tensorflow as tf
 
     spec = [tf.TensorSpec((1, length, E)), tf.TensorSpec((1, length), "int32"), tf.TensorSpec((1, length), "int32")]

@@ -13,22 +13,22 @@ from tests.layers.parity import as_numpy, assert_close, numbers
 
 B, E, CAPACITY, WINDOW = 2, 12, 8, 3
 CHUNKS = [[1] * 6, [4, 1, 1], [2, 3, 1], [6]]
-"""Lengths of the pieces in which six tokens come."""
+"""Numbers of tokens in successive calls, six in total."""
 
 
 def empty(kind: str, heads: int, head_dim: int) -> Any:
-    """A cache without tokens."""
+    """Creates an empty cache."""
     if kind == "growing":
         return layers.GrowingCache(*np.zeros((2, B, heads, 0, head_dim), "float32"))
     if kind == "rolling":
         return layers.RollingCache(*np.full((2, B, heads, WINDOW, head_dim), 7.0, "float32"), ops.array(0, "int32"))
-    # What lies behind the last token must not matter: it is not zero here.
+    # Slots after the last token must not affect the result, so they are not zero.
     room = np.full((2, B, heads, CAPACITY, head_dim), 7.0, "float32")
     return layers.StaticCache(ops.convert_to_tensor(room[0]), ops.convert_to_tensor(room[1]), ops.array(0, "int32"))
 
 
 def mask_of_step(kind: str, start: int, length: int) -> Any:
-    """Each token sees the keys up to its own."""
+    """Returns the causal visibility of tokens in a cache."""
     keys = CAPACITY if kind == "static" else start + length
     return np.arange(keys)[None, None, None, :] <= (start + np.arange(length))[None, None, :, None]
 
@@ -47,31 +47,31 @@ def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
     layer = layers.MultiHeadAttention(hidden_dim=E, **options)
     if rotary:
         layer = layers.MultiHeadAttention(hidden_dim=E, rotary=layers.Rotary(dim=layer.spec.head_dim), **options)
-    x, places = numbers(B, 6, E), np.tile(np.arange(6, dtype="int32"), (B, 1))
-    asked = {"return_attention": True, "return_cache": True}
-    given = layer(x, visibility=layers.Visibility.of_text(6, causal=True, positions=places), **asked)
-    assert given.keys() == {"output", "attention"}, "there is no cache"
-    whole, weights = given.values()
+    x, positions = numbers(B, 6, E), np.tile(np.arange(6, dtype="int32"), (B, 1))
+    flags = {"return_attention": True, "return_cache": True}
+    result = layer(x, visibility=layers.Visibility.of_text(6, causal=True, positions=positions), **flags)
+    assert result.keys() == {"output", "attention"}, "there is no cache"
+    whole, weights = result.values()
     cache, start = empty(kind, layer.spec.num_key_value_heads, layer.spec.head_dim), 0
     for length in (3, 1, 2):
-        here = slice(start, start + length)
+        part = slice(start, start + length)
         output, step_weights, cache = layer(
-            x[:, here],
+            x[:, part],
             attention_mask=mask_of_step(kind, start, length),
             cache=cache,
-            visibility=layers.Visibility(positions=places[:, here]),
-            **asked,
+            visibility=layers.Visibility(positions=positions[:, part]),
+            **flags,
         ).values()
-        assert_close(output, whole[:, here])
+        assert_close(output, whole[:, part])
         start += length
-        assert_close(step_weights[..., :start], weights[:, :, here, :start])
+        assert_close(step_weights[..., :start], weights[:, :, part, :start])
     assert type(cache).__name__.lower().startswith(kind)
 
 
 @pytest.mark.parametrize("chunks", [[1] * 9, [4, 1, 1, 3], [2, 5, 2], [9]], ids=str)
 @pytest.mark.parametrize("kind", ["static", "growing", "rolling"])
 def test_a_sliding_window_over_a_cache(kind, chunks) -> None:
-    """Beyond the window, with rows that are padded on the left, and with a cache no longer than the window."""
+    """Texts longer than the window, with padding on the left, and a cache as long as the window."""
     layer = layers.MultiHeadAttention(6, E, 4, 2, window=WINDOW, rotary=layers.Rotary(dim=4))
     x, starts = numbers(B, 9, E), np.array([0, 2], "int32")
     real = (np.arange(9) >= starts[:, None]).astype("int32")
@@ -92,7 +92,7 @@ def test_a_sliding_window_over_a_cache(kind, chunks) -> None:
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 @pytest.mark.parametrize("kind", ["static", "growing"])
 def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:
-    """Self attention over what was said, cross attention over a memory that is projected once."""
+    """Self attention with a cache, and cross attention to a memory that is projected once."""
     decoder = layers.Decoder([decoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)])
     x, memory = numbers(B, 6, E), numbers(B, 4, E, seed=1)
     seen = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], "int32")
@@ -103,21 +103,21 @@ def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:
         monkeypatch.setattr(layer.cross_attention, "project", None)
     caches, start = [empty(kind, 3, 4) for _ in cross], 0
     for length in chunks:
-        here = slice(start, start + length)
+        part = slice(start, start + length)
         step = decoder(
-            x[:, here],
+            x[:, part],
             attention_mask=mask_of_step(kind, start, length),
             caches=caches,
             cross_caches=cross,
             return_cache=True,
             **options,
         )
-        assert_close(step["output"], whole[:, here])
+        assert_close(step["output"], whole[:, part])
         caches, start = step["caches"], start + length
         assert all(a.key is b.key for a, b in zip(step["cross_caches"], cross, strict=True))
 
 
-def test_updates_leave_the_old_cache_as_it_was() -> None:
+def test_updates_do_not_change_the_previous_cache() -> None:
     new = numbers(B, 3, 2, 4)
     static = layers.StaticCache(*np.zeros((2, B, 3, 5, 4), "float32"), ops.array(1, "int32"))
     keys, values, after = static.update(new, -new)
@@ -141,7 +141,7 @@ def test_updates_leave_the_old_cache_as_it_was() -> None:
 
 
 def test_static_cache_keeps_its_type() -> None:
-    """A cache in half precision takes float32 keys without becoming wider."""
+    """A cache in half precision keeps its data type when float32 keys are added."""
     room = [ops.zeros((B, 3, 5, 4), "float16") for _ in range(2)]
     _, _, after = layers.StaticCache(*room, ops.array(0, "int32")).update(numbers(B, 3, 2, 4), numbers(B, 3, 2, 4))
     assert backend.standardize_dtype(after.key.dtype) == "float16"

@@ -1,4 +1,4 @@
-"""What a Keras user puts together: masks of any kind, decoders of encoder layers, low-rank matrices, XLA."""
+"""Combinations of layers by users: kinds of masks, decoders of encoder layers, low-rank matrices, XLA."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ causal = np.tril(np.ones((5, 5), bool))
     [lambda: layers.AttentionHead(4), lambda: layers.MultiHeadAttention(3, 12), encoder_layer(), encoder],
     ids=["head", "attention", "encoder layer", "encoder"],
 )
-def test_a_mask_of_padding_may_have_two_axes(make) -> None:
+def test_a_padding_mask_may_have_two_axes(make) -> None:
     layer = make()
     expected = layer(x, attention_mask=layers.padding_mask(real))
     assert_close(layer(x, attention_mask=real), expected)
@@ -37,7 +37,7 @@ def test_a_mask_of_padding_may_have_two_axes(make) -> None:
 
 
 @pytest.mark.parametrize("stacked", [False, True], ids=["layer", "stack"])
-def test_a_decoder_wants_a_causal_mask_and_a_memory(stacked) -> None:
+def test_a_decoder_requires_a_causal_mask_and_a_memory(stacked) -> None:
     layer = layers.Decoder([decoder_layer()()]) if stacked else decoder_layer()()
     mask = {"attention_mask": causal[None]}
     expected = layer(x, memory=memory, memory_mask=layers.padding_mask(memory_real), **mask)
@@ -62,7 +62,7 @@ def test_a_decoder_of_encoder_layers() -> None:
         decoder(x, memory=memory, attention_mask=mask)
 
 
-def test_functional_models_give_what_was_asked_for() -> None:
+def test_functional_models_return_requested_states() -> None:
     inputs = {name: keras.Input(a.shape[1:], name=name) for name, a in {"x": x, "memory": memory}.items()}
     decoder = layers.Decoder([decoder_layer(name=f"layer_{i}")() for i in range(2)])
     flags = {"return_attention": True, "return_hidden_states": True}
@@ -122,8 +122,8 @@ def test_a_tied_output_has_the_low_rank_matrices_of_its_table() -> None:
 
 
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="the choice of a generator is TensorFlow's")
-def test_dropout_does_without_what_is_slow_with_xla() -> None:
-    """One operation of Keras' own dropout makes a training step several times as long on CPUs."""
+def test_dropout_avoids_an_operation_that_is_slow_with_xla() -> None:
+    """An operation of the dropout of Keras makes training steps several times as long on CPUs."""
     import tensorflow as tf
 
     layer, ones = layers.Dropout(0.3, seed=5), tf.ones((40, 50))

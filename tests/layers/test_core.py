@@ -12,7 +12,7 @@ from kerasformer.layers.activations import _ACTIVATIONS
 from tests.layers.cases import decoder, decoder_layer, encoder, encoder_layer
 from tests.layers.parity import as_numpy, assert_close, call_layer, numbers
 
-# From both tails to the middle, where the exact and the approximate forms of GELU differ.
+# Includes the range in which the exact and the approximate GELU differ.
 RANGE = np.linspace(-6, 6, 97).astype("float32")
 
 
@@ -37,8 +37,8 @@ def test_norm_of_equal_numbers_is_finite() -> None:
 
 
 @pytest.mark.jax
-def test_norms_count_in_float32() -> None:
-    """The squares of these numbers are beyond float16, their norms are not."""
+def test_norms_are_computed_in_float32() -> None:
+    """The squares of these values exceed the range of float16; their norms do not."""
     x = (1000.0 * numbers(3, 12)).astype("float16")
     for layer in (layers.LayerNormalization(dtype="mixed_float16"), layers.RMSNormalization(dtype="mixed_float16")):
         exact = type(layer)(layer.epsilon)
@@ -46,15 +46,15 @@ def test_norms_count_in_float32() -> None:
 
 
 @pytest.mark.jax
-def test_layers_can_share_a_place() -> None:
-    """One layer at three places is that layer three times: ALBERT."""
+def test_a_schedule_repeats_layers() -> None:
+    """A layer may be applied three times, as in ALBERT."""
     layer, x = encoder_layer()(), numbers(2, 3, 12)
     shared = layers.Encoder([layer], schedule=[0, 0, 0])(x, return_hidden_states=True, return_attention=True)
     assert_close(shared["output"], layer(layer(layer(x))))
     assert [len(shared["hidden_states"]), len(shared["attentions"])] == [4, 3]
 
 
-def test_stack_tells_what_every_layer_gave() -> None:
+def test_a_stack_returns_the_states_of_every_layer() -> None:
     stack, x = encoder(), numbers(2, 3, 12)
     given = stack(x, return_hidden_states=True, return_attention=True)
     first = stack.layers[0](x, return_attention=True)
@@ -75,7 +75,7 @@ def test_rotary_reaches_every_layer_of_a_stack() -> None:
     assert np.abs(as_numpy(turned) - as_numpy(stack(x))).max() > 1e-3
 
 
-def test_dropout_works_in_training_alone() -> None:
+def test_dropout_applies_only_in_training() -> None:
     x = numbers(2, 3, 12)
     for layer in (
         encoder_layer(dropout=0.5)(),
@@ -88,7 +88,7 @@ def test_dropout_works_in_training_alone() -> None:
 
 
 def test_a_decoder_needs_no_memory() -> None:
-    """Without cross attention a decoder layer is an encoder layer."""
+    """Without cross attention, a decoder layer equals an encoder layer."""
     decoding = layers.DecoderLayer(layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20))
     encoding, x = encoder_layer()(), numbers(2, 3, 12)
     decoding(x), encoding(x)

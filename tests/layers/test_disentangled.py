@@ -1,4 +1,4 @@
-"""Relative positions of DeBERTa: its buckets, scores by pair from scores by distance, half precision."""
+"""Relative positions of DeBERTa: buckets, conversion of scores of distances, half precision."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def test_buckets_are_those_of_the_reference(buckets, longest):
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 6), (4, 4), (3, 7)])
 def test_scores_by_distance_become_scores_by_pair(rows, columns):
     scores = numbers(2, 3, rows, rows + columns)
-    found = keras.ops.convert_to_numpy(by_distance(scores, columns))
+    result = keras.ops.convert_to_numpy(by_distance(scores, columns))
     for i in range(rows):
         for j in range(columns):
-            np.testing.assert_array_equal(found[:, :, i, j], scores[:, :, i, rows - 1 - i + j])
+            np.testing.assert_array_equal(result[:, :, i, j], scores[:, :, i, rows - 1 - i + j])
 
 
-def test_half_precision_stays_finite_beside_padding():
+def test_half_precision_is_finite_with_padding():
     policy = "float16"
     relative = layers.RelativeEmbeddings(9, 12, num_buckets=4, initializer="ones", dtype=policy)
     attention = layers.DisentangledAttention(3, 12, kernel_initializer="ones", dtype=policy)
     x = keras.ops.cast(5 * numbers(2, 9, 12), "float16")
     mask = np.array([[1] * 9, [0] * 4 + [1] * 5], "int32")
     visibility = layers.Visibility(key_mask=mask, query_mask=mask)
-    found = attention(x, visibility=visibility, return_attention=True, **relative(x))
-    output, weights = (keras.ops.convert_to_numpy(found[name]) for name in ("output", "attention"))
+    result = attention(x, visibility=visibility, return_attention=True, **relative(x))
+    output, weights = (keras.ops.convert_to_numpy(result[name]) for name in ("output", "attention"))
     assert output.dtype == "float16" and np.isfinite(output).all()
     assert np.allclose(weights[1, :, 4:, :4], 0) and np.allclose(weights.sum(-1), 1, atol=1e-2)
 

@@ -1,4 +1,4 @@
-"""An encoder of which only the first tokens are wanted: the last layer answers for no others, and those are equal."""
+"""`count`: the last layer of an encoder computes only the first tokens, with equal results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_first_tokens_are_those_of_the_whole(norm_first) -> None:
 @pytest.mark.parametrize(
     ("task", "expected"), [("text-classification", 1), ("token-classification", 7), ("feature-extraction", 7)]
 )
-def test_a_classifier_of_texts_asks_for_the_first(task, expected, monkeypatch) -> None:
+def test_a_text_classifier_computes_only_the_first_token(task, expected, monkeypatch) -> None:
     model = zoo.build("bert", task, vocab_size=20, **SIZES)
     lengths = []
     part = model.backbone.encoder.layers[-1].feed_forward
@@ -37,5 +37,5 @@ def test_a_classifier_of_texts_asks_for_the_first(task, expected, monkeypatch) -
     inputs = {"input_ids": np.arange(14, dtype="int32").reshape(2, 7)}
     model(inputs)
     assert lengths == [expected]
-    model(inputs, return_hidden_states=True)  # all of them are asked for
+    model(inputs, return_hidden_states=True)  # requests the states of all tokens
     assert lengths == [expected, 7]

@@ -23,10 +23,10 @@ from tests.layers.parity import (
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 HALF_PRECISION = {"mixed_float16": 1e-2, "mixed_bfloat16": 8e-2}
-"""Some ten roundings of 2^-11 and 2^-8: measured maxima are about half of these."""
+"""About ten roundings of 2^-11 and 2^-8."""
 
 ON_JAX = {"encoder", "decoder", "layer of LLaMA"}
-"""Whose mixed precision is tried on the second backend too: it compiles every operation anew for each type."""
+"""Cases of which mixed precision is tested on the second backend, which compiles each operation for each type."""
 
 
 @pytest.fixture(params=HALF_PRECISION)
@@ -69,11 +69,11 @@ def test_gradients(case: Case) -> None:
         loss = tf.reduce_sum(call_layer(layer, ours)[0] * direction)
     got, got_weights = tape.gradient(loss, (watched, weights))
 
-    wanted = {name: theirs[name].grad.numpy() for name in watched}
-    wanted_weights = translate(case, layer, {name: p.grad.numpy() for name, p in twin.named_parameters()})
-    # A key's bias moves all scores of a query alike: its gradient is zero but for rounding, which has the others' size.
-    largest = max(float(np.abs(x).max()) for x in [*wanted.values(), *wanted_weights.values()])
-    for name, gradient in {**wanted, **wanted_weights}.items():
+    expected_gradients = {name: theirs[name].grad.numpy() for name in watched}
+    expected_weights = translate(case, layer, {name: p.grad.numpy() for name, p in twin.named_parameters()})
+    # The bias of keys shifts all scores of a query equally, so that its gradient is only rounding noise of others.
+    largest = max(float(np.abs(x).max()) for x in [*expected_gradients.values(), *expected_weights.values()])
+    for name, gradient in {**expected_gradients, **expected_weights}.items():
         ours_here = tf.convert_to_tensor(got[name] if name in got else got_weights[name])
         assert_close(ours_here, gradient, scale=largest if name.endswith("key/bias") else None, what=name)
 

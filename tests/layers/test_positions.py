@@ -51,7 +51,7 @@ def test_rotary_positions(theta) -> None:
         assert_close(primitives.rotary(ours, *angles, rotary), theirs)
 
 
-def test_rotary_products_depend_on_the_distance_alone() -> None:
+def test_rotary_products_depend_only_on_the_distance() -> None:
     query, key = numbers(1, 1, 4, 6), numbers(1, 1, 4, 6, seed=1)
     products = []
     for shift in (0, 40):
@@ -101,7 +101,7 @@ def test_scaled_angles_are_those_of_transformers(name, settings, length) -> None
             rotary.tables(length)
 
 
-def test_rows_of_a_batch_are_scaled_by_their_own_length() -> None:
+def test_each_row_of_a_batch_is_scaled_by_its_length() -> None:
     rotary = rotary_of({"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 3.0}, 8, 64)
     long, short = np.arange(93, 100, dtype="int32"), np.arange(7, dtype="int32")
     together = rotary.angles(ops.convert_to_tensor(np.stack([long, short])))
@@ -127,7 +127,7 @@ def test_far_keys_share_the_last_bucket() -> None:
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 20])
 def test_slopes_of_alibi(heads) -> None:
-    # BLOOM's tensor is slope times position: at position 1, the slope.
+    # The tensor of BLOOM is slope times position, so that at position 1 it is the slope.
     assert_close(alibi_slopes(heads), build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1])
 
 

@@ -13,13 +13,13 @@ from tests.layers.composites import LlamaLayer, TiedLM
 from tests.layers.parity import as_numpy, assert_close, integers, numbers
 
 TUPLES = {"attention": (None,), "multi_head_attention": (None, None)}
-"""Primitives that give more than one tensor, and what they may give beside it."""
+"""Primitives with several results, and the results after the first."""
 NAMES = ["linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", *TUPLES]
-"""All that an exporter may lower its own way."""
+"""All operations that an exporter may override."""
 
 
 class Recorder(Primitives):
-    """Notes which primitives were asked for, with the values they were given, and answers as usual."""
+    """Records calls of primitives with their arguments, and computes them as usual."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
@@ -38,7 +38,7 @@ for _name in NAMES:
 
 
 def encoder_of_bert(ids: Any) -> Any:
-    """Embeddings, a layer and a prediction head."""
+    """A model of embeddings, a layer and a prediction head."""
     layer = layers.EncoderLayer(layers.MultiHeadAttention(2, 8), layers.FeedForward(8, 12))
     return layer(layers.TransformerEmbeddings(11, 9, 8, num_segments=2)(ids))
 
@@ -65,28 +65,28 @@ def test_these_are_all_primitives() -> None:
 
 @pytest.mark.jax
 @pytest.mark.parametrize("model", MODELS)
-def test_a_lowering_is_asked_for_every_primitive(model) -> None:
+def test_a_lowering_is_called_for_every_primitive(model) -> None:
     run, expected = MODELS[model]
     recorder = Recorder()
     with lowering(recorder):
         run()
-    asked = [name for name, _ in recorder.calls]
-    assert {name: asked.count(name) for name in asked} == expected
+    called = [name for name, _ in recorder.calls]
+    assert {name: called.count(name) for name in called} == expected
     run()
-    assert len(recorder.calls) == len(asked)
+    assert len(recorder.calls) == len(called)
 
 
 @pytest.mark.jax
-def test_weights_come_as_variables() -> None:
-    """A lowering can tell which weight it sees only from the variable."""
+def test_weights_are_passed_as_variables() -> None:
+    """A lowering identifies a weight by its variable."""
     recorder = Recorder()
     with lowering(recorder):
         encoder_of_bert(IDS)
         TiedLM()(IDS)
-    places = {"linear": (1, 2), "embedding": (0,), "layer_norm": (1, 2)}
+    weights = {"linear": (1, 2), "embedding": (0,), "layer_norm": (1, 2)}
     for name, arguments in recorder.calls:
-        for place in places.get(name, ()):
-            assert isinstance(arguments[place], Variable), (name, place)
+        for index in weights.get(name, ()):
+            assert isinstance(arguments[index], Variable), (name, index)
 
 
 SPEC = layers.AttentionSpec(num_heads=2, num_key_value_heads=2, head_dim=4, scale=1.0)
@@ -104,7 +104,7 @@ CALLS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_answer_of_a_lowering_is_taken(name) -> None:
+def test_the_result_of_a_lowering_is_used(name) -> None:
     shape = CALLS[name]().shape
     answer = ops.full(shape, 42.0)
     own = type("Own", (Primitives,), {name: lambda *_, **__: (answer, *TUPLES[name]) if name in TUPLES else answer})
@@ -113,7 +113,7 @@ def test_the_answer_of_a_lowering_is_taken(name) -> None:
     assert (as_numpy(CALLS[name]()) != 42.0).all()
 
 
-def test_the_usual_primitives_return_after_an_error() -> None:
+def test_the_default_primitives_are_restored_after_an_error() -> None:
     recorder = Recorder()
     with pytest.raises(RuntimeError), lowering(recorder):
         raise RuntimeError

@@ -1,4 +1,4 @@
-"""The page `docs/pytorch_to_keras.md` is a program: its Keras blocks give what the PyTorch block before them gives."""
+"""Runs `docs/pytorch_to_keras.md`, whose Keras blocks must have the results of the PyTorch blocks before them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ KINDS = ("PyTorch", "Keras, by hand", "kerasformer")
 
 
 def blocks() -> list[tuple[str, str, int, str]]:
-    """Section, kind of block by its first comment, line in the page, and code."""
-    text, found = PAGE.read_text(encoding="utf-8"), []
+    """Returns section, kind (from the first comment), line number and code of each block."""
+    text, result = PAGE.read_text(encoding="utf-8"), []
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         title = re.findall(r"^## (.*)$", text[: match.start()], re.MULTILINE)[-1]
         first = match[1].splitlines()[0]
         kind = next((k for k in KINDS if re.match(rf"# {k}(:|$)", first)), "")
-        found.append((title, kind, text[: match.start(1)].count("\n"), match[1]))
-    return found
+        result.append((title, kind, text[: match.start(1)].count("\n"), match[1]))
+    return result
 
 
 @pytest.mark.jax
@@ -40,7 +40,7 @@ def test_the_page_runs_and_both_sides_agree() -> None:
     compared = []
     for title, kind, line, code in blocks():
         before = names.pop("output", None)
-        # Empty lines in front, so that an error names the line of the page.
+        # Empty lines make line numbers in errors those of the page.
         exec(compile("\n" * line + code, str(PAGE), "exec"), names)
         if kind in KINDS[1:]:
             assert before is None or names["output"] is not before

@@ -1,4 +1,4 @@
-"""The layers in PyTorch: its own modules behind our argument names, and small ones put together from them."""
+"""PyTorch twins of the layers, with the argument names of the Keras layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TorchAttention(nn.Module):
 
 
 class GroupedAttention(nn.Module):
-    """Four linear layers around `scaled_dot_product_attention`, its grouped heads and its scale."""
+    """Linear layers and `scaled_dot_product_attention` with grouped heads and a scale."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class AlibiTwin(GroupedAttention):
 
 
 class TorchFeedForward(nn.Module):
-    """Linear, activation, linear; or the gated form of GEGLU and SwiGLU."""
+    """A feed-forward network, which may be gated (GEGLU, SwiGLU)."""
 
     def __init__(self, hidden_dim: int, inner: int, activation: nn.Module, gated: bool, bias: bool) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class TorchFeedForward(nn.Module):
 
 
 class TorchEmbeddings(nn.Module):
-    """The sum of up to three tables, a norm and a projection, where there are any."""
+    """The sum of up to three embeddings, with optional norm and projection."""
 
     def __init__(
         self, vocab: int, size: int, length: int = 0, segments: int = 0, norm: float | None = None, project: int = 0
@@ -129,7 +129,7 @@ class TorchEmbeddings(nn.Module):
 
 
 class TorchTiedLM(nn.Module):
-    """BERT's prediction head, whose last matrix is the embedding table."""
+    """The prediction head of BERT, whose output is tied to the embeddings."""
 
     def __init__(self, vocab: int, hidden_dim: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class TorchTiedLM(nn.Module):
 
 
 class OneInput(nn.Module):
-    """A module that takes one tensor, under the name that our layer gives it."""
+    """A module with one input, by the argument name of the Keras layer."""
 
     def __init__(self, inner: nn.Module, name: str = "x") -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class TorchEncoder(nn.Module):
 
 
 class TorchDecoder(nn.Module):
-    """`nn.TransformerDecoderLayer` or `nn.TransformerDecoder` over a padded memory, causal."""
+    """Causal `nn.TransformerDecoderLayer` or `nn.TransformerDecoder` with a padded memory."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -231,6 +231,6 @@ class T5Twin(nn.Module):
 
 
 def llama_angles(head_dim: int, positions: Tensor, theta: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """LLaMA's cosines and sines, `(B, T, D)` each."""
+    """Returns the cosines and sines of LLaMA, `(B, T, D)` each."""
     config = LlamaConfig(head_dim=head_dim, rope_parameters={"rope_type": "default", "rope_theta": theta})
     return LlamaRotaryEmbedding(config)(torch.zeros(1), positions)

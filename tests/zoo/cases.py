@@ -1,7 +1,7 @@
-"""The architectures under test: one row each, and one for each variant that computes something else.
+"""The architectures under test: one case each, and one for each variant with a different computation.
 
-A row holds what the config.json of a tiny model says, with odd sizes and values other than the defaults. All else
-follows: `transformers` makes the model, random weights are saved, and every test of this folder runs on it.
+A case contains the config.json of a tiny model, with unusual sizes and values other than the defaults. `transformers`
+creates the model with random weights and saves it, and every test of this folder runs on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import transformers
 
 from kerasformer import zoo
 
-torch.set_num_threads(1)  # these models are too small to share
+torch.set_num_threads(1)  # these models are too small for several threads
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Case:
     """A tiny model of an architecture.
 
     Attributes:
-        name: Of the row.
+        name: Name of the case.
         model_type: The architecture.
-        settings: Of its config.json.
-        only: Tasks to test; all that the architecture has by default.
-        on_jax: Belongs to the group that runs on the second Keras backend too.
-        std: Of the random weights: large, so that an error is seen, and the best token is clear.
-        separator: Token of which question answering needs three in a text.
-        banded: The attention weights of the reference are those of a window, `(B, H, T, 2 * w + 1)`.
+        settings: Content of config.json.
+        only: Tasks to test; all tasks of the architecture by default.
+        on_jax: Whether the case also runs on the second Keras backend.
+        std: Standard deviation of the random weights; large, so that errors and the best token are clear.
+        separator: Token that question answering requires three times in a text.
+        banded: Whether the attention weights of the reference are those of a window, `(B, H, T, 2 * w + 1)`.
         derived: Keys of config.json that the reference class computes from others, and that are `None` here; or that it
             reads and does not declare.
         end_token: Last token of each text, for heads that read it.
@@ -57,15 +57,15 @@ class Case:
         return self.only or tuple(zoo.architecture(self.model_type).MODELS)
 
     def kind(self, task: str) -> Any:
-        """Our class for a task."""
+        """Returns the class of this package for a task."""
         return zoo.architecture(self.model_type).MODELS[task]
 
     def reference_class(self, task: str) -> Any:
-        """The class of `transformers` for a task."""
+        """Returns the class of `transformers` for a task."""
         return getattr(transformers, self.kind(task).architecture)
 
     def reference(self, task: str) -> Any:
-        """A model of `transformers` with large random weights, biases and norms included."""
+        """Creates a model of `transformers` with large random weights, also in biases and norms."""
         labels = {index: f"class {index}" for index in range(2 if task == "question-answering" else 5)}
         config = transformers.AutoConfig.for_model(
             self.model_type,
@@ -224,7 +224,7 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
-    # The switches of published models at small sizes: TinyLlama, SmolLM2, Llama 3.2; then all that none of them uses.
+    # The settings of TinyLlama, SmolLM2 and Llama 3.2 at small sizes; then all settings that none of them uses.
     Case("llama", "llama", LLAMA, derived=LLAMA_DERIVED, on_jax=True),
     Case(
         "llama-smollm2",
@@ -278,7 +278,7 @@ CASES = (
         derived=T5_DERIVED,
     ),
 )  # fmt: skip
-"""All rows."""
+"""All cases."""
 
 FIRST = tuple({case.model_type: case for case in reversed(CASES)}.values())
-"""One row of each architecture."""
+"""One case of each architecture."""

@@ -14,7 +14,7 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[Case, str]], Loaded]:
-    """Makes the reference of a row and task, saves it and loads it; once for all tests."""
+    """Creates, saves and loads the reference of a case and task, once for all tests."""
     made: dict[tuple[str, str], Loaded] = {}
 
     def load(row: tuple[Case, str]) -> Loaded:

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: inputs, runs of both models, and the comparison."""
+"""Shared by the tests of this folder: inputs, calls of both models, and the comparison of outputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.zoo.cases import CASES, Case
 Arrays = dict[str, np.ndarray]
 
 TOLERANCE = 1e-5
-"""Of the largest magnitude in the reference: float32 sums in two orders differ by a few times 6e-8 a term."""
+"""Relative to the largest magnitude of the reference; float32 sums in different order differ by some 6e-8 per term."""
 
 PAD = 0
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint, the model of `transformers` that wrote it, and what was loaded from it."""
+    """A checkpoint, the model of `transformers` that saved it, and the model loaded from it."""
 
     case: Case
     task: str
@@ -35,7 +35,7 @@ class Loaded:
 
 
 def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_jax: bool = True) -> list[Any]:
-    """Parameters `(case, task)`; `on_jax`: those of the group for the second backend carry its mark."""
+    """Returns parameters `(case, task)`; `on_jax` marks those of the group for the second backend."""
     return [
         pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if on_jax and case.on_jax else ())
         for case in cases
@@ -45,14 +45,14 @@ def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_j
 
 
 def ragged(lengths: Iterable[int], side: str) -> np.ndarray:
-    """Attention mask `(B, T)` of texts of these lengths."""
+    """Returns the attention mask `(B, T)` of texts of these lengths."""
     lengths = np.array(list(lengths))[:, None]
-    places = np.arange(lengths.max())
-    return (places < lengths if side == "right" else places >= lengths.max() - lengths).astype("int32")
+    slots = np.arange(lengths.max())
+    return (slots < lengths if side == "right" else slots >= lengths.max() - lengths).astype("int32")
 
 
 def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Arrays:
-    """Random inputs for both models: texts of 9, 4 and 6 tokens, padded on that side; `None`: not padded, no mask.
+    """Returns random inputs for both models: texts of 9, 4 and 6 tokens with padding on a side; `None` for no padding.
 
     Left-padded texts come with the positions that their tokens have, where the model takes positions.
     """
@@ -71,7 +71,7 @@ def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Ar
     if "token_type_ids" in names:
         inputs["token_type_ids"] = random.integers(0, config.num_segments, mask.shape).astype("int32")
     if "decoder_input_ids" in names:
-        theirs = ragged((3, 7, 5), "right")  # a decoder's text begins at 0 in every row
+        theirs = ragged((3, 7, 5), "right")  # the text of a decoder starts at slot 0 in every row
         inputs["decoder_input_ids"] = random.integers(3, config.vocab_size, theirs.shape).astype("int32") * theirs
         if side:
             inputs["decoder_attention_mask"] = theirs
@@ -81,24 +81,24 @@ def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Ar
 
 
 def takes_positions(loaded: Loaded) -> bool:
-    """Whether the reference has `position_ids`."""
+    """Whether the reference accepts `position_ids`."""
     return loaded.case.model_type != "t5" and "position_ids" in inspect.signature(loaded.reference.forward).parameters
 
 
 def run(loaded: Loaded, inputs: Arrays, **options: Any) -> dict[str, Any]:
-    """What our model gives, under Hugging Face's names."""
+    """Returns the outputs of the Keras model by Hugging Face's names."""
     output = loaded.model(inputs, **options)
     return {name: keras.ops.convert_to_numpy(value) for name, value in loaded.model.named(output).items()}
 
 
 def run_reference(model: Any, inputs: Arrays, **options: Any) -> Any:
-    """What the model of `transformers` gives."""
+    """Returns the outputs of the model of `transformers`."""
     with torch.no_grad():
         return model(**{name: torch.tensor(value).long() for name, value in inputs.items()}, **options)
 
 
 def dense_weights(banded: np.ndarray) -> np.ndarray:
-    """Weights of a window `(B, H, T, 2 * w + 1)`, in which the own token is in the middle, as `(B, H, T, T)`."""
+    """Converts weights of a window around each token, `(B, H, T, 2 * w + 1)`, to `(B, H, T, T)`."""
     *_, length, width = banded.shape
     dense = np.zeros((*banded.shape[:3], length), banded.dtype)
     for query in range(length):
@@ -110,7 +110,7 @@ def dense_weights(banded: np.ndarray) -> np.ndarray:
 
 
 def real(inputs: Arrays, value: np.ndarray) -> np.ndarray:
-    """The numbers of a result `(B, T, …)` that belong to real tokens; all of a result without `T`."""
+    """Returns the values of an output `(B, T, …)` at real tokens; all values of an output without `T`."""
     for name in ("decoder_attention_mask", "attention_mask"):
         if name in inputs and value.ndim > 1 and value.shape[:2] == inputs[name].shape:
             return value[inputs[name] > 0]
@@ -118,7 +118,7 @@ def real(inputs: Arrays, value: np.ndarray) -> np.ndarray:
 
 
 def assert_close(inputs: Arrays, actual: Any, expected: Any, name: str = "", tolerance: float = TOLERANCE) -> None:
-    """Equal at the real tokens, within `tolerance` of the largest magnitude."""
+    """Asserts equality at real tokens, within `tolerance` of the largest magnitude."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}"
     actual, expected = real(inputs, actual), real(inputs, expected)
@@ -127,6 +127,6 @@ def assert_close(inputs: Arrays, actual: Any, expected: Any, name: str = "", tol
 
 
 def assert_same_outputs(inputs: Arrays, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """All named outputs are close."""
+    """Asserts that all outputs are close."""
     for name, value in actual.items():
         assert_close(inputs, value, expected[name], name)

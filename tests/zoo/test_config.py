@@ -1,4 +1,4 @@
-"""config.json in both directions: defaults, names, and values that are refused, ignored or warned of."""
+"""Reading and writing config.json: defaults, names, and values that raise errors, are ignored, or cause warnings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_a_value_that_is_not_implemented_is_refused_by_name(model_type, key, val
         config_type(case).from_hf({**case.settings, key: value})
 
 
-@pytest.mark.parametrize("case", [case for case in FIRST if case.model_type != "bloom"], ids=str)  # it has but one
+@pytest.mark.parametrize(
+    "case", [case for case in FIRST if case.model_type != "bloom"], ids=str
+)  # it has only one name
 def test_an_unknown_activation_is_refused(case, tmp_path):
     key = {
         "distilbert": "activation",

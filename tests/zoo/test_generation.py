@@ -1,4 +1,4 @@
-"""Generation: token by token what `transformers` writes, and with a cache the numbers that the whole text gives."""
+"""Generation: the tokens of `transformers`, and equal logits with and without a cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW = 12
 
 
 def prompts(it: Loaded, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Three prompts, padded on the side that the model wants."""
+    """Returns three prompts with padding on the side that the model requires."""
     mask = ragged((7, 3, 5), "right" if it.model.is_encoder_decoder else "left")
     return np.random.default_rng(seed).integers(3, 97, mask.shape).astype("int32") * mask, mask
 
@@ -31,7 +31,7 @@ def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: Any) -> An
         attention_mask=torch.tensor(mask).long(),
         max_new_tokens=NEW,
         return_dict_in_generate=True,
-        use_cache=not it.model.is_encoder_decoder,  # theirs fails if the stacks differ in length
+        use_cache=not it.model.is_encoder_decoder,  # transformers fails if the stacks differ in length
         output_scores=True,
         **settings,
     )
@@ -60,7 +60,7 @@ def test_the_tokens_of_transformers(loaded, row, settings):
         assert set(full[len(row_of_ours) :]) <= {PAD, *end}
     if "num_beams" not in settings:
         best = torch.stack(expected.scores).topk(2, dim=-1).values
-        assert (best[..., 0] - best[..., 1]).median() >= 1e-3  # or the comparison would be one of noise
+        assert (best[..., 0] - best[..., 1]).median() >= 1e-3  # otherwise rounding decides
     if "no_repeat_ngram_size" in settings:
         assert len(np.unique(np.concatenate(ours))) > 12
 
@@ -152,7 +152,7 @@ SILENT = [
 @pytest.mark.parametrize(("model_type", "task"), SILENT)
 def test_models_that_answer_at_once_refuse_to_generate(model_type, task):
     kind = zoo.architecture(model_type).MODELS[task]
-    model = kind.__new__(kind)  # its class is all that counts
+    model = kind.__new__(kind)  # only the class matters
     for method in ("generate", "stream"):
         with pytest.raises(InputError, match=rf"task='text-generation'.*Received: {kind.__name__}, a model for {task}"):
             getattr(model, method)("Once upon a time")

@@ -1,4 +1,4 @@
-"""Checkpoints as people have them, and as they should not be."""
+"""Loading of valid and of invalid checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests import hub_server
 from tests.zoo.cases import CASES
 from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference
 
-# Of Keras itself, which asks a TensorFlow variable for a copy by a name that it does not know.
+# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 BERT, GPT2 = (next(case for case in CASES if case.name == name) for name in ("bert", "gpt2"))
@@ -55,7 +55,7 @@ def gpt2(loaded) -> Loaded:
 
 @pytest.fixture
 def folder(bert, tmp_path) -> Path:
-    """A copy of a checkpoint, to be changed."""
+    """A copy of a checkpoint, to be modified."""
     return shutil.copytree(bert.folder, tmp_path / "checkpoint")
 
 
@@ -72,12 +72,12 @@ def change_config(folder: Path, **values: Any) -> None:
 
 
 def assert_same(it: Loaded, model: Any, tolerance: float = 1e-5) -> None:
-    """The model gives the reference's logits."""
+    """Asserts that the logits are those of the reference."""
     inputs = make_inputs(it)
     assert_close(inputs, model(inputs), run_reference(it.reference, inputs).logits, tolerance=tolerance)
 
 
-# Files of every kind.
+# Formats of files.
 
 
 def test_shards(gpt2, tmp_path):
@@ -91,7 +91,7 @@ def test_pytorch_files(gpt2, tmp_path, shards):
     shutil.copy(gpt2.folder / "config.json", tmp_path)
     tensors = dict(gpt2.reference.state_dict())
     name = "transformer.h.0.mlp.c_fc.weight"
-    tensors[name] = tensors[name].T.contiguous().T  # the same numbers under other strides
+    tensors[name] = tensors[name].T.contiguous().T  # the same values with other strides
     assert not tensors[name].is_contiguous()
     name = "transformer.h.1.mlp.c_fc.weight"
     tensors[name] = torch.cat([tensors[name]] * 2)[36:]  # the second half of a larger storage
@@ -166,7 +166,7 @@ def test_dtype_at_load(request, which, policy, weights, tolerance, tmp_path):
     assert_close(inputs, output, run_reference(theirs, inputs).logits, tolerance=tolerance)
 
 
-# Names as checkpoints spell them.
+# Names of tensors.
 
 
 def test_without_the_backbones_prefix(bert, folder):
@@ -251,7 +251,7 @@ def test_a_new_head_is_named_and_random(request, which, arguments, caplog, tmp_p
 
 
 def test_both_layers_of_a_new_head_are_random(loaded):
-    """With zeros in them, a head of two layers would never learn."""
+    """A head of two layers initialized with zeros would never learn."""
     case = next(case for case in CASES if case.name == "distilbert")
     model = zoo.load(loaded((case, "fill-mask")).folder, task="text-classification", num_labels=2)
     assert set(model.new_variables) == {
@@ -275,7 +275,7 @@ def test_arguments_that_make_no_sense(bert, task, arguments, message):
         zoo.load(bert.folder, task=task, **arguments)
 
 
-# What does not fit.
+# Checkpoints that do not match.
 
 
 def test_one_error_lists_all_problems(folder, bert):
@@ -437,7 +437,7 @@ def test_what_a_model_cannot_read(bert, gpt2):
         bert.model.export("folder", format="onnx", input_signature=None)
 
 
-# Where checkpoints come from.
+# Sources of checkpoints.
 
 
 @pytest.mark.parametrize("name", ["with space (1)", "ümlaut-模型", "a.b=c", "-dash"])
@@ -477,7 +477,7 @@ def test_a_hub_id(bert, tmp_path):
     assert_close({}, np.array([logits], "float32"), expected)
 
 
-# Costs.
+# Time and memory.
 
 
 def test_no_random_initializer_runs(bert, monkeypatch):
@@ -499,8 +499,8 @@ from kerasformer import zoo
 def status(name):
     return 1024 * int(re.search(rf"{name}:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
-zoo.load(sys.argv[1])  # whatever is set up once
-Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+zoo.load(sys.argv[1])  # includes all one-time initialization
+Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 before = status("VmRSS")
 model = zoo.load(sys.argv[2])
 print((status("VmHWM") - before) / sum(4 * variable.value.shape.num_elements() for variable in model.weights))

@@ -1,4 +1,4 @@
-"""Longformer beyond what the table of cases covers: global tokens of all kinds, long texts, graphs."""
+"""Longformer, in addition to the cases of all architectures: global tokens, long texts, graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = {
 
 
 def long_inputs(it, seed: int = 3) -> dict[str, np.ndarray]:
-    """Texts of 37, 21 and 30 tokens, no multiples of a window, each with a question and three separators."""
+    """Returns texts of 37, 21 and 30 tokens, not multiples of a window, each with a question and three separators."""
     random, mask = np.random.default_rng(seed), ragged((37, 21, 30), "right")
     ids = random.integers(3, it.model.config.vocab_size, mask.shape).astype("int32")
     ids[:, [4, 5]] = 2

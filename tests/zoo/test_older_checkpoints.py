@@ -1,4 +1,4 @@
-"""Checkpoints that do not say all that newer ones do, and new heads on those that lack one."""
+"""Older checkpoints with incomplete configurations, and new heads for checkpoints without one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def without(folder: Path, *keys: str) -> None:
     (folder / "config.json").write_text(json.dumps({k: v for k, v in content.items() if k not in keys}))
 
 
-# What config.json does not say.
+# Missing keys of config.json.
 
 
 @pytest.mark.parametrize("case", FIRST, ids=str)
@@ -100,7 +100,7 @@ def test_words_of_the_wrong_type(folder, values, message):
 
 
 def test_a_tokenizer_that_cannot_be_read_is_named_and_the_weights_load(loaded, tmp_path, caplog):
-    """A `vocab.txt` beside an ALBERT, whose tokenizer is made of another file."""
+    """A `vocab.txt` in a checkpoint of ALBERT, whose tokenizer has another format."""
     it = loaded((next(case for case in CASES if case.name == "albert"), "fill-mask"))
     folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")

@@ -1,4 +1,4 @@
-"""The same numbers as `transformers`, from its own files: every architecture, head, padding and optional input."""
+"""Parity with `transformers` from its checkpoints: every architecture, head, kind of padding and optional input."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_hidden_states_and_attention(loaded, row):
     inputs = make_inputs(it)
     expected = run_reference(it.reference, inputs, output_hidden_states=True, output_attentions=True)
     actual = it.model(inputs, return_hidden_states=True, return_attention=True)
-    # Theirs by our names; the text whose tokens ask.
+    # States of the reference by the names of this package, with the mask of the queries.
     names = {name: (name, "") for name in ("hidden_states", "attentions")}
     if it.model.is_encoder_decoder:
         names = {f"encoder_{name}": (f"encoder_{name}", "") for name in names}
@@ -55,11 +55,11 @@ def test_hidden_states_and_attention(loaded, row):
     for name, (their_name, side) in names.items():
         theirs, queries = expected[their_name], inputs[f"{side}attention_mask"]
         assert len(actual[name]) == len(theirs)
-        for place, (a, b) in enumerate(zip(actual[name], theirs, strict=True)):
-            # Queries of padding look anywhere.
+        for index, (a, b) in enumerate(zip(actual[name], theirs, strict=True)):
+            # Weights of padding queries are undefined.
             real = queries[:, None, :, None] if "attentions" in name else queries[:, :, None]
             b = dense_weights(b.numpy()) if it.case.banded and name == "attentions" else b.numpy()
-            assert_close({}, keras.ops.convert_to_numpy(a) * real, b * real, f"{name}[{place}]")
+            assert_close({}, keras.ops.convert_to_numpy(a) * real, b * real, f"{name}[{index}]")
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -1,4 +1,4 @@
-"""The presets that ship: small, complete, and as good on every engine as in Keras."""
+"""The presets: size, completeness, and quality on every engine."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def test_the_classifier_knows_praise_from_blame(sentiment, sentences):
     texts, expected = sentences
     assert (
         labels(kf.pipeline("text-classification", sentiment), texts) == expected
-    ).mean() >= 0.75  # 0.77; its card has 600
+    ).mean() >= 0.75  # 0.77; the figure in its README is for 600
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 def test_in_8_bits_the_labels_stay(format, sentiment, sentences, tmp_path):
     texts, expected = sentences
-    wanted = labels(kf.pipeline("text-classification", sentiment), texts)
+    keras_labels = labels(kf.pipeline("text-classification", sentiment), texts)
     kind = kf.export.TFLite(lengths=(32, 128)) if format == "tflite" else format
     folder = kf.export.export(sentiment, tmp_path / "bundle", kind, "int8")
     received = labels(kf.pipeline("text-classification", folder), texts)
-    assert (received == wanted).mean() >= 0.98
-    lost = int((wanted == expected).sum()) - int((received == expected).sum())
+    assert (received == keras_labels).mean() >= 0.98
+    lost = int((keras_labels == expected).sum()) - int((received == expected).sum())
     assert abs(lost) <= 0.005 * len(texts)  # one sentence of 200
 
 

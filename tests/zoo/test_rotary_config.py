@@ -1,4 +1,4 @@
-"""Rotary settings of config.json: the forms in which versions of `transformers` wrote them, and what is refused."""
+"""Rotary settings of config.json: formats of all versions of `transformers`, and unsupported settings."""
 
 from __future__ import annotations
 

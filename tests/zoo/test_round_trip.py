@@ -1,4 +1,4 @@
-"""Written by us, read by `transformers`, by us, and by Keras: the same tensors, configuration and outputs."""
+"""Saved models have equal tensors, configurations and outputs in `transformers`, this package and Keras."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kerasformer.models.weight_table import variables_by_path
 from tests.zoo.cases import FIRST
 from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, rows, run, run_reference
 
-# Of Keras itself, which asks a TensorFlow variable for a copy by a name that it does not know.
+# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 ROWS = rows(on_jax=False)
 FEW = rows(tasks=("feature-extraction", "pretraining", "text-generation", "text2text-generation"), on_jax=False)
 SMALL = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20}
-# Of no effect on numbers, or of the version that wrote the file.
+# Keys without effect on outputs, or that depend on the version that wrote the file.
 BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "architectures"}
 
 
@@ -41,7 +41,7 @@ def assert_same_weights(a: keras.Model, b: keras.Model) -> None:
 
 
 def reopened(it: Loaded, folder: Any) -> Any:
-    """What `transformers` reads, without a missing or unexpected tensor."""
+    """Loads a folder with `transformers`, without missing or unexpected tensors."""
     kind = it.case.reference_class(it.task)
     model, report = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
@@ -174,7 +174,7 @@ def test_saving_leaves_other_files_alone(loaded, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files are limited as POSIX does")
 def test_a_full_disk_loses_nothing(loaded, tmp_path):
-    """A file cannot grow beyond a limit, as on a full disk."""
+    """Limits the size of files, to simulate a full disk."""
     import resource
 
     model = loaded(next(row.values[0] for row in rows())).model

@@ -1,4 +1,4 @@
-"""T5: distances, output scaling, tied and separate outputs, caches; what all models share is tested elsewhere."""
+"""T5, in addition to the cases of all architectures: distances, scaled, tied and separate outputs, caches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Save = Callable[..., tuple[Path, Any]]
 
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
-    """Saves a tiny model of `transformers`; `output=True` gives it an output of its own."""
+    """Saves a tiny model of `transformers`; `output=True` for a separate output projection."""
 
     def saved(output: bool = False, **settings: Any) -> tuple[Path, Any]:
         torch.manual_seed(0)
@@ -41,7 +41,7 @@ def save(tmp_path: Path) -> Save:
 
 
 def make_inputs() -> dict[str, np.ndarray]:
-    """Ragged on both sides; the texts are longer than the largest distance that has a bucket of its own."""
+    """Returns ragged inputs of both stacks; the texts exceed the largest distance with a separate bucket."""
     random = np.random.default_rng(0)
     mask, theirs = ragged((30, 17, 21), "right"), ragged((3, 16, 14), "right")
     return {
@@ -58,7 +58,7 @@ def reference_logits(model: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def error(actual: Any, expected: np.ndarray, mask: np.ndarray) -> float:
-    """Of scale, at the real tokens."""
+    """Returns the largest difference at real tokens, relative to the largest magnitude."""
     difference = np.abs(keras.ops.convert_to_numpy(actual) - expected)[mask > 0]
     return float(difference.max() / np.abs(expected[mask > 0]).max())
 
@@ -111,9 +111,9 @@ def test_scores_of_distances(buckets: int, limit: int, bidirectional: bool) -> N
     table = np.arange(buckets * 2, dtype="float32").reshape(buckets, 2)
     bias.embeddings.assign(table)
     theirs.relative_attention_bias.weight.data = torch.tensor(table)
-    places = np.arange(2 * limit + 9)
-    expected = theirs.compute_bias(len(places), len(places)).detach().numpy()
-    assert np.array_equal(keras.ops.convert_to_numpy(bias(places, places)), expected)
+    slots = np.arange(2 * limit + 9)
+    expected = theirs.compute_bias(len(slots), len(slots)).detach().numpy()
+    assert np.array_equal(keras.ops.convert_to_numpy(bias(slots, slots)), expected)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +247,6 @@ def test_new_weights_are_as_large_as_those_of_transformers(factor: float) -> Non
 
 
 def ours_value(model: Any, path: str) -> np.ndarray:
-    """The variable of that path below the model."""
+    """Returns the variable with a path below the model."""
     (variable,) = (v for v in model.variables if v.path.split("/", 1)[1] == path)
     return keras.ops.convert_to_numpy(variable.value)

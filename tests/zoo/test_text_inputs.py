@@ -1,4 +1,4 @@
-"""An array of integers that only one architecture has: its backbone lists it, and everything else follows."""
+"""An additional input array, which an architecture adds by listing it in its backbone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANGUAGES = 4
 
 
 class MultilingualBert(Bert):
-    """BERT with a vector for the language of each token."""
+    """BERT with language embeddings."""
 
     inputs = (*Bert.inputs, TextInput("langs", "languages", LANGUAGES))
 
@@ -27,7 +27,7 @@ class MultilingualBert(Bert):
 
 
 class MultilingualFeatures(FeatureExtraction, backbone=MultilingualBert):
-    """Hidden states of such a model."""
+    """Hidden states of the model."""
 
 
 @pytest.fixture(scope="module")

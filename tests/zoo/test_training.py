@@ -1,4 +1,4 @@
-"""Plain Keras training: the gradients of PyTorch, and a model that learns by `fit`."""
+"""Training with Keras: gradients equal those of PyTorch, and `fit` reduces the loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.zoo.cases import FIRST
 from tests.zoo.harness import assert_close, make_inputs, rows, run_reference
 
 GRADIENT_TOLERANCE = 1e-4
-"""Of the largest gradient of a tensor; gradients pass every sum of the model twice."""
+"""Relative to the largest gradient of a tensor; twice as many sums contribute as in the forward pass."""
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the tape is TensorFlow's")
@@ -36,10 +36,10 @@ def test_gradients(loaded, row):
     if "global_attention_mask" in it.model.optional_names:  # without global tokens, some weights have no gradient
         inputs["global_attention_mask"] = np.eye(3, 9, 1, dtype="int32")
     mask = inputs["decoder_attention_mask" if it.model.is_encoder_decoder else "attention_mask"][..., None]
-    # A loss that looks at real tokens alone, each score with a weight of its own.
-    wanted = np.random.default_rng(3).normal(size=(*mask.shape[:2], 97)).astype("float32") * mask
+    # A loss of real tokens only, with a different weight for each score.
+    direction = np.random.default_rng(3).normal(size=(*mask.shape[:2], 97)).astype("float32") * mask
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(it.model(inputs) * wanted)
+        loss = tf.reduce_sum(it.model(inputs) * direction)
     variables = variables_by_path(it.model)
     found = tape.gradient(loss, [variable.value for variable in variables.values()])
     gradients = {
@@ -50,7 +50,7 @@ def test_gradients(loaded, row):
     it.reference.zero_grad()
     with torch.enable_grad():
         output = it.reference(**{name: torch.tensor(value).long() for name, value in inputs.items()})
-        (output.logits * torch.tensor(wanted)).sum().backward()
+        (output.logits * torch.tensor(direction)).sum().backward()
     theirs = dict(it.reference.named_parameters())
     for table_row in it.model.rows():
         name = (
@@ -58,12 +58,12 @@ def test_gradients(loaded, row):
             if table_row.tensor in theirs
             else table_row.tensor.removeprefix(it.model.backbone.names.prefix)
         )
-        if name not in theirs:  # a buffer there
+        if name not in theirs:  # a buffer in the reference
             assert not any(variables[path].trainable for path in table_row.variables)
             continue
         expected = theirs[name].grad.numpy()
         actual = table_row.to_hf([gradients[path] for path in table_row.variables])
-        # The gradient of a key's bias is zero but for rounding: all scores of a query move alike.
+        # The gradient of a key's bias is only rounding noise, since it shifts all scores of a query equally.
         if np.abs(expected).max() > 1e-3:
             error = np.abs(actual - expected).max() / np.abs(expected).max()
             assert error < GRADIENT_TOLERANCE, f"{name}: {error:.1e}"
@@ -124,11 +124,11 @@ RATES = {
         "attention/dropout": 0.12, "feed_forward/dropout": 0.13, "head/dropout": 0.14, "head/input_dropout": 0.14,
     },
 }  # fmt: skip
-"""Dropouts whose rate is not 0.11, which no output shows; by the end of their path."""
+"""Suffixes of the paths of dropout layers whose rate is not 0.11."""
 
 
 def dropouts(layer: keras.layers.Layer, path: str = "") -> Iterator[tuple[str, float]]:
-    """The path and rate of every dropout below a layer."""
+    """Returns the path and rate of every dropout below a layer."""
     for part in layer._layers:
         if isinstance(part, keras.layers.Dropout):
             yield f"{path}/{part.name}", part.rate

@@ -1,4 +1,4 @@
-"""How one tensor of a checkpoint holds several variables: both ways, against PyTorch's own views."""
+"""Layouts of several variables in one tensor, in both directions, compared with views of PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def grouped(query: np.ndarray, key: np.ndarray, value: np.ndarray, groups: int) -> np.ndarray:
-    """Of each group its queries, its key and its value, `(out, ...)`."""
+    """Returns queries, keys and values of grouped heads, `(out, ...)`."""
     rows = []
     for group in range(groups):
         for part in (query, key, value):
@@ -27,7 +27,7 @@ def grouped(query: np.ndarray, key: np.ndarray, value: np.ndarray, groups: int) 
 
 
 def by_head(*parts: np.ndarray) -> np.ndarray:
-    """`(H, parts, D, ...)`, flattened."""
+    """Interleaves parts by heads: `(H, parts, D, ...)`, flattened."""
     rest = parts[0].shape[1:]
     return np.stack(parts).reshape(len(parts), HEADS, SIZE, *rest).swapaxes(0, 1).reshape(-1, *rest)
 

@@ -1,4 +1,4 @@
-"""Weights that are no numbers, and configurations that no file can hold: refused before anything large is made."""
+"""Weights that are not finite, and configurations that do not match any file: errors before allocation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_no_number_is_refused_and_all_of_it_is_named(folder, bert, how, 
     assert len([line for line in str(error.value).splitlines() if line.startswith("  ")]) == 2
     with pytest.raises(CheckpointError, match=message):
         zoo.load(folder)
-    assert_same(bert, zoo.load(bert.folder))  # a refused model leaves nothing behind
+    assert_same(bert, zoo.load(bert.folder))  # an error does not affect the next load
 
 
 def test_large_but_finite_numbers_are_none_of_it(folder):
@@ -82,12 +82,12 @@ def test_an_error_while_reading_leaves_no_variables_behind(bert, monkeypatch):
     assert_same(bert, zoo.load(bert.folder))
 
 
-# PyTorch's files.
+# Files of PyTorch.
 
 
 @pytest.fixture
 def gpt2(loaded, tmp_path) -> tuple[Loaded, dict[str, Any], Path]:
-    """A checkpoint, its tensors, and a folder with its configuration alone."""
+    """A checkpoint, its tensors, and a folder with only its configuration."""
     it = loaded((GPT2, "text-generation"))
     shutil.copy(it.folder / "config.json", tmp_path)
     return it, dict(it.reference.state_dict()), tmp_path / TORCH
@@ -135,7 +135,7 @@ def test_tensors_that_are_no_plain_numbers(gpt2, spoilt, message):
         zoo.load(file.parent)
 
 
-# Sizes that no file holds.
+# Sizes that do not match any file.
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_the_machine_cannot_hold_is_not_built():
         zoo.build("bert", num_labels=10**8)
 
 
-# Configurations, all values against all keys that numbers depend on.
+# Configurations: all values for all keys that affect outputs.
 
 NASTY = [
     -1, 0, 2**70, 10**99, 1e308, float("nan"), float("inf"), "7", "\udc80", None, True, [], [1], {}, {"a": 1}, 0.5,
@@ -181,7 +181,7 @@ KEYS = {"id2label", "label2id", "num_labels", "problem_type", "architectures", "
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_any_value_under_any_key_loads_or_is_refused(loaded, tmp_path, case):
-    """A seeded sample of all pairs; what loads must give finite numbers."""
+    """A seeded sample of all pairs; models that load must have finite outputs."""
     it = loaded((case, case.tasks[0]))
     folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
     content = json.loads((folder / "config.json").read_text())
