@@ -7,8 +7,9 @@ positions: Press et al. 2022, arXiv:2108.12409. Reference: `transformers.models.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention, Visibility, alibi_bias
+from kerasformer.layers import Visibility, alibi_bias
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
@@ -24,6 +25,7 @@ class BloomConfig(Config):
     """Configuration of BLOOM; the defaults are those of the reference, a tiny model."""
 
     model_type = "bloom"
+    hidden_act: ClassVar[str] = "gelu_new"
     required = {"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)}
     # Settings of distributed training, and of kernels with equal results.
     ignored = frozenset(
@@ -43,6 +45,11 @@ class BloomConfig(Config):
     bos_token_id: TokenId | None = hf("bos_token_id", 1)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
 
+    @property
+    def intermediate_dim(self) -> int:
+        """Size of the intermediate layer of the feed-forward network."""
+        return 4 * self.hidden_dim
+
 
 class Bloom(CausalDecoder):
     """BLOOM without head."""
@@ -52,31 +59,10 @@ class Bloom(CausalDecoder):
     has_embedding_norm = True
     names = Names("transformer.", mark="word_embeddings_layernorm.weight", tokens="word_embeddings.weight")
 
-    def make_layer(self, index: int) -> DecoderLayer:
-        """Creates a layer with `norm_first`."""
-        config = self.config
-        attention = MultiHeadAttention(
-            config.num_heads,
-            config.hidden_dim,
-            dropout=config.attention_dropout,
-            kernel_initializer=self.initializer,
-            name="attention",
-        )
-        feed_forward = FeedForward(
-            config.hidden_dim,
-            4 * config.hidden_dim,
-            "gelu_new",
-            kernel_initializer=self.initializer,
-            name="feed_forward",
-        )
-        return DecoderLayer(
-            attention,
-            feed_forward,
-            epsilon=config.epsilon,
-            norm_first=True,
-            dropout=config.hidden_dropout,
-            name=f"layer_{index}",
-        )
+    @property
+    def hidden_dropout(self) -> float:
+        """Dropout rate of the outputs of attention and feed-forward network."""
+        return self.config.hidden_dropout
 
     def position_bias(self, visibility: Visibility) -> Tensor:
         """Returns the linear position biases; padding does not change the distances between slots."""

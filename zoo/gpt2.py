@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -71,33 +71,16 @@ class Gpt2(CausalDecoder):
         """Dropout rate of the embeddings."""
         return self.config.embedding_dropout
 
-    def make_layer(self, index: int) -> DecoderLayer:
-        """Creates a layer with `norm_first`."""
+    @property
+    def hidden_dropout(self) -> float:
+        """Dropout rate of the outputs of attention and feed-forward network."""
+        return self.config.residual_dropout
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Returns the scale of the scores, which may depend on the layer."""
         config = self.config
         scale = 1.0 / math.sqrt(config.hidden_dim // config.num_heads) if config.scale_attention else 1.0
-        attention = MultiHeadAttention(
-            config.num_heads,
-            config.hidden_dim,
-            scale=scale / (index + 1) if config.scale_by_layer else scale,
-            dropout=config.attention_dropout,
-            kernel_initializer=self.initializer,
-            name="attention",
-        )
-        feed_forward = FeedForward(
-            config.hidden_dim,
-            config.intermediate_dim,
-            config.hidden_act,
-            kernel_initializer=self.initializer,
-            name="feed_forward",
-        )
-        return DecoderLayer(
-            attention,
-            feed_forward,
-            epsilon=config.epsilon,
-            norm_first=True,
-            dropout=config.residual_dropout,
-            name=f"layer_{index}",
-        )
+        return {"scale": scale / (index + 1) if config.scale_by_layer else scale}
 
     def rows(self) -> list[Row]:
         """Returns the weight table; weights of `Conv1D` are `(in, out)`, as in Keras."""

@@ -9,8 +9,8 @@ longer texts: Llama Team 2024, "The Llama 3 Herd of Models", arXiv:2407.21783. R
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -60,32 +60,15 @@ class Llama(CausalDecoder):
         tokens="embed_tokens.weight",
     )
 
-    def make_layer(self, index: int) -> DecoderLayer:
-        """Creates a layer with `norm_first`."""
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Returns the sizes and rotary positions of grouped heads."""
         config = self.config
-        attention = MultiHeadAttention(
-            config.num_heads,
-            config.hidden_dim,
-            config.head_dim,
-            config.num_key_value_heads,
-            use_bias=config.attention_bias,
-            rotary=config.rotary,
-            dropout=config.attention_dropout,
-            kernel_initializer=self.initializer,
-            name="attention",
-        )
-        feed_forward = FeedForward(
-            config.hidden_dim,
-            config.intermediate_dim,
-            config.hidden_act,
-            gated=True,
-            use_bias=config.mlp_bias,
-            kernel_initializer=self.initializer,
-            name="feed_forward",
-        )
-        return DecoderLayer(
-            attention, feed_forward, norm=self.norm, epsilon=config.epsilon, norm_first=True, name=f"layer_{index}"
-        )
+        heads = {"head_dim": config.head_dim, "num_key_value_heads": config.num_key_value_heads}
+        return {**heads, "use_bias": config.attention_bias, "rotary": config.rotary}
+
+    def feed_forward_options(self, index: int) -> dict[str, Any]:
+        """Returns the options of a gated feed-forward network."""
+        return {"gated": True, "use_bias": self.config.mlp_bias}
 
     def rows(self) -> list[Row]:
         """Returns the weight table."""

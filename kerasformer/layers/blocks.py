@@ -99,7 +99,7 @@ class EncoderLayer(Composite):
     ) -> Any:
         """Applies the layer."""
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
-        query, key_value = self._normed(x, self.attention_norm), None
+        inputs, query, key_value = x, self._normed(x, self.attention_norm), None
         if count is not None:
             key_value, x, query = query, x[:, :count], query[:, :count]
         y, states = split_output(
@@ -114,7 +114,19 @@ class EncoderLayer(Composite):
                 **flags,
             )
         )
-        return packed(self._output(x, y, training), return_attention or return_cache, **states)
+        output = self.finish(self._output(x, y, training), inputs, visibility, training)
+        return packed(output, return_attention or return_cache, **states)
+
+    def finish(self, output: Tensor, inputs: Tensor, visibility: Visibility | None, training: bool) -> Tensor:
+        """Returns the output of the layer; subclasses may add further computations.
+
+        Args:
+            output: `(B, count or T, E)`, computed by attention and feed-forward.
+            inputs: Input of the layer, `(B, T, E)`.
+            visibility: As in the call.
+            training: As in the call.
+        """
+        return output
 
     def _output(self, x: Tensor, attention_output: Tensor, training: bool) -> Tensor:
         """Returns the output of the layer from its input and the output of the attention."""

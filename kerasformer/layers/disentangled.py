@@ -9,7 +9,7 @@ embeddings.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed, unpacked
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor, split_heads
@@ -352,30 +352,16 @@ class ConvolutionEncoderLayer(EncoderLayer):
         build_once(self.convolution, (*input_shape[:-1], self.kernel_size * self.convolution.units))
         build_once(self.convolution_norm, input_shape)
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        visibility: Visibility | None = None,
-        cache: LayerCache | None = None,
-        count: int | None = None,
-        attention_inputs: Mapping[str, Any] | None = None,
-        training: bool = False,
-        return_attention: bool = False,
-        return_cache: bool = False,
-    ) -> Any:
-        """Applies the layer."""
-        flags = (training, return_attention, return_cache)
-        states = unpacked(super().call(x, attention_mask, bias, visibility, cache, count, attention_inputs, *flags))
-        length, padding = ops.shape(x)[1] if count is None else count, self.kernel_size // 2
-        x = ops.pad(x, ((0, 0), (padding, padding), (0, 0)))
+    def finish(self, output: Tensor, inputs: Tensor, visibility: Visibility | None, training: bool) -> Tensor:
+        """Adds the convolution of the inputs, and sets the output of padding to 0."""
+        length, padding = ops.shape(output)[1], self.kernel_size // 2
+        x = ops.pad(inputs, ((0, 0), (padding, padding), (0, 0)))
         neighbours = ops.concatenate([x[:, i : i + length] for i in range(self.kernel_size)], axis=-1)
         y = self._activate(self.residual_dropout(self.convolution(neighbours), training=training))
-        output = self.convolution_norm(primitives.residual(states.pop("output"), y))
+        output = self.convolution_norm(primitives.residual(output, y))
         if visibility is not None and visibility.key_mask is not None:
             output = output * ops.expand_dims(ops.cast(visibility.key_mask[:, :length], output.dtype), -1)
-        return packed(output, return_attention or return_cache, **states)
+        return output
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

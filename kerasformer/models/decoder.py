@@ -5,14 +5,23 @@ The file of an architecture defines its configuration, layers, tensor names and 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
-from kerasformer.layers import Decoder, DecoderLayer, Dropout, Embedding, LayerCache, Visibility, normalization
+from kerasformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Dropout,
+    Embedding,
+    FeedForward,
+    LayerCache,
+    MultiHeadAttention,
+    Visibility,
+    normalization,
+)
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Backbone
@@ -21,11 +30,13 @@ from kerasformer.models.pretrained import Backbone
 class CausalDecoder(Backbone):
     """Base of decoder-only backbones.
 
-    A subclass defines `make_layer` and `rows`, and overrides the attributes and properties below where it differs.
+    A subclass defines `rows`, and overrides the attributes, properties and methods below where it differs. The layers
+    are those of GPT-2 by default.
 
     Args:
-        config: A configuration with `vocab_size`, `hidden_dim`, `num_layers`, `epsilon` and `initializer_range`, and
-            with `max_length` if the model has learned positions.
+        config: A configuration with `vocab_size`, `hidden_dim`, `num_layers`, `num_heads`, `intermediate_dim`,
+            `hidden_act`, `attention_dropout`, `epsilon` and `initializer_range`, and with `max_length` if the model has
+            learned positions.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
@@ -67,9 +78,42 @@ class CausalDecoder(Backbone):
             name="decoder",
         )
 
-    @abstractmethod
     def make_layer(self, index: int) -> DecoderLayer:
         """Creates the layer of this index, named `layer_{index}`; layers may differ."""
+        config = self.config
+        attention = MultiHeadAttention(
+            config.num_heads,
+            config.hidden_dim,
+            dropout=config.attention_dropout,
+            kernel_initializer=self.initializer,
+            name="attention",
+            **self.attention_options(index),
+        )
+        feed_forward = FeedForward(
+            config.hidden_dim,
+            config.intermediate_dim,
+            config.hidden_act,
+            kernel_initializer=self.initializer,
+            name="feed_forward",
+            **self.feed_forward_options(index),
+        )
+        return DecoderLayer(
+            attention,
+            feed_forward,
+            norm=self.norm,
+            epsilon=config.epsilon,
+            norm_first=True,
+            dropout=self.hidden_dropout,
+            name=f"layer_{index}",
+        )
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Returns further arguments of the attention of the layer of this index."""
+        return {}
+
+    def feed_forward_options(self, index: int) -> dict[str, Any]:
+        """Returns further arguments of the feed-forward network of the layer of this index."""
+        return {}
 
     @property
     def initializer(self) -> dict[str, Any]:
@@ -80,6 +124,11 @@ class CausalDecoder(Backbone):
     @property
     def embedding_dropout(self) -> float:
         """Dropout rate of the embeddings."""
+        return 0.0
+
+    @property
+    def hidden_dropout(self) -> float:
+        """Dropout rate of the outputs of attention and feed-forward network."""
         return 0.0
 
     @property
