@@ -82,7 +82,7 @@ class Composite(OptionalOutputs):
         return list(self._flatten_layers(include_self=False, recursive=False))
 
     def __dir__(self) -> list[str]:
-        # Keras names the weights in a file after these attributes: the sublayers have attributes without `layers`.
+        # Keras derives the names of weights in a file from these attributes: those of the sublayers, without `layers`.
         return [name for name in super().__dir__() if name != "layers"]
 
 

@@ -33,7 +33,7 @@ class HeadRequest:
 
     @property
     def new(self) -> NewHead:
-        """When the head is untrained."""
+        """Condition under which the head starts untrained."""
         if self.new_head:
             return NewHead.ALWAYS
         requested = (self.num_labels, self.id2label, self.labels)

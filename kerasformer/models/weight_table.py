@@ -319,7 +319,7 @@ _FOR_HEADS = "backbone/pooler/"
 
 
 class NewHead(Enum):
-    """When the head of a model is initialized randomly instead of from the checkpoint."""
+    """Condition under which the head of a model is initialized randomly instead of from the checkpoint."""
 
     NEVER = "never"
     WHERE_NONE_FITS = "where the checkpoint has none of these shapes"
@@ -343,7 +343,7 @@ def load_weights(
         file: The checkpoint, which is read one tensor at a time.
         names: Naming of the tensors in the checkpoint.
         heads: Names of the tensors of all heads of the architecture; those of other tasks are ignored.
-        new: When the head is initialized randomly; then a pooler that the checkpoint lacks is, too.
+        new: Condition under which the head is initialized randomly, and with it a pooler that the checkpoint lacks.
         rows: Weight table for files in another format than that of Hugging Face; that of the model by default.
 
     Returns:
