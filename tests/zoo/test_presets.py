@@ -41,7 +41,7 @@ def test_a_preset_is_complete(name):
     folder = sources.resolve(name)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense:")
-    assert "not good for" in card.lower()
+    assert "out of scope" in card.lower()
     assert (folder / "train.py").is_file()
     tensors = open_tensors(folder)
     assert {tensors.read(name).dtype.name for name in tensors.names()} == {"float16"}
