@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quiet import quiet_environment
-from kerasformer.bench.process_memory import forget_peak, peak_mb
+from kerasformer.bench.process_memory import peak_mb, reset_peak
 
 MIN_AGREEMENT = 0.5
 """Minimum agreement of quantized models: with random weights, the best logit is hardly larger than the next."""
@@ -52,7 +52,7 @@ def main() -> None:
             figures = stages.setdefault(current, {"seconds": 0.0, "peak_mb": 0.0})
             figures["seconds"] += now - last
             figures["peak_mb"] = max(figures["peak_mb"], peak_mb())
-        forget_peak()
+        reset_peak()
         current, last = stage, now
 
     settings = recipe(quantize)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasformer.bench.process_memory import forget_peak, peak_mb
+from kerasformer.bench.process_memory import peak_mb, reset_peak
 
 TOKENS = 8
 """Number of tokens of the prompt, and of new tokens."""
@@ -27,7 +27,7 @@ TOKENS = 8
 @contextmanager
 def stage(name: str) -> Iterator[None]:
     """Prints time and peak memory of the enclosed code."""
-    forget_peak()
+    reset_peak()
     start = time.perf_counter()
     yield
     print(f"{name:24} {time.perf_counter() - start:7.1f} s {peak_mb():8.0f} MB", flush=True)

@@ -1,6 +1,6 @@
 """Keras 3 Transformers from Hugging Face checkpoints to the phone: load, train, generate, export to LiteRT and ONNX.
 
-Everything public is reached from here and is loaded when it is first used: a bundle runs without Keras.
+All public names are available here and are loaded on first use, so that a bundle runs without Keras.
 
     import kerasformer as kf
 
@@ -46,7 +46,7 @@ _FUNCTIONS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name at its first use (PEP 562)."""
+    """Loads a public name on first use (PEP 562)."""
     if name in _MODULES:
         return importlib.import_module(f"kerasformer.{name}")
     if name in _FUNCTIONS:
@@ -62,14 +62,14 @@ def __dir__() -> list[str]:
 
 
 class _Registration:
-    """Makes layers and models known to Keras as soon as Keras is imported, and not before.
+    """Import hook that registers layers and models with Keras as soon as Keras is imported, and not before.
 
-    Keras opens a `.keras` file with the classes that are registered, and imports no module to find others.
+    Keras loads a `.keras` file with registered classes only; it does not import modules to find others.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that others find, whose module is followed by `kerasformer.zoo`."""
-        # Where the first import of Keras is that of `kerasformer.layers`, the zoo can follow only the latter.
+        """Returns the spec of the other finders, with a loader that imports `kerasformer.zoo` afterwards."""
+        # If `kerasformer.layers` is what imports Keras first, the zoo can only be imported after that module.
         if name not in ("keras", "kerasformer.layers"):
             return None
         finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
@@ -77,17 +77,17 @@ class _Registration:
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def followed(module: Any) -> None:
+            def execute_and_register(module: Any) -> None:
                 execute(module)
                 if name != "keras" or "kerasformer.layers" not in sys.modules:
                     _register()
 
-            spec.loader.exec_module = followed  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
 
 
 def _register() -> None:
-    """Imports what registers its classes; Keras itself works without it."""
+    """Imports the zoo, which registers its classes. Failure is ignored: Keras works without them."""
     with contextlib.suppress(ImportError):
         importlib.import_module("kerasformer.zoo")
 

@@ -1,10 +1,10 @@
-"""The door that public arguments pass through: what a value may be, and one text for the error if it is not.
+"""Validation of public arguments: what a value may be, and one form of error message if it is not.
 
     top_k = check("top_k", top_k, optional(integer(1)))
     task = check("task", task, one_of("fill-mask", "text-generation"))
 
-A value comes back in plain Python: NumPy's scalars as numbers, a list, array or iterator as a tuple. `True` is no
-number, and NaN and infinity are none either.
+Values are returned as plain Python: NumPy scalars as numbers; lists, arrays and iterators as tuples. `True`, NaN and
+infinity are not accepted as numbers.
 """
 
 from __future__ import annotations
@@ -19,46 +19,47 @@ import numpy as np
 from kerasformer.errors import InputError, KerasformerError, argument
 
 _SHOWN = 80
-"""Characters of a refused value that an error shows."""
+"""Maximum number of characters of an invalid value in an error message."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an argument may be.
+    """Description of the values that an argument accepts.
 
     Attributes:
-        expected: What follows "must be" in the error.
-        convert: From a value to its plain form; raises `TypeError`, `ValueError` or `OverflowError` for any other.
+        expected: Text that follows "must be" in the error message.
+        convert: Converts a value to its plain form; raises `TypeError`, `ValueError` or `OverflowError` for an invalid
+            value.
     """
 
     expected: str
     convert: Callable[[Any], Any]
 
     def where(self, holds: Callable[[Any], bool], expected: str) -> Kind:
-        """The same with one more condition on the plain value.
+        """Returns this kind with an additional condition.
 
         Args:
-            holds: The condition.
-            expected: Replaces the description.
+            holds: Condition on the plain value.
+            expected: New text for the error message.
         """
         return Kind(expected, lambda value: _require(self.convert(value), holds))
 
 
 def check(name: str, value: Any, kind: Kind, *, error: type[KerasformerError] = InputError, advice: str = "") -> Any:
-    """The value in its plain form.
+    """Checks an argument and returns its value in plain form.
 
     Args:
-        name: Of the argument, for the message.
-        value: As it was given.
-        kind: What it may be.
-        error: What is raised.
-        advice: A sentence that ends the message.
+        name: Name of the argument, for the error message.
+        value: Value passed by the caller.
+        kind: Values that are accepted.
+        error: Type of the exception.
+        advice: Sentence appended to the error message.
     Raises:
-        KerasformerError: `error`, where the value is of another kind.
+        KerasformerError: the value is not accepted; the type is `error`.
     """
     try:
         return kind.convert(value)
-    except KerasformerError:  # is one that says more
+    except KerasformerError:  # already has a more specific message
         raise
     except (TypeError, ValueError, OverflowError):
         received = f"{argument(name)} must be {kind.expected}. Received: {argument(name, shown=shown(value))}"
@@ -66,17 +67,17 @@ def check(name: str, value: Any, kind: Kind, *, error: type[KerasformerError] = 
 
 
 def integer(low: int | None = None, high: int | None = None) -> Kind:
-    """An integer within limits, both included; `True` and `False` are none."""
+    """An integer within inclusive limits; `True` and `False` are not integers."""
     return Kind(f"an integer{_limits(low, high)}", lambda value: _within(_plain(value, int), low, high))
 
 
 def number(low: float | None = None, high: float | None = None, *, above: float | None = None) -> Kind:
-    """A finite number within limits, both included.
+    """A finite number within limits.
 
     Args:
-        low: Smallest value.
-        high: Largest value.
-        above: A limit that is not itself allowed.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        above: Exclusive lower limit.
     """
 
     def convert(value: Any) -> int | float:
@@ -88,7 +89,7 @@ def number(low: float | None = None, high: float | None = None, *, above: float 
 
 
 def one_of(*values: Any) -> Kind:
-    """One of some values, each with its own type: 1 is not `True`."""
+    """One of the given values; types must match too, so 1 is not `True`."""
 
     def convert(value: Any) -> Any:
         plain = _plain(value, *{type(each) for each in values})
@@ -99,11 +100,11 @@ def one_of(*values: Any) -> Kind:
 
 
 def sequence(kind: Kind, least: int = 0) -> Kind:
-    """Several values of a kind, as a tuple. A text or a mapping is no sequence.
+    """Several values of a kind, returned as a tuple. Strings and mappings are not accepted as sequences.
 
     Args:
-        kind: Of each.
-        least: Fewest values.
+        kind: Kind of each item.
+        least: Minimum number of items.
     """
 
     def convert(value: Any) -> tuple[Any, ...]:
@@ -115,16 +116,16 @@ def sequence(kind: Kind, least: int = 0) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """The kind, or `None`."""
+    """A value of the given kind, or `None`."""
     return Kind(f"{kind.expected}, or None", lambda value: None if value is None else kind.convert(value))
 
 
 def instance(expected: str, *types: type) -> Kind:
-    """A value of one of some types.
+    """An instance of one of the given types.
 
     Args:
-        expected: Describes it.
-        types: Such as `str`; a NumPy scalar counts as the Python value that it holds.
+        expected: Text for the error message.
+        types: Types such as `str`; a NumPy scalar counts as the Python value that it holds.
     """
     return Kind(expected, lambda value: _plain(value, *types))
 
@@ -132,22 +133,22 @@ def instance(expected: str, *types: type) -> Kind:
 BOOLEAN = instance("True or False", bool)
 STRING = instance("a string", str)
 TEXT = Kind("a string without lone surrogates", lambda value: STRING.convert(value).encode().decode())
-"""A string of whole characters, which alone can be written and tokenized."""
+"""A string that can be encoded in UTF-8, as writing and tokenizing it require."""
 FUNCTION = Kind("a function", lambda value: _require(value, callable))
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: short, and whatever its own `repr` does."""
+    """Returns a short representation of a value for error messages, even if its `repr` fails."""
     try:
         text = repr(value)
-    except Exception:  # an integer of 5,000 digits has none; a caller's own class may raise anything
+    except Exception:  # an integer of 5,000 digits has no repr; a user's class may raise anything
         text = f"{type(value).__name__} that cannot be shown"
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _plain(value: Any, *types: type) -> Any:
-    """The value of one of these types, a NumPy scalar as Python's; `True` is no integer."""
+    """Returns a value of one of these types, a NumPy scalar as a Python value; `True` is not an integer."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):

@@ -1,4 +1,4 @@
-"""The whole path on the shipped presets: Keras, LiteRT int8 and ONNX int8 answer the same texts."""
+"""Demo on the shipped presets: Keras, LiteRT int8 and ONNX int8 answer the same texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
 
 @dataclass(frozen=True)
 class DemoWork:
-    """A preset with texts for it."""
+    """A preset with sample texts and pipeline settings."""
 
     preset: str
     task: str
@@ -40,16 +40,18 @@ WORKS = (
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One preset on one engine.
+    """Figures of one preset on one engine.
 
     Attributes:
+        preset: Name of the preset.
+        engine: Name of the engine, such as `"LiteRT int8"`.
         megabytes: Size of the model files in 10^6 bytes.
-        speed: Words for the time that a text or token takes.
-        agreement: Share of answers, a label or the next token of a given text, that are those of Keras; measured when
-            the bundle was made. `None` for Keras itself.
-        same_words: Share of the words of the demo's own answers that are the same and stand at the same place: where
-            one token differs, a generated text goes another way from there on. `None` for Keras itself.
-        seconds: For all texts, the median of three runs.
+        speed: Speed for display, in ms/text or token/s.
+        agreement: Share of answers (labels, or next tokens of given texts) equal to those of Keras, measured during
+            export. `None` for Keras.
+        same_words: Share of words in the demo's answers that equal the word of the Keras answer at the same index. A
+            single different token may change all the text after it. `None` for Keras.
+        seconds: Time for all texts, median of three runs.
     """
 
     preset: str
@@ -63,7 +65,7 @@ class DemoRow:
 
 @dataclass(frozen=True)
 class DemoExample:
-    """What the engines say to one text."""
+    """Answers of all engines to one text, by engine."""
 
     preset: str
     text: str
@@ -72,7 +74,7 @@ class DemoExample:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """All of the demo; `folder` holds the bundles."""
+    """Result of the demo; `folder` contains the bundles."""
 
     folder: Path
     rows: list[DemoRow]
@@ -83,8 +85,8 @@ def run(folder: Path, progress: StageProgress) -> DemoReport:
     """Exports the presets and runs their texts on each engine.
 
     Args:
-        folder: Where the bundles go; those of an earlier demo are replaced.
-        progress: Is told each stage.
+        folder: Folder for the bundles; those of an earlier demo are replaced.
+        progress: Called at each stage.
 
     Raises:
         MissingExtraError: Keras or a runtime is not installed.
@@ -110,11 +112,11 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
     pipes = {KERAS: (pipeline(work.task, model), model.count_params() * 4 / 1e6, None)}
     for engine, format in FORMATS.items():
 
-        def tell(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
+        def report(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
             progress(f"{name}: {stage}", done, total)
 
-        place = folder / f"{work.preset}-{format}"
-        bundle = export(model, place, format, "int8", task=work.task, overwrite=True, progress=tell)
+        target = folder / f"{work.preset}-{format}"
+        bundle = export(model, target, format, "int8", task=work.task, overwrite=True, progress=report)
         pipes[engine] = (bundle.pipeline(work.task), bundle.model_bytes / 1e6, bundle.fidelity["agreement"])
     rows, answers = [], {}
     for engine, (pipe, megabytes, agreement) in pipes.items():
@@ -124,21 +126,21 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
         speed = _speed(pipe, work, answers[engine], seconds)
         rows.append(DemoRow(work.preset, engine, megabytes, speed, agreement, same_words, seconds))
     examples = [
-        DemoExample(work.preset, text, {engine: given[index][0] for engine, given in answers.items()})
+        DemoExample(work.preset, text, {engine: results[index][0] for engine, results in answers.items()})
         for index, text in enumerate(work.texts[:2])
     ]
     return DemoReport(folder, rows, examples)
 
 
 def _timed(pipe: Any, work: DemoWork) -> tuple[list[tuple[str, list[str]]], float]:
-    """Each text's answer, as it reads and as the units that are compared; and the median time of three runs."""
+    """Returns each text's answer, for display and as units to compare, and the median time of three runs."""
     answers = [_answer(pipe(text, **work.settings)) for text in work.texts]  # compiles and warms up
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         for text in work.texts:
             pipe(text, **work.settings)
-        times.append(time.perf_counter() - begin)
+        times.append(time.perf_counter() - start)
     return answers, sorted(times)[1]
 
 
@@ -150,11 +152,11 @@ def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
 
 
 def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str, list[str]]]) -> float:
-    """Share of units that stand at the same place."""
+    """Returns the share of units that are equal at the same index."""
     same = total = 0
-    for (_, wanted), (_, given) in zip(expected, received, strict=True):
-        total += max(len(wanted), len(given))
-        same += sum(a == b for a, b in zip(wanted, given, strict=False))
+    for (_, reference), (_, units) in zip(expected, received, strict=True):
+        total += max(len(reference), len(units))
+        same += sum(a == b for a, b in zip(reference, units, strict=False))
     return same / total
 
 

@@ -1,4 +1,4 @@
-"""The exceptions of kerasformer; every one says what is wrong, what was expected, what was received and what to do."""
+"""Exceptions of kerasformer. Each message states what is wrong, expected and received, and what to do."""
 
 from __future__ import annotations
 
@@ -9,39 +9,37 @@ from types import EllipsisType, ModuleType
 from typing import Any
 
 ArgumentStyle = Callable[[str, str | None], str]
-"""From the name of an argument and the Python of its value (`None`: the name alone; `"…"`: any value) to text."""
+"""Formats an argument, given its name and the Python source of its value (`None`: name only; `"…"`: any value)."""
 
-# Of Unicode's private use: no text, path or name that a message quotes has these by chance.
+# Characters for private use in Unicode, which texts, paths and names in messages do not contain by chance.
 _BEGIN, _VALUE, _END = "\ue000", "\ue001", "\ue002"
 _MARKED = re.compile(f"{_BEGIN}(\\w+)(?:{_VALUE}(.*?))?{_END}", re.DOTALL)
+_NAME_ONLY = object()
 
 
-_NAME_ALONE = object()
-
-
-def argument(name: str, value: Any = _NAME_ALONE, *, shown: str | None = None) -> str:
-    """An argument within the message of an error, which Python and the command line spell each in its own way.
+def argument(name: str, value: Any = _NAME_ONLY, *, shown: str | None = None) -> str:
+    """Marks an argument in an error message, to be formatted for Python or for the command line.
 
     Args:
-        name: As Python's functions have it, such as `"overwrite"`.
-        value: What it should be or was; the name alone without one, `...` for a value of the reader's choice.
-        shown: The value in Python, where its `repr` will not do.
+        name: Name in Python, such as `"overwrite"`.
+        value: Expected or received value; without it only the name is shown; `...` means any value.
+        shown: Python source of the value, if its `repr` is unsuitable.
     """
-    if shown is None and value is not _NAME_ALONE:
+    if shown is None and value is not _NAME_ONLY:
         shown = "…" if isinstance(value, EllipsisType) else repr(value)
     return f"{_BEGIN}{name}{_END}" if shown is None else f"{_BEGIN}{name}{_VALUE}{shown}{_END}"
 
 
 def in_python(name: str, value: str | None) -> str:
-    """An argument as a call in Python has it: `overwrite=True`."""
+    """Formats an argument as in a Python call: `overwrite=True`."""
     return name if value is None else f"{name}={value}"
 
 
 class KerasformerError(Exception):
-    """Base of all errors raised on purpose by this package.
+    """Base class of all errors that this package raises deliberately.
 
     Args:
-        message: What is wrong and what to do, with each argument to change as an `argument`.
+        message: What is wrong and what to do, with arguments marked by `argument`.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -49,7 +47,7 @@ class KerasformerError(Exception):
         super().__init__(self.message_in(in_python))
 
     def message_in(self, style: ArgumentStyle) -> str:
-        """The message, its arguments written in another way than Python's."""
+        """Returns the message with its arguments formatted by `style`."""
         return _MARKED.sub(lambda found: style(found[1], found[2]), self._message)
 
 
@@ -70,7 +68,7 @@ class CheckpointError(KerasformerError, ValueError):
 
 
 class TokenizerError(KerasformerError, ValueError):
-    """A tokenizer that is missing, corrupt or of an unknown kind."""
+    """A tokenizer that is missing, corrupt or of an unsupported kind."""
 
 
 class CapacityError(KerasformerError, ValueError):
@@ -78,15 +76,15 @@ class CapacityError(KerasformerError, ValueError):
 
 
 class GenerationError(KerasformerError, ValueError):
-    """Generation settings that contradict each other or that the engine cannot follow."""
+    """Generation settings that contradict each other or that the engine does not support."""
 
 
 class BundleError(KerasformerError, ValueError):
-    """A bundle that is incomplete, changed, or written by a newer version."""
+    """A bundle that is incomplete, modified, or written by a newer version."""
 
 
 class ExportError(KerasformerError, RuntimeError):
-    """A model that cannot be written in the requested format."""
+    """A model that cannot be exported to the requested format."""
 
 
 class ExportMismatchError(ExportError):
@@ -94,11 +92,11 @@ class ExportMismatchError(ExportError):
 
 
 class MissingExtraError(KerasformerError, ImportError):
-    """An optional dependency that is not installed; the message holds the command that installs it."""
+    """An optional dependency that is not installed; the message contains the command that installs it."""
 
 
 _NEEDED_BY = {"keras": ("tensorflow", "jax", "torch")}
-"""Modules without one of which another cannot be imported, and which its extra installs."""
+"""Backends of a module, at least one of which must be installed for it to be imported; its extra installs one."""
 
 
 def require(module: str, extra: str) -> ModuleType:
@@ -106,7 +104,7 @@ def require(module: str, extra: str) -> ModuleType:
 
     Args:
         module: Dotted module name, such as `"onnxruntime"`.
-        extra: The extra of kerasformer that installs it, such as `"onnx"`.
+        extra: Extra of kerasformer that installs it, such as `"onnx"`.
     Raises:
         MissingExtraError: the module is not installed.
     """
@@ -116,7 +114,7 @@ def require(module: str, extra: str) -> ModuleType:
         missing, package = (error.name or "").split(".")[0], module.split(".")[0]
         if missing not in (package, *_NEEDED_BY.get(package, ())):
             raise
-        name = module if missing == package else f"{missing}, by which {module} computes,"
+        name = module if missing == package else f"{missing}, the backend of {module},"
         raise MissingExtraError(
-            f"{name} is needed here and is not installed. Install it with: pip install 'kerasformer[{extra}]'"
+            f"{name} is required here and is not installed. Install it with: pip install 'kerasformer[{extra}]'"
         ) from error

@@ -1,6 +1,6 @@
-"""What comes from outside: paths that a user names, and JSON that others wrote. One door for each.
+"""Reading of untrusted input: paths given by users, and text and JSON files from other sources.
 
-Python's own functions raise a dozen kinds of exceptions for a bad path or file; behind these, there is one.
+Python's functions raise a dozen types of exceptions for a bad path or file; the functions here raise one.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from typing import Any
 
 from kerasformer.errors import KerasformerError, SourceError
 
-_MOST_DIGITS = 100  # of an integer: Hugging Face writes 10**30 where a length has no limit
-_MOST_LEVELS = 200
+_MAX_DIGITS = 100  # of an integer: Hugging Face writes 10**30 for a length without a limit
+_MAX_LEVELS = 200
 
 
 def local_path(path: str | os.PathLike[str], error: type[KerasformerError] = SourceError) -> Path:
-    """The absolute path that a user means, whether or not anything is there; `~` is the home folder.
+    """Returns the absolute path, which need not exist; `~` is the home folder.
 
     Args:
-        path: Text or `Path`.
+        path: String or `Path`.
         error: Type of the exception.
     Raises:
-        SourceError: it cannot be a path: of another type, a loop of links, too long, or with characters that no file
-            name may have.
+        SourceError: the value is not a usable path: wrong type, empty, a loop of links, too long, or with characters
+            that file names cannot contain; the type is `error`.
     """
     try:
         if path == "":
             raise ValueError("it is empty")
-        found = Path(path).expanduser().resolve()
-        found.exists()
+        absolute = Path(path).expanduser().resolve()
+        absolute.exists()
     except (OSError, RuntimeError, TypeError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise error(
             f"this path cannot be used: {reason}. Expected the name of a file or folder. Received: {_short(path)}"
         ) from problem
-    return found
+    return absolute
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object.
 
     Raises:
-        SourceError: the file is missing, is not JSON (the message has the line), or holds something else.
+        SourceError: the file is missing, is not valid JSON (the message contains the line), or is not a JSON object.
     """
     value = parse_json(read_bytes(path), str(path))
     if not isinstance(value, dict):
-        raise SourceError(f"{path} must hold a JSON object. Received: {type(value).__name__}")
+        raise SourceError(f"{path} must contain a JSON object. Received: {type(value).__name__}")
     return value
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file.
+    """Reads a file.
 
     Raises:
-        SourceError: it is missing, or cannot be read.
+        SourceError: the file is missing or cannot be read.
     """
     try:
         return path.read_bytes()
@@ -67,19 +67,19 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The content of a text file in UTF-8, with or without a byte order mark.
+    """Reads a text file in UTF-8, with or without a byte order mark.
 
     Raises:
-        SourceError: it is missing, cannot be read, or is in another encoding.
+        SourceError: the file is missing, cannot be read, or has another encoding.
     """
     return decode(read_bytes(path), str(path))
 
 
 def decode(content: bytes, name: str) -> str:
-    """Text from UTF-8, with or without a byte order mark.
+    """Decodes UTF-8, with or without a byte order mark.
 
     Raises:
-        SourceError: another encoding.
+        SourceError: the content has another encoding.
     """
     try:
         return content.decode("utf-8-sig")
@@ -88,14 +88,14 @@ def decode(content: bytes, name: str) -> str:
 
 
 def parse_json(content: str | bytes, name: str) -> Any:
-    """A value from JSON text; bytes must be UTF-8.
+    """Parses JSON text.
 
     Args:
-        content: The text.
-        name: What errors call it, such as the path of its file.
+        content: Text, or bytes in UTF-8.
+        name: Name for error messages, such as the path of the file.
     Raises:
-        SourceError: it is not JSON, or holds a name twice in one object, half a surrogate pair, an integer of more than
-            100 digits, or more than 200 levels.
+        SourceError: the text is not valid JSON, or contains a duplicate name in an object, half a surrogate pair, an
+            integer of more than 100 digits, or more than 200 levels of nesting.
     """
     text = decode(content, name) if isinstance(content, bytes) else content
     try:
@@ -108,17 +108,17 @@ def parse_json(content: str | bytes, name: str) -> Any:
             f"{name} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
         ) from error
     except RecursionError as error:
-        raise SourceError(f"{name} cannot be read: it is nested more than {_MOST_LEVELS} levels deep") from error
+        raise SourceError(f"{name} cannot be read: it is nested more than {_MAX_LEVELS} levels deep") from error
     except UnicodeEncodeError as error:
-        raise SourceError(f"{name} cannot be read: it holds half a surrogate pair ({error})") from error
+        raise SourceError(f"{name} cannot be read: it contains half a surrogate pair ({error})") from error
     except ValueError as error:
         raise SourceError(f"{name} cannot be read: {error}") from error
     return value
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"it holds an integer of {len(digits)} digits, and {_MOST_DIGITS} are the most")
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"it contains an integer of {len(digits)} digits; at most {_MAX_DIGITS} are supported")
     return int(digits)
 
 
@@ -126,15 +126,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"an object in it has two values under one name, {_short(twice)}")
+        double = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"an object in it has the name {_short(double)} twice")
     return value
 
 
 def _check_levels(value: Any) -> None:
-    """Refuses a depth at which code that walks through the value, or writes it again, would fail."""
+    """Raises `RecursionError` for nesting so deep that code which traverses or serializes the value would fail."""
     level = [value]
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         level = [child for each in level for child in _children(each) if isinstance(child, dict | list)]
         if not level:
             return

@@ -1,6 +1,6 @@
-"""Settings of the whole process, for programs that own theirs.
+"""Process-wide settings, for applications.
 
-Opening or running a bundle changes none of them. The command line makes both; a script or a server may do the same.
+Opening or running a bundle never changes them. The command line applies both; a script or a server may do the same.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHO
 
 
 def silence_native_logs() -> None:
-    """Discards what native code writes to standard error from now on; Python's `sys.stderr` still arrives.
+    """Discards everything that native code writes to standard error; output to Python's `sys.stderr` is kept.
 
-    LiteRT logs some thirty lines when the first model is opened, a few for each further one and two when the process
-    ends, and has no setting for it in Python; TensorFlow logs when it is imported. This sends file descriptor 2 to the
-    null device and gives `sys.stderr` a descriptor of its own. It holds for the whole process, its threads and the
-    child processes that inherit descriptor 2, for crash messages of native code too, and is not undone.
+    LiteRT logs when models are opened and when the process ends, and its Python package has no setting to prevent it;
+    TensorFlow logs when it is imported. This function redirects file descriptor 2 to the null device and gives
+    `sys.stderr` a new descriptor. It affects the whole process and child processes that inherit descriptor 2, includes
+    crash messages of native code, and cannot be undone.
 
-    Loggers that were set up before keep the stream they were given, which is discarded: call this first.
+    Call it before loggers are configured: they keep a reference to the old stream, whose output is discarded.
     """
     try:
-        own = os.dup(2)
+        original = os.dup(2)
     except OSError:  # the process has no standard error
         return
     if sys.stderr is not None and _descriptor(sys.stderr) == 2:
         sys.stderr.flush()
         encoding, errors = sys.stderr.encoding, sys.stderr.errors
-        sys.stderr = sys.__stderr__ = open(own, "w", buffering=1, encoding=encoding, errors=errors)  # type: ignore[misc]
+        stream = open(original, "w", buffering=1, encoding=encoding, errors=errors)
+        sys.stderr = sys.__stderr__ = stream  # type: ignore[misc]
     else:
-        os.close(own)
+        os.close(original)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
 
 
 def _descriptor(stream: object) -> int | None:
-    """The file descriptor of a stream; `None` if it has none, such as a notebook's."""
+    """Returns the file descriptor of a stream; `None` if it has none, like that of a notebook."""
     try:
         return int(stream.fileno())  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
@@ -52,11 +53,11 @@ def _descriptor(stream: object) -> int | None:
 def compact_loading() -> Iterator[None]:
     """Lowers the peak memory of opening ONNX bundles within the block, by settings of glibc's allocator.
 
-    ONNX Runtime lays weights out anew one by one. glibc takes ever larger blocks from its heap once a large one was
-    freed, and keeps the holes that the old layouts leave. Within the block, freed blocks of 1 MB and more go back to
-    the system at once. Afterwards blocks of up to 32 MB come from the heap, and up to 64 MB of it are kept: those are
-    the limits that glibc's own adjustment ends at, but it no longer adjusts them, for the whole process. Speed is the
-    same. Does nothing where the C library is not glibc.
+    ONNX Runtime repacks weights one by one. After a large block is freed, glibc allocates ever larger blocks from its
+    heap and keeps the holes that the old weights leave. Within this context, freed blocks of 1 MB and more are returned
+    to the system at once. Afterwards, blocks of up to 32 MB are allocated from the heap, and up to 64 MB of it are
+    retained. These are the limits that glibc's dynamic adjustment converges to, but the adjustment itself stays
+    disabled for the whole process. Speed is unaffected. Has no effect if the C library is not glibc.
 
         with kerasformer.process.compact_loading():
             pipe = kerasformer.pipeline("text-generation", "out")

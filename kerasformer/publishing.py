@@ -1,10 +1,10 @@
-"""Puts a finished folder in the place of an old one so that a crash at any moment loses neither.
+"""Crash-safe replacement of an output folder: a crash at any moment loses neither the old nor the new one.
 
-The new folder is written beside its destination, in a hidden sibling (`staging`). `publish` then exchanges the two in
-one step and removes the old one. Where the system cannot do that, it moves the old folder aside and the new one into
-place: a crash between these moves leaves no destination, only the old folder under its hidden name, and `repair`,
-called at the next opening, moves it back. A staging folder is locked as long as its process lives; one that a killed
-process left behind is removed at the next opening. Files in the old folder that are not part of the bundle are kept.
+The new folder is written beside its destination, in a hidden sibling (`staging`). `publish` then exchanges the two
+atomically and removes the old one. If the system does not support that, it moves the old folder aside and the new one
+into place. A crash between these moves leaves no destination, only the old folder under its hidden name; `repair`,
+called whenever a bundle is opened, moves it back. A staging folder is locked while its process is alive; one that a
+killed process left behind is removed by `repair`. Files in the old folder that are not part of the bundle are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kerasformer.files import local_path, read_json
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there, nothing tells a dead process's folder from a live one's
+except ImportError:  # without locks, on Windows, an abandoned folder cannot be distinguished from one in use
     fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "kerasformer.json"
@@ -41,30 +41,35 @@ _DISK_ERRORS = {
 }
 _ATTEMPTS = 100
 _PAUSE = 0.01
-"""Seconds between attempts to move a folder into place: who opens a bundle between two moves puts the old one back."""
+"""Seconds between attempts to move a folder into place; a reader that opens the bundle between the two moves undoes
+the first one."""
 _LISTS = {MANIFEST: "files", SITE: "names"}
-"""Where each kind of folder names the files that belong to it."""
+"""Field of the marker file that lists the files belonging to each kind of folder."""
 
 
 def check_destination(destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
-    """Says before any work starts whether a bundle, or what else has the file `mark`, may be written there.
+    """Checks that a folder may be written, before any work is done; repairs an interrupted exchange first.
 
+    Args:
+        destination: Folder to write.
+        overwrite: Whether an existing folder of the same kind may be replaced.
+        mark: File that identifies the kind of folder, a bundle by default.
     Returns:
-        The absolute destination, an interrupted swap repaired.
+        The absolute destination.
     Raises:
-        BundleError: something is there and `overwrite` is false, or it is not a bundle: only bundles are replaced.
+        BundleError: the destination exists and `overwrite` is false, or it is not empty and not a folder of this kind.
     """
     destination = repair(destination)
     if not destination.exists() or _empty(destination):
         return destination
     if not (destination / mark).is_file():
         raise BundleError(
-            f"only {_KINDS[mark]} or an empty folder may be replaced. Received: {destination}, which holds no {mark}. "
+            f"only {_KINDS[mark]} or an empty folder may be replaced. Received: {destination}, which has no {mark}. "
             "Choose another folder, or remove this one yourself"
         )
     if not overwrite:
         raise BundleError(
-            f"{_KINDS[mark]} is there already. Received: {destination}. "
+            f"{_KINDS[mark]} already exists there. Received: {destination}. "
             f"Pass {argument('overwrite', True)} to replace it"
         )
     return destination
@@ -74,14 +79,15 @@ def check_destination(destination: str | Path, overwrite: bool = False, mark: st
 def staging(
     destination: str | Path, what: str = "bundle", error_type: type[KerasformerError] = BundleError
 ) -> Iterator[Path]:
-    """A new folder beside `destination`, to be filled and given to `publish`; removed if that does not happen.
+    """Creates a folder beside `destination`, to be filled and passed to `publish`; removed on exit otherwise.
 
     Args:
-        destination: Where the content will go.
-        what: What errors call the content.
-        error_type: What is raised.
+        destination: Final location of the content.
+        what: Name of the content in error messages.
+        error_type: Type of the exception.
     Raises:
-        BundleError: the folder cannot be made, or a file cannot be written into it: a full disk, a read-only place.
+        BundleError: the folder cannot be created or written, for example because the disk is full or read-only; the
+            type is `error_type`.
     """
     destination = local_path(destination, error_type)
     try:
@@ -89,8 +95,8 @@ def staging(
         folder, lock = _locked_folder(destination)
     except OSError as error:
         raise error_type(
-            f"a {what} cannot be written there: {error}. Expected a place where folders may be made. "
-            f"Received: {destination}. Choose another one"
+            f"a {what} cannot be written there: {error}. Expected a location where folders can be created. "
+            f"Received: {destination}. Choose another folder"
         ) from error
     try:
         yield folder
@@ -98,8 +104,8 @@ def staging(
         if error.errno not in _DISK_ERRORS:
             raise
         raise error_type(
-            f"the {what} could not be written: {error}. Received: {destination}. Nothing was changed there; make room, "
-            "or choose another place"
+            f"the {what} could not be written: {error}. Received: {destination}. Nothing was changed there. "
+            "Free disk space, or choose another folder"
         ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -108,15 +114,15 @@ def staging(
 
 
 def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
-    """Moves a finished folder to its destination, on the same file system; at every moment one whole folder is there.
+    """Moves a finished folder to its destination on the same file system, so that a complete folder always exists.
 
-    Files that are there and that the old bundle does not list are kept.
+    Existing files that the old bundle does not list are kept.
 
     Returns:
         The absolute destination.
     Raises:
-        BundleError: see `check_destination`; also where a file that is to be kept has the name of a new one, and when
-            the move fails, and then the old folder is back in place.
+        BundleError: as for `check_destination`; or a file to be kept has the name of a new one; or the move fails, in
+            which case the old folder is restored.
     """
     destination = check_destination(destination, overwrite, mark)
     _flush(folder)
@@ -124,7 +130,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
         _keep_foreign(destination, folder, mark)
         if _exchange(folder, destination):
             _flush_entry(destination.parent)
-            shutil.rmtree(folder, ignore_errors=True)  # now the old one
+            shutil.rmtree(folder, ignore_errors=True)  # has the old content now
             return destination
     _move(folder, destination)
     _flush_entry(destination.parent)
@@ -133,7 +139,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
 
 
 def _exchange(folder: Path, destination: Path) -> bool:
-    """Swaps two folders in one step; false where the system or the file system cannot."""
+    """Exchanges two folders atomically; returns false if the system or the file system does not support it."""
     if sys.platform == "linux":
         at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
         rename = getattr(ctypes.CDLL(None), "renameat2", None)
@@ -147,7 +153,7 @@ def _exchange(folder: Path, destination: Path) -> bool:
 
 
 def _move(folder: Path, destination: Path) -> None:
-    """Puts a folder in the place of another in two moves."""
+    """Replaces a folder by another in two moves."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             if destination.exists():
@@ -156,38 +162,38 @@ def _move(folder: Path, destination: Path) -> None:
             return
         except OSError as error:
             repair(destination)
-            # Who opens the bundle between the two moves puts the old one back: then again.
+            # A reader that opened the bundle between the two moves has put the old one back: try again.
             if attempt == _ATTEMPTS or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise BundleError(
                     f"the finished folder could not be moved into place: {error}. Received: {destination}. "
-                    "What was there before is untouched; try again with another folder"
+                    "Its previous content is unchanged. Try again with another folder"
                 ) from error
             time.sleep(_PAUSE)
 
 
 def _keep_foreign(old: Path, new: Path, mark: str) -> None:
-    """Puts the files of the old folder that its bundle does not list into the new one.
+    """Copies or links files of the old folder that are not part of its bundle into the new folder.
 
     Raises:
-        BundleError: the new folder has files of the same names, or one cannot be copied.
+        BundleError: the new folder has files of the same names, or a file cannot be copied.
     """
-    own = _own_files(old, mark)
-    foreign = [name for name in _files(old) if own is None or name not in own]
-    taken = [name for name in foreign if os.path.lexists(new / name)]
-    if taken and own is not None:
+    listed = _listed_files(old, mark)
+    foreign = [name for name in _files(old) if listed is None or name not in listed]
+    conflicts = [name for name in foreign if os.path.lexists(new / name)]
+    if conflicts and listed is not None:
         raise BundleError(
             f"the new {_KINDS[mark].split()[-1]} would replace files that the old one did not write: "
-            f"{', '.join(taken)} in {old}. Nothing was changed there. Move them elsewhere, or choose another folder"
+            f"{', '.join(conflicts)} in {old}. Nothing was changed there. Move them elsewhere, or choose another folder"
         )
     for name in foreign:
-        if name in taken:  # whose it is cannot be known without a readable list
+        if name in conflicts:  # without a readable list, it is probably part of the old bundle
             continue
         try:
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             _link_or_copy(old / name, new / name)
         except OSError as error:
             raise BundleError(
-                f"{name} in {old} is not part of what is replaced, and cannot be kept: {error}. Nothing was changed "
+                f"{name} in {old} is not part of the replaced content and cannot be kept: {error}. Nothing was changed "
                 "there. Move it elsewhere, or choose another folder"
             ) from error
 
@@ -200,16 +206,16 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Files and links below a folder, relative to it with `/`; links are not followed."""
-    found = []
+    """Returns the relative paths, with `/`, of all files and links below a folder; links are not followed."""
+    names = []
     for path, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(path, name))]
-        found += [(Path(path) / name).relative_to(folder).as_posix() for name in (*links, *files)]
-    return sorted(found)
+        names += [(Path(path) / name).relative_to(folder).as_posix() for name in (*links, *files)]
+    return sorted(names)
 
 
-def _own_files(folder: Path, mark: str) -> set[str] | None:
-    """Files that a bundle or a site lists; `None` if its list cannot be read."""
+def _listed_files(folder: Path, mark: str) -> set[str] | None:
+    """Returns the files that a bundle or a site lists; `None` if the list cannot be read."""
     try:
         content = read_json(folder / mark)
         return {mark, *content[_LISTS[mark]]}
@@ -218,10 +224,10 @@ def _own_files(folder: Path, mark: str) -> set[str] | None:
 
 
 def repair(destination: str | Path) -> Path:
-    """Finishes or undoes a swap that a crash interrupted, and removes what a killed export left behind.
+    """Completes or undoes an exchange that a crash interrupted, and removes staging folders of killed processes.
 
     Returns:
-        The absolute destination, whether or not anything is there.
+        The absolute destination, which need not exist.
     """
     destination = local_path(destination, BundleError)
     old = _aside(destination)
@@ -232,8 +238,8 @@ def repair(destination: str | Path) -> Path:
 
 
 def _undo(old: Path, destination: Path) -> None:
-    """Puts the old folder back, or removes it where the new one is in place."""
-    if any((destination / mark).is_file() for mark in _KINDS):  # the crash came while the old folder was removed
+    """Moves the old folder back, or removes it if the new one is in place."""
+    if any((destination / mark).is_file() for mark in _KINDS):  # the crash happened while the old folder was removed
         shutil.rmtree(old, ignore_errors=True)
         return
     if destination.is_dir() and _empty(destination):
@@ -242,7 +248,7 @@ def _undo(old: Path, destination: Path) -> None:
         try:
             old.rename(destination)
         except OSError:
-            if old.is_dir() and not destination.is_dir():  # no other process repaired it in the meantime
+            if old.is_dir() and not destination.is_dir():  # otherwise another process has repaired it in the meantime
                 raise
 
 
@@ -251,19 +257,19 @@ def _staged(destination: Path) -> str:
 
 
 def _locked_folder(destination: Path) -> tuple[Path, int | None]:
-    """A new folder beside the destination, and the descriptor that locks it as long as this process lives."""
+    """Creates a folder beside the destination; returns it and a descriptor that locks it while the process is alive."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_staged(destination), dir=destination.parent))
         lock = _lock(folder)
-        if folder.is_dir():  # or another process took it for abandoned before it was locked
-            folder.chmod(0o755)  # mkdtemp's folders are private; a bundle is an ordinary folder
+        if folder.is_dir():  # otherwise another process removed it as abandoned before it was locked
+            folder.chmod(0o755)  # mkdtemp creates private folders; a bundle is an ordinary folder
             return folder, lock
         if lock is not None:
             os.close(lock)
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock; `None` where another has it, or the file system has no locks."""
+    """Locks a folder; returns the descriptor, or `None` if another process holds the lock or locks are unsupported."""
     if fcntl is None:
         return None
     try:
@@ -279,14 +285,14 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove_abandoned(destination: Path) -> None:
-    """Removes staging folders of this destination that no living process holds."""
+    """Removes staging folders of this destination that no running process has locked."""
     prefix = _staged(destination)
     try:
         with os.scandir(destination.parent) as entries:
-            left = [Path(entry.path) for entry in entries if entry.name.startswith(prefix)]
-    except OSError:  # there may be no such folder, or none that can be listed
+            folders = [Path(entry.path) for entry in entries if entry.name.startswith(prefix)]
+    except OSError:  # the parent folder does not exist or cannot be listed
         return
-    for folder in left:
+    for folder in folders:
         if folder.is_symlink() or (lock := _lock(folder)) is None:
             continue
         shutil.rmtree(folder, ignore_errors=True)
@@ -302,7 +308,7 @@ def _empty(folder: Path) -> bool:
 
 
 def _flush(folder: Path) -> None:
-    """Makes files durable before the old folder goes: a rename may reach the disk before the bytes do."""
+    """Flushes files to disk before the old folder is removed: a rename may reach the disk before the content does."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb+") as file:

@@ -1,7 +1,7 @@
-"""Texts to try each task with: what the page offers, and what the demo compares engines on.
+"""Sample texts for each task, for the web page and the demo.
 
-They are texts that the presets answer well: those of text-classification are chosen by
-`zoo/presets/sentiment-bert/choose_examples.py` from sentences that the model never learned from.
+The presets answer these texts well: those of text-classification are selected by
+`zoo/presets/sentiment-bert/choose_examples.py` from sentences outside the training data.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ _FILE = Path(__file__).with_suffix(".json")
 
 
 def examples(task: str) -> dict[str, Any]:
-    """Examples of a task.
+    """Returns sample inputs for a task.
 
     Args:
-        task: Hugging Face's name of it.
+        task: Hugging Face task name.
 
     Returns:
-        `inputs`, each with the texts of a pipeline call by their names (`{gap}` stands for the mask token) and maybe
-        the right `label`; `credit`, where they are from, unless they were made up. No inputs for an unknown task.
+        `inputs`, a list of dicts with the texts of a pipeline call by argument name (`{gap}` marks the mask token) and
+        optionally the correct `label`; and `credit`, their source, unless they were made up. `inputs` is empty for an
+        unknown task.
     """
     return dict(read_json(_FILE).get(task, {"inputs": []}))

@@ -1,4 +1,4 @@
-"""From what a user names (a preset, a folder, a hub id) to a local folder, and safe reading of what lies in it."""
+"""Resolution of a source (preset, folder or hub id) to a local folder, and safe access to its files."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from kerasformer.publishing import MANIFEST, repair
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.jinja"]
-_LOOKS = 3
-"""Times that a folder is looked at which another process may just be moving."""
+_ATTEMPTS = 3
+"""Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
 
 
 def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
-    """Finds the local folder of a preset, a folder or a hub id, in this order; a hub id is downloaded once.
+    """Returns the local folder of a preset, a path or a hub id, tried in this order; a hub id is downloaded once.
 
     Args:
-        source: A name of `presets()`, a path (`"./name"` where a preset has the same name), or `"owner/name"`.
+        source: Name of a preset, path (`"./name"` if a preset has the same name), or hub id `"owner/name"`. The
+            environment variable `HF_ENDPOINT` sets the hub's address.
         revision: Branch, tag or commit on the hub.
-        token: For private repositories; the one stored by `hf auth login` is used without it.
-            The environment variable `HF_ENDPOINT` names another server.
+        token: Access token for private repositories; defaults to the one stored by `hf auth login`.
     Raises:
-        SourceError: nothing of that name was found; the message says where it was looked for.
+        SourceError: the source was not found; the message lists the locations searched.
     """
     if isinstance(source, str) and source in presets():
         return _presets_folder() / source
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         folder = repair(local_path(source))
         if folder.is_dir():
             return folder
     if folder.exists():
-        raise SourceError(f"a folder was expected, with config.json or {MANIFEST} in it. Received: the file {folder}")
+        raise SourceError(f"a folder with config.json or {MANIFEST} was expected. Received: the file {folder}")
     if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
         raise SourceError(_not_found(str(source), [f"the folder {folder}"]))
     try:
         return _download(source, revision, token)
     except (OSError, ValueError, MissingExtraError) as error:
-        looked_at = [f"the folder {folder}", f"the hub ({str(error).strip().splitlines()[0]})"]
-        raise SourceError(_not_found(source, looked_at)) from error
+        searched = [f"the folder {folder}", f"the hub ({str(error).strip().splitlines()[0]})"]
+        raise SourceError(_not_found(source, searched)) from error
 
 
 def presets() -> list[str]:
-    """Names of the small trained models that ship with this package."""
+    """Returns the names of the small trained models that ship with this package."""
     folder = _presets_folder()
     if not folder.is_dir():
         return []
@@ -58,27 +58,28 @@ def presets() -> list[str]:
 
 
 def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
-    """Tells an exported bundle from a Hugging Face checkpoint.
+    """Returns whether a folder is an exported bundle or a Hugging Face checkpoint.
 
     Raises:
         SourceError: the folder is neither.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         if os.path.isfile(folder / MANIFEST):
             return "bundle"
         if os.path.isfile(folder / "config.json"):
             return "checkpoint"
         repair(folder)
     raise SourceError(
-        f"a bundle holds {MANIFEST} and a checkpoint holds config.json; this folder has neither. Received: {folder}"
+        f"a bundle contains {MANIFEST} and a checkpoint contains config.json; this folder has neither. "
+        f"Received: {folder}"
     )
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Joins a file name that a folder's own files give, such as a shard in an index, to that folder.
+    """Joins a folder and a file name from an untrusted file in it, such as a shard listed in an index.
 
     Raises:
-        SourceError: the name is absolute, climbs with `..`, or follows a link out of the folder.
+        SourceError: the name is absolute, contains `..`, or follows a link out of the folder.
     """
     parts = PurePosixPath(name).parts
     absolute = name.startswith("/") or bool(PureWindowsPath(name).drive)
@@ -87,7 +88,7 @@ def inside(folder: Path, name: str) -> Path:
     path = folder / name
     target = local_path(path)
     if not any(target.is_relative_to(root) for root in _roots(folder)):
-        raise SourceError(f"a file must lie inside its folder. Received: {name!r} in {folder}, which leads to {target}")
+        raise SourceError(f"a file must be inside its folder. Received: {name!r} in {folder}, a link to {target}")
     return path
 
 
@@ -96,16 +97,16 @@ def _presets_folder() -> Path:
 
 
 def zoo_folder() -> Path:
-    """The folder of the architectures and of the presets."""
-    # Found, not imported: kerasformer.zoo loads Keras, and a folder is all that is wanted.
+    """Returns the folder of the architectures and the presets."""
+    # Located without an import: importing kerasformer.zoo loads Keras.
     spec = importlib.util.find_spec("kerasformer.zoo")
     if spec is None or not spec.submodule_search_locations:
-        raise SourceError("the installation of kerasformer is damaged: kerasformer.zoo is missing. Install it again")
+        raise SourceError("the installation of kerasformer is damaged: kerasformer.zoo is missing. Reinstall it")
     return Path(list(spec.submodule_search_locations)[0])
 
 
 def _roots(folder: Path) -> list[Path]:
-    """Where files of a folder may really lie: the hub's cache keeps links in `snapshots/<commit>` to `blobs`."""
+    """Returns the folders that files may resolve to: in the hub's cache, `snapshots/<commit>` links to `blobs`."""
     folder = folder.resolve()
     if folder.parent.name == "snapshots":
         return [folder, folder.parent.parent / "blobs"]
@@ -118,7 +119,7 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
     def fetch(**patterns: list[str]) -> Path:
         return Path(hub.snapshot_download(name, revision=revision, token=token, **patterns))
 
-    # Top-level files only: many repositories hold copies for other frameworks in folders.
+    # Top-level files only: many repositories have copies for other frameworks in subfolders.
     folder = fetch(allow_patterns=_CHECKPOINT_FILES, ignore_patterns=["*/*"])
     if (folder / MANIFEST).is_file():
         return fetch()
@@ -127,11 +128,11 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
     return folder
 
 
-def _not_found(source: str, looked_at: list[str]) -> str:
+def _not_found(source: str, searched: list[str]) -> str:
     close = difflib.get_close_matches(source, presets(), n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     names = ", ".join(presets()) or "none are installed"
     return (
         f"no model of that name was found; a preset, a folder or a hub id was expected. Received: {source!r}.{hint} "
-        f"Looked at: the presets ({names}); {'; '.join(looked_at)}"
+        f"Searched: the presets ({names}); {'; '.join(searched)}"
     )

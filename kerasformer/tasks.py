@@ -1,4 +1,4 @@
-"""Names of tasks: Hugging Face's, what else they are called, and which of them are one model with another prefix."""
+"""Task names: Hugging Face names, their aliases, and tasks that differ only in the prefix of their input."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ ALIASES = {
     "ner": "token-classification",
     "sentiment-analysis": "text-classification",
 }
-"""Other names of tasks."""
+"""Hugging Face task names by their aliases."""
 
-_REWRITING = "text2text-generation"
+_TEXT_TO_TEXT = "text2text-generation"
 _BY_PREFIX = frozenset({"summarization", "translation"})
 
 
 def known_as(task: str) -> str:
-    """Hugging Face's name of a task; a name that is not known stays as it is."""
+    """Returns the Hugging Face name of a task; an unknown name is returned unchanged."""
     return ALIASES.get(task, task)
 
 
 def of_prefix(task: str) -> str:
-    """The task without the languages of its prefix: `"translation"` of `"translation_en_to_de"`."""
+    """Returns the task without the languages of its prefix: `"translation"` for `"translation_en_to_de"`."""
     return "translation" if task.startswith("translation_") else known_as(task)
 
 
 def of_model(task: str) -> str:
-    """The task of the model that does it: a summary is a text from a text."""
+    """Returns the task of the model that performs a task: `"text2text-generation"` for `"summarization"`."""
     name = of_prefix(task)
-    return _REWRITING if name in _BY_PREFIX else name
+    return _TEXT_TO_TEXT if name in _BY_PREFIX else name

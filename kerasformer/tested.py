@@ -1,4 +1,4 @@
-"""In which runtimes bundles were tested: what `tested.json` says, which is written from the tests themselves."""
+"""Runtimes in which bundles were tested, from `tested.json`, which is generated from the tests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Tested:
-    """A runtime, with the bundles whose answers a test has compared with those of Keras there.
+    """A runtime and the bundles whose answers were tested against Keras in it.
 
     Attributes:
-        name: As `export(target=…)` takes it, but for `litert` and `onnxruntime`, which need no target.
-        option: What `kerasformer export` is told, such as `--target mediapipe`.
-        summary: What the runtime is.
-        version: Which one was tested.
-        bundles: Names of recipes by model type, by task.
+        name: Value of `export(target=…)`, or `litert` or `onnxruntime`, which need no target.
+        option: Options of `kerasformer export`, such as `--target mediapipe`.
+        summary: Description of the runtime.
+        version: Tested version of the runtime.
+        bundles: Names of the tested recipes by task and model type.
     """
 
     name: str
@@ -26,11 +26,11 @@ class Tested:
     bundles: dict[str, dict[str, list[str]]]
 
     def covers(self, task: str, model_type: str) -> bool:
-        """Whether a test ran such a bundle, with any recipe."""
+        """Returns whether a bundle of this task and model type was tested, with any recipe."""
         return model_type in self.bundles.get(task, {})
 
 
 def runtimes() -> dict[str, Tested]:
-    """All runtimes by name; no Keras is needed to know them."""
+    """Returns all runtimes by name, without importing Keras."""
     rows = json.loads(Path(__file__).with_name("tested.json").read_text(encoding="utf-8"))
     return {row["name"]: Tested(**row) for row in rows}

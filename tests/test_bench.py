@@ -50,10 +50,10 @@ class Writer:
         self.clock.now += 3
         return Facts("fake", "text-generation", True, 64, size_mb=1.5)
 
-    def answer(self, question, told):
+    def answer(self, question, on_token):
         for index in range(question.write):
             self.clock.now += 0.1 if index else 0.5
-            told()
+            on_token()
         return Tokens(question.batch * question.read, question.batch * question.write)
 
 
@@ -278,12 +278,12 @@ def test_what_generates_is_not_compared_with_what_does_not(bundles, writer):
         bench([bundles[0], writer], compare=True)
     with pytest.raises(InputError, match="once"):
         bench([writer, writer])
-    with pytest.raises(CapacityError, match="holds 24 tokens.*prompt_length=5, new_tokens=20"):
+    with pytest.raises(CapacityError, match="capacity of 24 tokens.*prompt_length=5, new_tokens=20"):
         bench([writer], prompt_length=5, new_tokens=20)
 
 
 def test_an_error_of_ours_keeps_its_type_and_names_the_source(bundles):
-    with pytest.raises(CapacityError, match=r"onnx: The model reads 16 tokens at most"):
+    with pytest.raises(CapacityError, match=r"onnx: The model accepts at most 16 tokens"):
         bench(bundles[:1], texts=["good " * 40], rounds=1)
 
 
@@ -303,7 +303,7 @@ def test_an_answer_of_another_length_is_refused():
     )
     worker = Worker("short", [sys.executable, "-c", code])
     try:
-        with pytest.raises(KerasformerError, match="must write 8 tokens for each of 1 inputs.*7 tokens"):
+        with pytest.raises(KerasformerError, match="must generate 8 tokens for each of 1 inputs.*7 tokens"):
             worker.answer(Question(4, 8))
     finally:
         worker.close()
@@ -312,7 +312,7 @@ def test_an_answer_of_another_length_is_refused():
 @pytest.mark.parametrize("ending", [".png", ".svg"])
 def test_a_picture_is_drawn(ending, tmp_path):
     panels = [
-        Panel(f"work {n}", "tokens/s", (Bar("ours", 120.0), Bar("theirs", 40.0, "40 (1.0×)", own=False)))
+        Panel(f"work {n}", "tokens/s", (Bar("ours", 120.0), Bar("theirs", 40.0, "40 (1.0×)", highlighted=False)))
         for n in range(3)
     ]
     path = tmp_path / f"bars{ending}"
@@ -329,7 +329,7 @@ def test_a_picture_is_drawn(ending, tmp_path):
 def test_a_picture_elsewhere_is_refused_at_once(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"end in .png or .svg.*bars.bmp"):
         check_picture(tmp_path / "bars.bmp")
-    with pytest.raises(InputError, match="folder that exists"):
+    with pytest.raises(InputError, match="folder of a picture must exist"):
         check_picture(tmp_path / "absent" / "bars.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"kerasformer\[viz\]"):

@@ -73,7 +73,7 @@ def test_a_path_reaches_a_folder_with_the_name_of_a_preset(preset_folder, tmp_pa
 def test_an_unknown_name_lists_presets_and_close_matches(preset_folder, tmp_path):
     with pytest.raises(SourceError, match="Did you mean 'story-mini'.*sentiment-mini, story-mini.*the folder"):
         resolve("./storymini")
-    with pytest.raises(SourceError, match="Looked at: the presets"):
+    with pytest.raises(SourceError, match="Searched: the presets"):
         resolve(tmp_path / "absent")
 
 
@@ -115,7 +115,7 @@ def test_downloads_the_whole_of_a_bundle(from_hub):
 def test_what_the_hub_lacks_is_one_clear_error(from_hub, name, revision):
     with hub_server.serve({"owner/tiny": {"config.json": b"{}"}}) as (address, _):
         error = from_hub(address, name, revision)["error"]
-    assert name in error and "the hub (" in error and "Looked at: the presets" in error
+    assert name in error and "the hub (" in error and "Searched: the presets" in error
 
 
 def test_kind(tmp_path):
@@ -141,7 +141,7 @@ def test_inside_follows_links_only_within_the_folder(tmp_path):
     (folder / "good").symlink_to("real")
     (folder / "bad").symlink_to("../secret")
     assert inside(folder, "good").read_text() == "x"
-    with pytest.raises(SourceError, match="must lie inside its folder.*secret"):
+    with pytest.raises(SourceError, match="must be inside its folder.*secret"):
         inside(folder, "bad")
 
 
@@ -154,7 +154,7 @@ def test_inside_allows_the_links_of_the_hubs_cache(tmp_path):
     (snapshot / "blob").symlink_to("../../blobs/1")
     (snapshot / "ref").symlink_to("../../refs/1")
     assert inside(snapshot, "blob").read_text() == "x"
-    with pytest.raises(SourceError, match="must lie inside its folder"):
+    with pytest.raises(SourceError, match="must be inside its folder"):
         inside(snapshot, "ref")
 
 
@@ -162,7 +162,7 @@ def test_inside_allows_the_links_of_the_hubs_cache(tmp_path):
     ("content", "message"),
     [
         (b'{"a": 1,\n "b" 2}', "config.json is not valid JSON: line 2, column 6"),
-        (b"[]", "must hold a JSON object. Received: list"),
+        (b"[]", "must contain a JSON object. Received: list"),
         (b"\xff\xfe", "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
     ],

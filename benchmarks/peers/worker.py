@@ -7,12 +7,12 @@ from pathlib import Path
 
 from benchmarks.peers.catalogue import LIBRARIES, Job, library_of
 from benchmarks.shapes import SHAPES
-from kerasformer.bench.worker import own_replies, serve
+from kerasformer.bench.worker import reserve_stdout, serve
 
 
 def main() -> None:
     """Prepares the files of a variant, or answers questions with it."""
-    replies = own_replies()
+    replies = reserve_stdout()
     work, variant, shape, checkpoint, folder, *threads = sys.argv[1:]
     peer = LIBRARIES[library_of(variant)].model(Job(variant, SHAPES[shape], Path(checkpoint), Path(folder)))
     if work == "prepare":

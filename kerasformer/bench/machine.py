@@ -1,4 +1,4 @@
-"""What was measured on."""
+"""Description of the machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("kerasformer", "numpy", "ai-edge-litert", "onnxruntime", "keras", "
 
 
 def machine() -> dict[str, Any]:
-    """The processor, the CPUs that this process may use, and the system."""
+    """Returns the processor, the number of CPUs available to this process, and the system."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -25,11 +25,11 @@ def machine() -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
-    """Versions of those packages that are installed here."""
-    found = {}
+    """Returns the versions of the packages that are installed."""
+    installed = {}
     for name in packages:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -1,4 +1,4 @@
-"""Our own bundles and Keras models, as subjects of a measurement."""
+"""Bundles and Keras models as subjects of a measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kerasformer.tokenization import Tokenizer
 
 _WEIGHTS = (".safetensors", ".tflite", ".onnx", ".onnx_data", ".bin", ".data", ".data-00000-of-00001")
-# Of each format: the module, and the extra that installs it.
+# For each format, the module of its runtime and the extra that installs it.
 _RUNTIMES = {
     "tflite": ("ai_edge_litert.compiled_model", "litert"),
     "onnx": ("onnxruntime", "onnx"),
@@ -26,18 +26,18 @@ _RUNTIMES = {
 
 
 def size_mb(folder: Path) -> float:
-    """The files with weights in a folder, in 10^6 bytes."""
+    """Returns the size of the weight files in a folder, in 10^6 bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.name.endswith(_WEIGHTS)) / 1e6
 
 
 class Source:
-    """A bundle in its runtime, or a checkpoint or preset in Keras.
+    """A bundle in its runtime, or a checkpoint or preset in Keras; implements `Subject`.
 
     Args:
-        source: A bundle, checkpoint folder, preset or hub id.
+        source: Bundle, checkpoint folder, preset or hub id.
 
     Raises:
-        SourceError: nothing was found there.
+        SourceError: the source was not found.
     """
 
     def __init__(self, source: str) -> None:
@@ -46,7 +46,7 @@ class Source:
         self._tokenizer: Tokenizer | None = None
 
     def import_runtime(self) -> None:
-        """See `Subject.import_runtime`."""
+        """Imports the runtime; see `Subject.import_runtime`."""
         from kerasformer import decoding, runtime, tokenization  # noqa: F401
 
         if not self._is_bundle:
@@ -56,7 +56,7 @@ class Source:
             require(*_RUNTIMES[bundle.read(self._folder, check=False).format])
 
     def load(self, threads: int | None) -> Facts:
-        """See `Subject.load`."""
+        """Loads the model; see `Subject.load`."""
         engine = self._load_bundle(threads) if self._is_bundle else self._load_keras(threads)
         generates = hasattr(self._engine, "start")
         longest, answer = self._info.max_length, None
@@ -66,8 +66,8 @@ class Source:
             longest = self._engine.capacity
         return Facts(engine, self._info.task, generates, longest, answer, size_mb(self._folder))
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
-        """See `Subject.answer`."""
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+        """Runs the model; see `Subject.answer`."""
         inputs = self._texts(question.texts) if question.texts else {"input_ids": question.ids(self._vocab_size)}
         mask = inputs.get("attention_mask")
         read = int(inputs["input_ids"].size if mask is None else mask.sum())
@@ -76,11 +76,11 @@ class Source:
             return Tokens(read, 0)
         from kerasformer.decoding import GenerationConfig, stream
 
-        # No end token: every answer has exactly the wanted length.
+        # Without an end token, so that every answer has exactly the requested length.
         config = GenerationConfig(max_new_tokens=question.write, decoder_start_token_id=self._info.start_token_id)
         written = 0
         for tokens in stream(self._engine, inputs["input_ids"], mask, config):
-            told()
+            on_token()
             written += len(tokens)
         return Tokens(read, written)
 
@@ -114,7 +114,7 @@ class Source:
         return self._info.vocab_size or int(getattr(self._engine, "vocab_size", 0))
 
     def _texts(self, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Their tokens; the time that this takes is part of an answer."""
+        """Tokenizes texts; this is part of the measured time."""
         if self._tokenizer is None:
             from kerasformer.tokenization import load_tokenizer
 
@@ -127,7 +127,7 @@ class Source:
 
 
 def limit_tensorflow(threads: int) -> None:
-    """CPU threads of TensorFlow; before its first operation."""
+    """Sets the number of CPU threads of TensorFlow; must be called before its first operation."""
     tensorflow = require("tensorflow", "tensorflow")
     tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
     tensorflow.config.threading.set_inter_op_parallelism_threads(threads)

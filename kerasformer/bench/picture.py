@@ -1,4 +1,4 @@
-"""Figures as horizontal bars: one panel for each work, a bar for each subject."""
+"""Bar charts of measurements: a panel for each workload, a bar for each subject."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = ["Bar", "Panel", "check_picture", "draw", "panels_of"]
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar.
+    """Bar of a chart.
 
     Attributes:
-        label: On its left.
-        value: Its length, in the unit of its panel.
-        text: On its right; the value by default.
-        own: Drawn in the colour that stands out.
+        label: Label on the left.
+        value: Length of the bar in the unit of its panel.
+        text: Text on the right; the value by default.
+        highlighted: Whether the bar is drawn in the highlight colour.
     """
 
     label: str
     value: float
     text: str = ""
-    own: bool = True
+    highlighted: bool = True
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars of one unit.
+    """Group of bars with a common unit.
 
     Attributes:
-        title: What was measured.
-        unit: Below the axis, with the direction that is good.
-        bars: From top to bottom.
+        title: Quantity or workload that was measured.
+        unit: Label of the axis: the unit, and whether more or less is better.
+        bars: Bars from top to bottom.
     """
 
     title: str
@@ -51,14 +51,14 @@ class Panel:
 
 
 def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", columns: int = 1) -> None:
-    """Writes a picture.
+    """Draws a bar chart.
 
     Args:
-        title: Above all.
-        panels: From left to right, then from top to bottom.
-        path: Ends in `.png` or `.svg`.
-        note: Below all, in small letters: what it was measured on.
-        columns: Panels side by side.
+        title: Title of the figure.
+        panels: Panels from left to right, then from top to bottom.
+        path: Output file, ending in `.png` or `.svg`.
+        note: Small text below the panels, such as a description of the machine.
+        columns: Number of panels side by side.
 
     Raises:
         InputError: as for `check_picture`, or there is nothing to draw.
@@ -72,9 +72,9 @@ def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", column
     width = 8.0 * columns
     with canvas(path, width, 0.9 + sum(0.34 * bars + 1.15 for bars in heights)) as figure:
         axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
-        for place, axis in enumerate(axes.flat):
-            if place < len(panels):
-                _draw_panel(axis, panels[place])
+        for index, axis in enumerate(axes.flat):
+            if index < len(panels):
+                _draw_panel(axis, panels[index])
             else:
                 axis.set_axis_off()
         figure.suptitle(title, fontsize=13, fontweight="bold")
@@ -83,20 +83,20 @@ def draw(title: str, panels: Sequence[Panel], path: Path, note: str = "", column
 
 
 def panels_of(report: BenchReport) -> list[Panel]:
-    """Speed of each work, then memory and size."""
+    """Returns panels for the speed of each workload, for memory and for size."""
     subjects = report.subjects
     names = short_names([one.name for one in subjects])
     labels = {one.name: f"{name} ({one.engine})" for one, name in zip(subjects, names, strict=True)}
     panels = []
-    for work in dict.fromkeys(own.work for one in subjects for own in one.works):
-        chosen = [(one, own) for one in subjects for own in one.works if own.work == work]
-        writes = any(own.decode_tokens_s is not None for _, own in chosen)
+    for title in dict.fromkeys(work.work for one in subjects for work in one.works):
+        figures = [(one, work) for one in subjects for work in one.works if work.work == title]
+        generates = any(work.decode_tokens_s is not None for _, work in figures)
         bars = tuple(
-            Bar(labels[one.name], own.tokens_s if writes else 1000 * own.median_s, _speed(own, writes))
-            for one, own in chosen
+            Bar(labels[one.name], work.tokens_s if generates else 1000 * work.median_s, _speed(work, generates))
+            for one, work in figures
         )
-        unit = "tokens/s (more is better)" if writes else "ms per answer (less is better)"
-        panels.append(Panel(work, unit, bars))
+        unit = "tokens/s (more is better)" if generates else "ms per answer (less is better)"
+        panels.append(Panel(title, unit, bars))
     for title, field in _SIZES.items():
         bars = tuple(Bar(labels[one.name], getattr(one, field), f"{getattr(one, field):,.1f}") for one in subjects)
         panels.append(Panel(title, "MB (less is better)", bars))
@@ -106,17 +106,18 @@ def panels_of(report: BenchReport) -> list[Panel]:
 _SIZES = {"Memory of the model, beyond the runtime": "model_mb", "Model files": "size_mb"}
 
 
-def _speed(own: Any, writes: bool) -> str:
-    text = f"{own.tokens_s:,.0f}" if writes else f"{1000 * own.median_s:,.1f}"
-    return text if own.ratio is None else f"{text}  ({own.ratio.median:.2f}×)"
+def _speed(work: Any, generates: bool) -> str:
+    text = f"{work.tokens_s:,.0f}" if generates else f"{1000 * work.median_s:,.1f}"
+    return text if work.ratio is None else f"{text}  ({work.ratio.median:.2f}×)"
 
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
-    places = range(len(panel.bars))
+    rows = range(len(panel.bars))
     values = [bar.value for bar in panel.bars]
-    drawn = axis.barh(places, values, color=[LIGHT.own if bar.own else LIGHT.other for bar in panel.bars], height=0.7)
+    colors = [LIGHT.accent if bar.highlighted else LIGHT.muted for bar in panel.bars]
+    drawn = axis.barh(rows, values, color=colors, height=0.7)
     axis.bar_label(drawn, [bar.text or f"{bar.value:,.0f}" for bar in panel.bars], padding=4, fontsize=9)
-    axis.set_yticks(places, [bar.label for bar in panel.bars])
+    axis.set_yticks(rows, [bar.label for bar in panel.bars])
     axis.invert_yaxis()
     axis.set_title(panel.title, loc="left", fontsize=11)
     axis.set_xlabel(panel.unit, fontsize=9)

@@ -1,4 +1,4 @@
-"""Memory of this process, from the system's own accounts."""
+"""Memory of the current process, as reported by the operating system."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _STATUS = Path("/proc/self/status")
 
 
 def peak_mb() -> float:
-    """Most memory that this process has had resident, files mapped into it included, in 10^6 bytes."""
+    """Returns the peak resident memory of this process, including mapped files, in 10^6 bytes."""
     if _STATUS.exists():
-        # Not getrusage: on Linux its figure begins with that of the parent process.
+        # Not getrusage: on Linux its value starts with that of the parent process.
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM"):
                 return int(line.split()[1]) * 1024 / 1e6
-    import resource  # not on Windows
+    import resource  # not available on Windows
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-def forget_peak() -> None:
-    """Lets `peak_mb` begin anew from what is resident now, where the system can (Linux)."""
+def reset_peak() -> None:
+    """Resets the value of `peak_mb` to the memory that is resident now; has an effect on Linux only."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -1,4 +1,4 @@
-"""What a model is asked, and what can be asked: the interface between the measuring loop and any library."""
+"""Interface between the measuring loop and a library: inputs, token counts, and the protocol of a subject."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Question:
-    """One batch of inputs.
+    """A batch of inputs to run.
 
     Attributes:
-        read: Tokens of each input; of no meaning where there are texts.
-        write: Tokens to generate for each input, exactly; 0 for a model that answers at once.
-        batch: Inputs.
-        texts: Texts in the place of random tokens, `batch` of them.
+        read: Number of tokens of each input; ignored if there are texts.
+        write: Exact number of tokens to generate for each input; 0 for a model that does not generate.
+        batch: Number of inputs.
+        texts: Texts to use instead of random tokens, `batch` of them.
     """
 
     read: int
@@ -26,13 +26,13 @@ class Question:
     texts: tuple[str, ...] = ()
 
     def ids(self, vocab_size: int) -> np.ndarray:
-        """The same random int32 ids `(B, T)` at every call; above those that vocabularies keep for special tokens."""
+        """Returns fixed random ids, int32 `(B, T)`, above the ids usually reserved for special tokens."""
         first = min(300, vocab_size // 2)
         return np.random.default_rng(0).integers(first, vocab_size, (self.batch, self.read), "int32")
 
 
 class Tokens(NamedTuple):
-    """Tokens of an answer, over all rows of the batch, padding apart."""
+    """Number of input and generated tokens of an answer, over all rows of the batch, without padding."""
 
     read: int
     written: int
@@ -40,15 +40,16 @@ class Tokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the measuring loop wants to know of a model that is open.
+    """Properties of a loaded model.
 
     Attributes:
-        engine: Such as `"litert"`.
-        task: Hugging Face's name.
-        generates: Whether it writes tokens.
-        longest: Tokens that it holds: prompt and answer together, or what an encoder reads; `None` without a limit.
-        longest_answer: Tokens that the decoder of an encoder-decoder writes; `None` for others.
-        size_mb: Its model files in 10^6 bytes.
+        engine: Name of the engine, such as `"litert"`.
+        task: Hugging Face task name.
+        generates: Whether the model generates tokens.
+        longest: Maximum number of tokens: of prompt and answer together in a decoder, of the input otherwise; `None`
+            without a limit.
+        longest_answer: Maximum number of tokens that the decoder of an encoder-decoder generates; `None` otherwise.
+        size_mb: Size of the model files in 10^6 bytes.
     """
 
     engine: str
@@ -60,16 +61,21 @@ class Facts:
 
 
 class Subject(Protocol):
-    """Something that is measured. The methods are called in this order, the last one many times."""
+    """Model to measure. The methods are called in this order, the last one repeatedly."""
 
     def import_runtime(self) -> None:
-        """Imports all that the answers need. Memory is counted from here."""
+        """Imports all modules that the model needs. Memory of the model is counted from here."""
         ...
 
     def load(self, threads: int | None) -> Facts:
-        """Opens the model with so many CPU threads; the library's own choice if `None`."""
+        """Loads the model with this number of CPU threads; the library's default if `None`."""
         ...
 
-    def answer(self, question: Question, told: Callable[[], Any]) -> Tokens:
-        """Answers; greedy where it generates. Calls `told` as each token of the batch is there, if it can know."""
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+        """Runs the model, with greedy search if it generates.
+
+        Args:
+            question: Inputs.
+            on_token: Called when each token of the batch is available, if the library reports it.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Figures as tables, for a terminal or a Markdown file."""
+"""Tables of figures, for a terminal or a Markdown file."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ if TYPE_CHECKING:
     from kerasformer.bench.run import BenchReport
 
 Table = tuple[str, list[str], list[list[str]]]
-"""A title, the heads of the columns, and the rows: a figure and its unit, then a column for each source."""
+"""Title, column heads and rows, where a row has the name of a figure, its unit, and a value for each source."""
 
 
 def tables(report: BenchReport) -> list[Table]:
-    """One table for each work, and one for what opening and holding the models takes."""
+    """Returns a table for each workload, and one for load time, memory and size."""
     subjects = report.subjects
-    titles = dict.fromkeys(own.work for one in subjects for own in one.works)
+    titles = dict.fromkeys(work.work for one in subjects for work in one.works)
     return [*(work_table(title, subjects) for title in titles), sizes_table(subjects)]
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names of folders instead of their paths; as many folders above them as tell them apart."""
+    """Returns the names of folders, with as many parent folders as are needed to distinguish them."""
     parts = [Path(name).resolve().parts for name in names]
 
-    def shortest(own: tuple[str, ...]) -> str:
-        depths = (n for n in range(1, len(own)) if sum(each[-n:] == own[-n:] for each in parts) == 1)
-        return "/".join(own[-next(depths, len(own)) :])
+    def shortest(path: tuple[str, ...]) -> str:
+        depths = (n for n in range(1, len(path)) if sum(each[-n:] == path[-n:] for each in parts) == 1)
+        return "/".join(path[-next(depths, len(path)) :])
 
-    return [shortest(own) for own in parts]
+    return [shortest(path) for path in parts]
 
 
 def work_table(title: str, subjects: Sequence[SubjectFigures]) -> Table:
-    """Speeds of all subjects at one work."""
-    chosen = [(one, own) for one in subjects for own in one.works if own.work == title]
-    works = [own for _, own in chosen]
-    writes = any(own.first_token_ms or own.decode_tokens_s for own in works)
-    rows = [["engine", "", *(one.engine for one, _ in chosen)]]
-    for name, unit, figure in _WRITING if writes else _READING:
-        rows.append([name, unit, *(_shown(figure(own), unit) for own in works)])
-    if any(own.ratio for own in works):
+    """Returns a table of the speeds of all subjects in a workload."""
+    measured = [(one, work) for one in subjects for work in one.works if work.work == title]
+    works = [work for _, work in measured]
+    generates = any(work.first_token_ms or work.decode_tokens_s for work in works)
+    rows = [["engine", "", *(one.engine for one, _ in measured)]]
+    for name, unit, figure in _GENERATION if generates else _FORWARD:
+        rows.append([name, unit, *(_formatted(figure(work), unit) for work in works)])
+    if any(work.ratio for work in works):
         for name, ratio_of in _RATIOS:
-            rows.append([name, "× the first", *(f"{ratio_of(own.ratio):.2f}" for own in works)])
-    return title, _heads([one for one, _ in chosen]), rows
+            rows.append([name, "× the first", *(f"{ratio_of(work.ratio):.2f}" for work in works)])
+    return title, _heads([one for one, _ in measured]), rows
 
 
 def sizes_table(subjects: Sequence[SubjectFigures]) -> Table:
-    """Load times, memory and sizes."""
+    """Returns a table of load times, memory and sizes."""
     rows = [[name, unit, *(f"{figure(one):{form}}" for one in subjects)] for name, unit, form, figure in _SIZES]
-    return "opening, memory and size", _heads(subjects), rows
+    return "load time, memory and size", _heads(subjects), rows
 
 
 def _heads(subjects: Sequence[SubjectFigures]) -> list[str]:
@@ -58,38 +58,38 @@ def _heads(subjects: Sequence[SubjectFigures]) -> list[str]:
 
 
 def note(report: BenchReport) -> str:
-    """What it was measured on, in a line."""
+    """Returns the machine, settings and versions in one line."""
     host, settings = report.machine, report.settings
-    threads = settings.get("threads") or "the runtimes' choice of"
+    threads = settings.get("threads") or "default number of"
     packages = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     return f"{host['cpu']}, {host['cpus']} CPUs, {threads} threads, {settings['rounds']} rounds; {packages}"
 
 
 def markdown(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, under a heading."""
+    """Formats a table in Markdown, with a heading."""
     lines = [heads, ["---"] * len(heads), *rows]
     return f"### {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-_BEST = ("answer, best", "ms", lambda own: 1000 * own.best_s)
-_SPEED = ("speed", "tokens/s", lambda own: own.tokens_s)
-_WRITING: list[tuple[str, str, Callable[[Any], float | None]]] = [
+_BEST = ("answer, best", "ms", lambda work: 1000 * work.best_s)
+_SPEED = ("speed", "tokens/s", lambda work: work.tokens_s)
+_GENERATION: list[tuple[str, str, Callable[[Any], float | None]]] = [
     _SPEED,
-    ("reading", "tokens/s", lambda own: own.prefill_tokens_s),
-    ("writing", "tokens/s", lambda own: own.decode_tokens_s),
+    ("prefill", "tokens/s", lambda work: work.prefill_tokens_s),
+    ("decode", "tokens/s", lambda work: work.decode_tokens_s),
     _BEST,
-    ("answer, median", "ms", lambda own: 1000 * own.median_s),
-    ("first token", "ms", lambda own: own.first_token_ms and own.first_token_ms.p50),
-    ("next token, p50", "ms", lambda own: _of_tokens(own, "p50")),
-    ("next token, p90", "ms", lambda own: _of_tokens(own, "p90")),
-    ("next token, p99", "ms", lambda own: _of_tokens(own, "p99")),
+    ("answer, median", "ms", lambda work: 1000 * work.median_s),
+    ("first token", "ms", lambda work: work.first_token_ms and work.first_token_ms.p50),
+    ("next token, p50", "ms", lambda work: _of_tokens(work, "p50")),
+    ("next token, p90", "ms", lambda work: _of_tokens(work, "p90")),
+    ("next token, p99", "ms", lambda work: _of_tokens(work, "p99")),
 ]
-_READING: list[tuple[str, str, Callable[[Any], float | None]]] = [
+_FORWARD: list[tuple[str, str, Callable[[Any], float | None]]] = [
     _SPEED,
     _BEST,
-    ("answer, p50", "ms", lambda own: own.latency_ms.p50),
-    ("answer, p90", "ms", lambda own: own.latency_ms.p90),
-    ("answer, p99", "ms", lambda own: own.latency_ms.p99),
+    ("answer, p50", "ms", lambda work: work.latency_ms.p50),
+    ("answer, p90", "ms", lambda work: work.latency_ms.p90),
+    ("answer, p99", "ms", lambda work: work.latency_ms.p99),
 ]
 _RATIOS: list[tuple[str, Callable[[Any], float]]] = [
     ("speed, best", lambda ratio: ratio.best),
@@ -107,12 +107,12 @@ _SIZES: list[tuple[str, str, str, Callable[[Any], float]]] = [
 ]
 
 
-def _of_tokens(own: WorkFigures, percentile: str) -> float | None:
-    """A latency of a further token; `None` where the library tells of whole answers alone."""
-    return getattr(own.latency_ms, percentile) if own.latency_of == "token" else None
+def _of_tokens(work: WorkFigures, percentile: str) -> float | None:
+    """Returns a latency per token after the first; `None` if the library reports only complete answers."""
+    return getattr(work.latency_ms, percentile) if work.latency_of == "token" else None
 
 
-def _shown(figure: float | None, unit: str) -> str:
+def _formatted(figure: float | None, unit: str) -> str:
     if figure is None:
         return "–"
     return f"{figure:,.2f}" if unit == "ms" and figure < 10 else f"{figure:,.1f}"

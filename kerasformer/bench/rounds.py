@@ -1,4 +1,4 @@
-"""The measuring loop: every subject answers once in each round; a busy moment of the machine meets all alike."""
+"""The measuring loop: all subjects run in turns, so that other load on the machine affects them equally."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from kerasformer.errors import InputError, argument
 from kerasformer.progress import StageProgress
 
 PAUSE = 0.1
-"""Seconds between two subjects: threads that still spin would take time from the next one."""
+"""Seconds between two subjects, so that spinning threads of one do not slow down the next."""
 
 
 class Answering(Protocol):
-    """A `Worker`, as far as the loop knows it."""
+    """The part of `Worker` that the measuring loop uses."""
 
     def answer(self, question: Question) -> Sample:
-        """One answer."""
+        """Runs and measures a batch."""
         ...
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Questions that belong to one figure: one question, or all texts of a file.
+    """Batches that are measured together: a single one, or all texts of a file.
 
     Attributes:
-        title: As it stands in tables.
-        questions: Asked one after another.
+        title: Title for tables.
+        questions: Batches, run one after another.
     """
 
     title: str
@@ -39,11 +39,11 @@ class Workload:
 
 @dataclass
 class Answers:
-    """What one subject has answered to one work.
+    """Measurements of a subject in a workload.
 
     Attributes:
-        first: The very first answer to each question, which also compiles and warms up.
-        rounds: Its answers after that, by round and question.
+        first: First run of each batch, which includes compilation and warm-up.
+        rounds: Later runs, by round and batch.
     """
 
     first: list[Sample]
@@ -51,7 +51,7 @@ class Answers:
 
 
 def first_answers(subject: Answering, works: Sequence[Workload]) -> list[Answers]:
-    """Asks each question once."""
+    """Runs each batch once."""
     return [Answers([subject.answer(question) for question in work.questions]) for work in works]
 
 
@@ -63,18 +63,18 @@ def measure(
     progress: StageProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Asks all subjects in turn.
+    """Measures all subjects in turns.
 
     Args:
-        subjects: By name.
-        answers: What `first_answers` gave for each of them; the rounds are added to it.
-        works: What to ask.
-        rounds: Answers of each subject to each question.
-        progress: Is told the work, and how many of its rounds are done.
-        pause: Waits between two subjects.
+        subjects: Subjects by name.
+        answers: Results of `first_answers` by name; the rounds are added to them.
+        works: Workloads to run.
+        rounds: Number of runs of each batch by each subject.
+        progress: Called with the title of the workload and the number of completed rounds.
+        pause: Function that waits between two subjects.
 
     Raises:
-        InputError: less than one round.
+        InputError: `rounds` is less than 1.
     """
     check_rounds(rounds)
     for index, work in enumerate(works):
@@ -87,12 +87,10 @@ def measure(
 
 
 def check_rounds(rounds: int) -> None:
-    """A number of rounds.
+    """Checks the number of rounds.
 
     Raises:
-        InputError: below 1.
+        InputError: `rounds` is less than 1.
     """
     if rounds < 1:
-        raise InputError(
-            f"rounds must be at least 1: without an answer there is no time. Received: {argument('rounds', rounds)}"
-        )
+        raise InputError(f"rounds must be at least 1. Received: {argument('rounds', rounds)}")

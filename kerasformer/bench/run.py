@@ -1,4 +1,4 @@
-"""`kerasformer bench`: opens sources, decides what to ask them, measures."""
+"""`kerasformer bench`: opens sources, selects the workloads and measures them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 @dataclass(frozen=True)
 class BenchReport:
-    """All figures of one run; `to_json` has the names that files of figures have."""
+    """Figures of a measurement.
+
+    Attributes:
+        machine: Processor and system.
+        versions: Versions of packages.
+        settings: Arguments of `bench`.
+        subjects: Figures of each source.
+    """
 
     machine: dict[str, Any]
     versions: dict[str, str]
@@ -34,11 +41,11 @@ class BenchReport:
     subjects: list[SubjectFigures]
 
     def to_json(self) -> str:
-        """All of it."""
+        """Returns the report as JSON."""
         return json.dumps({"format_version": 1, **asdict(self)}, indent=2) + "\n"
 
     def write(self, path: Path) -> None:
-        """Writes the JSON, aside first."""
+        """Writes the report as JSON, atomically."""
         temporary = path.with_name(f"{path.name}.new")
         temporary.write_text(self.to_json(), encoding="utf-8")
         os.replace(temporary, path)
@@ -57,32 +64,33 @@ def bench(
     compare: bool = False,
     progress: StageProgress | None = None,
 ) -> BenchReport:
-    """Measures bundles, checkpoints and presets, each in a process of its own.
+    """Measures bundles, checkpoints and presets, each in a separate process.
 
     Args:
-        sources: What to measure.
-        prompt_length: Tokens of the prompt, for models that generate; 32, or less where the model holds less.
-        new_tokens: Tokens of each answer, for models that generate; 128, or less.
-        lengths: Tokens of the texts, for models that answer at once; 16 and 128, or less.
-        texts: Texts in the place of random tokens; each batch of them is a question.
-        batch: Inputs that are answered together.
-        threads: CPU threads; each runtime's own choice if `None`.
-        rounds: Answers to each question, after a first one that is counted apart.
-        compare: All sources answer in turn in each round, and all but the first get ratios to the first; all of them
-            are in memory together. Otherwise they are measured one after another.
-        progress: Is told what is done.
+        sources: Bundles, checkpoint folders, presets or hub ids.
+        prompt_length: Prompt length in tokens, for models that generate; 32 by default, less if the capacity is less.
+        new_tokens: Number of tokens to generate, for models that generate; 128 by default, less if the capacity is
+            less.
+        lengths: Text lengths in tokens, for other models; 16 and 128 by default, less if the maximum length is less.
+        texts: Texts to use instead of random tokens.
+        batch: Batch size.
+        threads: Number of CPU threads; the default of each runtime if `None`.
+        rounds: Number of measurements, after a first run that is reported separately.
+        compare: Whether to measure all sources in turns and compute ratios to the first one. All of them are then in
+            memory at once; otherwise they are measured one after another.
+        progress: Called with each stage.
 
     Raises:
-        InputError: a number below 1, no source, or sources that generate compared with sources that do not.
-        CapacityError: a source cannot hold so many tokens.
-        SourceError: nothing was found there.
+        InputError: a number is less than 1, there is no source, or models that generate are mixed with others.
+        CapacityError: the number of tokens exceeds the capacity of a source.
+        SourceError: a source was not found.
         MissingExtraError: the runtime of a source is not installed.
     """
     check_rounds(rounds)
-    asked = {"batch": batch, "prompt_length": prompt_length, "new_tokens": new_tokens, "threads": threads}
-    _check(asked, lengths, sources, texts)
+    numbers = {"batch": batch, "prompt_length": prompt_length, "new_tokens": new_tokens, "threads": threads}
+    _check(numbers, lengths, sources, texts)
     names = [str(source) for source in sources]
-    for name in names:  # all errors of names before the first minute of measuring
+    for name in names:  # report all wrong names before any measurement
         source_folders.kind(source_folders.resolve(name))
     groups = [names] if compare else [[name] for name in names]
     subjects: list[SubjectFigures] = []
@@ -100,15 +108,17 @@ def bench(
         finally:
             for worker in workers.values():
                 worker.close()
-    settings = {**asked, "rounds": rounds, "compare": compare, "texts": len(texts) if texts else None}
+    settings = {**numbers, "rounds": rounds, "compare": compare, "texts": len(texts) if texts else None}
     return BenchReport(machine(), versions(), settings, with_ratios(subjects) if compare else subjects)
 
 
 def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
-    """The same figures with ratios to the first of them."""
+    """Adds ratios to the first subject."""
     base = subjects[0].works
     return [
-        replace(one, works=[replace(own, ratio=ratio(of, own)) for of, own in zip(base, one.works, strict=True)])
+        replace(
+            one, works=[replace(work, ratio=ratio(first, work)) for first, work in zip(base, one.works, strict=True)]
+        )
         for one in subjects
     ]
 
@@ -139,9 +149,9 @@ def _check(
     if not sources:
         raise InputError("Sources to measure were expected: bundles, checkpoints or presets. Received: none")
     if len({str(source) for source in sources}) < len(sources):
-        raise InputError(f"Each source may be given once. Received: {[str(source) for source in sources]}")
+        raise InputError(f"Each source may be given only once. Received: {[str(source) for source in sources]}")
     if texts is not None and not any(text.strip() for text in texts):
-        raise InputError("texts must hold a text. Received: none")
+        raise InputError("texts must contain at least one text that is not blank. Received: none")
     for name, number in [*numbers.items(), *(("lengths", length) for length in lengths or ())]:
         if number is not None and number < 1:
             raise InputError(f"{argument(name)} must be at least 1. Received: {argument(name, number)}")
@@ -155,17 +165,17 @@ def _works(
     texts: Sequence[str] | None,
     batch: int,
 ) -> list[Workload]:
-    """What all of these models are asked.
+    """Returns the workloads for all of these models.
 
     Raises:
-        InputError: some of them generate, others do not.
-        CapacityError: so many tokens do not fit into one of them.
+        InputError: some models generate and others do not.
+        CapacityError: the number of tokens exceeds the capacity of a model.
     """
-    if len({of.generates for of in facts}) > 1:
-        tasks = ", ".join(of.task for of in facts)
+    if len({model.generates for model in facts}) > 1:
+        tasks = ", ".join(model.task for model in facts)
         raise InputError(f"Models that generate cannot be compared with models that do not. Received: {tasks}")
     if not facts[0].generates:
-        return _reading(facts, lengths, texts, batch)
+        return _forward_works(facts, lengths, texts, batch)
     read, write = _generation_lengths(facts, prompt_length, new_tokens)
     if texts:
         return [_of_texts(texts, batch, write)]
@@ -173,35 +183,39 @@ def _works(
     return [Workload(title, (Question(read, write, batch),))]
 
 
-def _reading(
+def _forward_works(
     facts: Sequence[Facts], lengths: Sequence[int] | None, texts: Sequence[str] | None, batch: int
 ) -> list[Workload]:
     if texts:
         return [_of_texts(texts, batch, 0)]
-    most = min((of.longest for of in facts if of.longest is not None), default=None)
-    if lengths and most is not None and max(lengths) > most:
-        raise CapacityError(f"Texts have at most {most} tokens here. Received: {argument('lengths', list(lengths))}")
-    chosen = lengths or sorted({min(length, most or length) for length in LENGTHS})
+    limit = min((model.longest for model in facts if model.longest is not None), default=None)
+    if lengths and limit is not None and max(lengths) > limit:
+        raise CapacityError(f"Texts may have at most {limit} tokens. Received: {argument('lengths', list(lengths))}")
+    lengths = lengths or sorted({min(length, limit or length) for length in LENGTHS})
     suffix = f", batch {batch}" if batch > 1 else ""
-    return [Workload(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in chosen]
+    return [Workload(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in lengths]
 
 
 def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | None) -> tuple[int, int]:
-    """Tokens to read and to write, which fit into each of the models."""
+    """Returns the number of prompt tokens and of new tokens, within the capacity of all models."""
     read, write = prompt or PROMPT_LENGTH, new or NEW_TOKENS
-    for of in facts:
-        if of.longest is None:
+    for model in facts:
+        if model.longest is None:
             continue
-        room = of.longest - 1 if of.longest_answer is None else of.longest
-        read = read if prompt else min(read, max(1, room // 2 if of.longest_answer is None else room))
-        left = of.longest - read if of.longest_answer is None else of.longest_answer - 1
-        write = write if new else max(1, min(write, left))
-        if read > room or write > left:
+        max_read = model.longest - 1 if model.longest_answer is None else model.longest
+        read = read if prompt else min(read, max(1, max_read // 2 if model.longest_answer is None else max_read))
+        max_write = model.longest - read if model.longest_answer is None else model.longest_answer - 1
+        write = write if new else max(1, min(write, max_write))
+        if read > max_read or write > max_write:
             raise CapacityError(
-                f"One of the models holds {of.longest} tokens"
-                + (f" and writes {of.longest_answer}" if of.longest_answer else ", prompt and answer together")
+                f"A model has a capacity of {model.longest} tokens"
+                + (
+                    f" and generates at most {model.longest_answer}"
+                    if model.longest_answer
+                    else ", including the prompt"
+                )
                 + f". Received: {argument('prompt_length', read)}, {argument('new_tokens', write)}. "
-                "Ask for less, or export with a larger capacity"
+                "Request fewer tokens, or export with a larger capacity"
             )
     return read, write
 

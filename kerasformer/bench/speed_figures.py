@@ -1,4 +1,4 @@
-"""From times to figures."""
+"""Computes figures from measured times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kerasformer.bench.worker_process import Worker
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of a latency, in milliseconds: half of all were faster than `p50`."""
+    """Percentiles of a latency, in milliseconds."""
 
     p50: float
     p90: float
@@ -22,11 +22,11 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast as the first subject.
+    """Speed relative to the first subject; 2 is twice as fast.
 
     Attributes:
-        best: Of the shortest times of both: what is left when nothing else runs.
-        median: Of the ratios of all rounds, in each of which both answered one after the other.
+        best: Ratio of the shortest times, which are least affected by other load.
+        median: Median of the ratios of all rounds.
     """
 
     best: float
@@ -35,22 +35,23 @@ class Ratio:
 
 @dataclass(frozen=True)
 class WorkFigures:
-    """One subject at one work. Seconds are those of one answer to a whole batch, the mean of the work's questions.
+    """Figures of a subject in a workload. Times are per batch, averaged over the batches of the workload.
 
     Attributes:
-        work: Its title.
-        seconds: One for each round.
-        best_s: The least for each question.
-        median_s: The median for each question.
-        first_s: The first answer ever, with what is compiled then.
-        tokens_s: New tokens a second over the whole answer, or tokens read where none are written; of `median_s`.
-        best_tokens_s: The same of `best_s`.
-        prefill_tokens_s: Tokens of the prompt a second until the first new token is there.
-        decode_tokens_s: New tokens a second from then on.
+        work: Title of the workload.
+        seconds: Time of each round.
+        best_s: Shortest time of each batch.
+        median_s: Median time of each batch.
+        first_s: Time of the first run, including compilation.
+        tokens_s: New tokens per second, including prefill, or input tokens per second if none are generated; computed
+            with `median_s`.
+        best_tokens_s: The same, computed with `best_s`.
+        prefill_tokens_s: Prompt tokens per second until the first new token.
+        decode_tokens_s: New tokens per second after the first one.
         first_token_ms: Time until the first new token.
-        latency_ms: Of each further token; of each answer where none are written or the library does not tell.
+        latency_ms: Latency of each token after the first, or of each answer if tokens are not generated or reported.
         latency_of: `"token"` or `"answer"`.
-        ratio: To the first subject; `None` where there is only one.
+        ratio: Speed relative to the first subject; `None` without a comparison.
     """
 
     work: str
@@ -70,20 +71,21 @@ class WorkFigures:
 
 @dataclass(frozen=True)
 class SubjectFigures:
-    """One subject.
+    """Figures of a subject.
 
     Attributes:
-        name: As it was given.
-        engine: What runs it.
-        task: Hugging Face's name.
-        size_mb: Its model files, in 10^6 bytes.
-        import_s: To import the runtime.
-        load_s: To open the model.
-        first_token_s: From the opening to the first token, or answer, of the first work; without `import_s`.
-        runtime_mb: Memory resident after the import, in 10^6 bytes.
-        peak_mb: Most memory resident, files mapped into it included.
-        model_mb: The difference: what the model takes.
-        works: One for each work.
+        name: Source as passed by the caller.
+        engine: Name of the engine.
+        task: Hugging Face task name.
+        size_mb: Size of the model files in 10^6 bytes.
+        import_s: Time to import the runtime, in seconds.
+        load_s: Time to load the model, in seconds.
+        first_token_s: Time from the start of loading to the first token, or answer, of the first workload, in seconds;
+            without `import_s`.
+        runtime_mb: Resident memory after the import, in 10^6 bytes.
+        peak_mb: Peak resident memory, including mapped files, in 10^6 bytes.
+        model_mb: Difference of these, the memory of the model.
+        works: Figures of each workload.
     """
 
     name: str
@@ -100,7 +102,7 @@ class SubjectFigures:
 
 
 def subject_figures(worker: Worker, works: Sequence[Workload], answers: Sequence[Answers]) -> SubjectFigures:
-    """Figures of one subject, without ratios."""
+    """Computes the figures of a subject, without ratios."""
     first = answers[0].first[0]
     return SubjectFigures(
         name=worker.name,
@@ -113,19 +115,19 @@ def subject_figures(worker: Worker, works: Sequence[Workload], answers: Sequence
         runtime_mb=worker.runtime_mb,
         peak_mb=worker.peak_mb,
         model_mb=worker.peak_mb - worker.runtime_mb,
-        works=[work_figures(work.title, given) for work, given in zip(works, answers, strict=True)],
+        works=[work_figures(work.title, measured) for work, measured in zip(works, answers, strict=True)],
     )
 
 
 def work_figures(title: str, answers: Answers) -> WorkFigures:
-    """Figures of the answers to one work, without a ratio."""
+    """Computes the figures of a workload, without a ratio."""
     by_question = list(zip(*answers.rounds, strict=True))
     samples = [sample for samples in answers.rounds for sample in samples]
-    best_s = statistics.fmean(min(s.seconds for s in of) for of in by_question)
-    median_s = statistics.fmean(statistics.median(s.seconds for s in of) for of in by_question)
-    tokens = statistics.fmean(of[0].tokens.written or of[0].tokens.read for of in by_question)
-    writes = any(sample.tokens.written for sample in samples)
-    tells = writes and all(sample.marks for sample in samples)
+    best_s = statistics.fmean(min(s.seconds for s in runs) for runs in by_question)
+    median_s = statistics.fmean(statistics.median(s.seconds for s in runs) for runs in by_question)
+    tokens = statistics.fmean(runs[0].tokens.written or runs[0].tokens.read for runs in by_question)
+    generates = any(sample.tokens.written for sample in samples)
+    reports_tokens = generates and all(sample.marks for sample in samples)
     steps = [
         after - before for sample in samples for before, after in zip(sample.marks, sample.marks[1:], strict=False)
     ]
@@ -137,34 +139,34 @@ def work_figures(title: str, answers: Answers) -> WorkFigures:
         first_s=statistics.fmean(sample.seconds for sample in answers.first),
         tokens_s=tokens / median_s,
         best_tokens_s=tokens / best_s,
-        prefill_tokens_s=statistics.median(s.tokens.read / s.marks[0] for s in samples) if tells else None,
+        prefill_tokens_s=statistics.median(s.tokens.read / s.marks[0] for s in samples) if reports_tokens else None,
         decode_tokens_s=statistics.median(map(_decode_rate, samples)) if steps else None,
-        first_token_ms=percentiles([sample.marks[0] for sample in samples]) if tells else None,
+        first_token_ms=percentiles([sample.marks[0] for sample in samples]) if reports_tokens else None,
         latency_ms=percentiles(steps or [sample.seconds for sample in samples]),
         latency_of="token" if steps else "answer",
     )
 
 
 def _decode_rate(sample: Sample) -> float:
-    """New tokens a second after the first one."""
+    """Returns the number of new tokens per second after the first one."""
     rows = sample.tokens.written / len(sample.marks)
     return rows * (len(sample.marks) - 1) / (sample.marks[-1] - sample.marks[0])
 
 
 def percentiles(seconds: Sequence[float]) -> Percentiles:
-    """Of some times, interpolated linearly between neighbours."""
+    """Computes percentiles with linear interpolation."""
     ordered = sorted(seconds)
 
     def at(share: float) -> float:
-        place = share * (len(ordered) - 1)
-        low = int(place)
+        index = share * (len(ordered) - 1)
+        low = int(index)
         high = min(low + 1, len(ordered) - 1)
-        return 1000 * (ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+        return 1000 * (ordered[low] + (index - low) * (ordered[high] - ordered[low]))
 
     return Percentiles(at(0.5), at(0.9), at(0.99))
 
 
 def ratio(base: WorkFigures, other: WorkFigures) -> Ratio:
-    """How many times as fast `other` is as `base`."""
+    """Returns the speed of `other` relative to `base`."""
     by_round = [a / b for a, b in zip(base.seconds, other.seconds, strict=True)]
     return Ratio(base.best_s / other.best_s, statistics.median(by_round))

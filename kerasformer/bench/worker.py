@@ -1,8 +1,9 @@
-"""A subject's own process: it opens the model, then answers as often as it is asked, and tells times and memory.
+"""Process that measures a single subject: loads the model, runs batches on request, and reports times and memory.
 
-One JSON object a line. To the other end: `{"import_s", "load_s", "runtime_mb", "facts"}` once, then `{"seconds",
-"tokens", "marks", "peak_mb"}` for each answer, or `{"error": {"kind", "message"}}`. From it: a `Question`; the end of
-the input ends the process. Needs nothing but NumPy, so that other libraries' environments can run it.
+The protocol has one JSON object per line. The worker writes `{"import_s", "load_s", "runtime_mb", "facts"}` once, then
+`{"seconds", "tokens", "marks", "peak_mb"}` for each batch, or `{"error": {"kind", "message"}}`. It reads a `Question`
+for each batch, and exits at the end of its input. It requires only NumPy, so that it runs in the environments of other
+libraries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from kerasformer.bench.process_memory import forget_peak, peak_mb
+from kerasformer.bench.process_memory import peak_mb, reset_peak
 from kerasformer.bench.question import Question, Subject, Tokens
 
 Clock = Callable[[], float]
@@ -24,12 +25,12 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer.
+    """Measurement of a batch.
 
     Attributes:
-        seconds: From the question to the whole answer.
-        tokens: What was read and written.
-        marks: Seconds from the question to each token; empty where the library does not tell.
+        seconds: Time in seconds.
+        tokens: Number of input and generated tokens.
+        marks: Time in seconds from the start to each generated token; empty if the library does not report tokens.
     """
 
     seconds: float
@@ -38,12 +39,12 @@ class Sample:
 
 
 def timed(subject: Subject, question: Question, clock: Clock = time.perf_counter) -> Sample:
-    """Measures one answer."""
+    """Runs and measures a batch."""
     marks: list[float] = []
-    begin = clock()
+    start = clock()
     tokens = subject.answer(question, lambda: marks.append(clock()))
-    seconds = clock() - begin
-    return Sample(seconds, tokens, tuple(mark - begin for mark in marks))
+    seconds = clock() - start
+    return Sample(seconds, tokens, tuple(mark - start for mark in marks))
 
 
 def serve(
@@ -54,38 +55,38 @@ def serve(
     clock: Clock = time.perf_counter,
     opening: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Opens the subject and answers until the questions end. An error is a reply, and the last one.
+    """Loads the subject and runs batches until the input ends. An error is reported and ends the loop.
 
     Args:
-        subject: What is measured.
-        threads: CPU threads, or `None` for the subject's own choice.
-        questions: A line of JSON for each.
-        replies: Where a line of JSON goes for the opening and for each answer.
-        clock: Seconds.
-        opening: Settings of the process while the subject is opened.
+        subject: Subject to measure.
+        threads: Number of CPU threads; the subject's default if `None`.
+        questions: Input stream with a line of JSON for each batch.
+        replies: Output stream for a line of JSON after loading and after each batch.
+        clock: Clock in seconds.
+        opening: Context that is active while the subject is loaded.
     """
     try:
-        begin = clock()
+        start = clock()
         subject.import_runtime()
         imported = clock()
-        forget_peak()
+        reset_peak()
         runtime_mb = peak_mb()
         before = clock()
         with opening():
             facts = subject.load(threads)
         loaded = clock()
-        times = {"import_s": imported - begin, "load_s": loaded - before, "runtime_mb": runtime_mb}
+        times = {"import_s": imported - start, "load_s": loaded - before, "runtime_mb": runtime_mb}
         _reply(replies, {**times, "facts": asdict(facts)})
         for line in questions:
             fields = json.loads(line)
             sample = timed(subject, Question(**{**fields, "texts": tuple(fields["texts"])}), clock)
             _reply(replies, {**asdict(sample), "peak_mb": peak_mb()})
-    except Exception as error:  # whatever a library raises is an answer, which the other end reports
+    except Exception as error:  # any error of a library is sent to the controlling process, which raises it
         _reply(replies, {"error": {"kind": type(error).__name__, "message": str(error)}})
 
 
-def own_replies() -> IO[str]:
-    """Standard output for replies alone: what libraries print goes to standard error from now on."""
+def reserve_stdout() -> IO[str]:
+    """Returns a stream to standard output for replies, and redirects the output of libraries to standard error."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return replies
@@ -96,8 +97,8 @@ def _reply(replies: IO[str], content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serves one source: `python -m kerasformer.bench.worker SOURCE [THREADS]`."""
-    replies = own_replies()
+    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS]`."""
+    replies = reserve_stdout()
     from kerasformer.bench.own_models import Source
     from kerasformer.process import compact_loading
 

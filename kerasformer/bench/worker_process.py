@@ -1,4 +1,4 @@
-"""The other end of a worker: a subject in a process of its own, seen from outside."""
+"""Control of a worker: starts the process of a subject and exchanges messages with it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from kerasformer.errors import KerasformerError
 
 
 class Worker:
-    """A process that runs `kerasformer.bench.worker.serve`. The model is open when this returns.
+    """A process that runs `kerasformer.bench.worker.serve`; the constructor returns when the model is loaded.
 
     Args:
-        name: In messages.
-        command: That starts it.
-        environment: Variables beside those of this process.
+        name: Name for messages.
+        command: Command that starts the process.
+        environment: Additional environment variables.
 
     Attributes:
-        import_s: Seconds to import the runtime.
-        load_s: Seconds to open the model, after that.
-        runtime_mb: Memory resident after the import.
-        peak_mb: Most memory resident so far.
-        facts: Of the model.
+        import_s: Time to import the runtime, in seconds.
+        load_s: Time to load the model after that, in seconds.
+        runtime_mb: Resident memory after the import, in 10^6 bytes.
+        peak_mb: Peak resident memory so far, in 10^6 bytes.
+        facts: Properties of the model.
 
     Raises:
-        KerasformerError: it ended, or its model raised an error; an error of ours keeps its type.
+        KerasformerError: the process ended, or an error was raised in it; errors of this package keep their type.
     """
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -47,34 +47,34 @@ class Worker:
             env={**os.environ, **(environment or {})},
         )
         try:
-            told = self._read()
+            reply = self._read()
         except BaseException:
             self.close()
             raise
-        self.import_s: float = told["import_s"]
-        self.load_s: float = told["load_s"]
-        self.runtime_mb: float = told["runtime_mb"]
+        self.import_s: float = reply["import_s"]
+        self.load_s: float = reply["load_s"]
+        self.runtime_mb: float = reply["runtime_mb"]
         self.peak_mb = self.runtime_mb
-        self.facts = Facts(**told["facts"])
+        self.facts = Facts(**reply["facts"])
 
     def answer(self, question: Question) -> Sample:
-        """One answer, measured inside.
+        """Runs a batch; times are measured in the worker.
 
         Raises:
-            KerasformerError: as for the class, or the answer has another length than was asked for.
+            KerasformerError: as for the class, or the number of generated tokens differs from the requested one.
         """
         if self._child.stdin is None:
             raise KerasformerError(f"{self.name} has no standard input")
         self._child.stdin.write(json.dumps(asdict(question)) + "\n")
         self._child.stdin.flush()
-        told = self._read()
-        sample = Sample(told["seconds"], Tokens(*told["tokens"]), tuple(told["marks"]))
+        reply = self._read()
+        sample = Sample(reply["seconds"], Tokens(*reply["tokens"]), tuple(reply["marks"]))
         if sample.tokens.written != question.write * question.batch:
             raise KerasformerError(
-                f"{self.name} must write {question.write} tokens for each of {question.batch} inputs, or its time says "
-                f"nothing. Received: {sample.tokens.written} tokens in all"
+                f"{self.name} must generate {question.write} tokens for each of {question.batch} inputs, so that times "
+                f"are comparable. Received: {sample.tokens.written} tokens in total"
             )
-        self.peak_mb = told["peak_mb"]
+        self.peak_mb = reply["peak_mb"]
         return sample
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Worker:
             try:
                 self._child.stdin.close()
             except BrokenPipeError:
-                pass  # it has ended already
+                pass  # the process has already ended
         try:
             self._child.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -97,20 +97,20 @@ class Worker:
         line = self._child.stdout.readline() if self._child.stdout else ""
         if not line:
             raise KerasformerError(
-                f"{self.name}: its process ended with status {self._child.wait()} before it had answered. "
-                f"Its last words: {self._last_words()}"
+                f"{self.name}: its process ended with status {self._child.wait()} before it replied. "
+                f"End of its log: {self._log_end()}"
             )
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            kind = getattr(errors, told["error"]["kind"], KerasformerError)
-            raise kind(f"{self.name}: {_named(told['error'])}")
-        return told
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            kind = getattr(errors, reply["error"]["kind"], KerasformerError)
+            raise kind(f"{self.name}: {_message(reply['error'])}")
+        return reply
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         self._log.seek(0)
         return " ".join(self._log.read().split())[-500:] or "none"
 
 
-def _named(error: dict[str, str]) -> str:
-    """Errors of ours say all in their message; those of others begin with their type."""
+def _message(error: dict[str, str]) -> str:
+    """Returns the message of an error, preceded by its type if it is not an error of this package."""
     return error["message"] if hasattr(errors, error["kind"]) else f"{error['kind']}: {error['message']}"

@@ -1,4 +1,4 @@
-"""Exported bundles: a bundle as a value, the manifest, the reference answers, and replacing a folder safely."""
+"""Exported bundles: the `Bundle` class, the manifest, the reference answers, and safe replacement of folders."""
 
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
 from kerasformer.bundle.manifest import (

@@ -1,11 +1,12 @@
-"""The interface of a bundle: every name on the wire, and what each signature and each tensor is for.
+"""The interface of a bundle: names of signatures and tensors, and the meaning of each.
 
-Foreign runtimes dictate the names: LiteRT-LM and LiteRT.js those of TFLite files, transformers.js, optimum and ONNX
-Runtime GenAI those of ONNX files. They are spelled here alone. Exporters take them from here, `described` says in plain
-values what they mean, the manifest (version 2) holds these values, and engines, checks and model cards read them. No
-Keras and no engine is needed here.
+The names are given by other runtimes: LiteRT-LM and LiteRT.js for TFLite files; transformers.js, optimum and ONNX
+Runtime GenAI for ONNX files. They are defined only here. Exporters use these constants, `described` derives the meaning
+from the names, the manifest (version 2) stores it, and engines, verification and model cards read it. This module needs
+neither Keras nor an engine.
 
-Letters: `B` batch, `H` heads of keys and values, `S` slots of a cache, `M` tokens of an encoded text, `V` vocabulary.
+Shape letters: `B` batch, `T` tokens, `E` hidden size, `H` key and value heads, `S` cache slots, `D` head size,
+`M` tokens of the encoded text, `V` vocabulary.
 """
 
 from __future__ import annotations
@@ -17,59 +18,59 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a signature does."""
+    """Role of a signature."""
 
     FORWARD = "forward"
-    """Reads whole texts and answers at once."""
+    """Processes whole texts in one call."""
     ENCODE = "encode"
-    """Reads a text and returns what the decoder attends to."""
+    """Encodes a text; returns the tensors that the decoder attends to."""
     PREFILL = "prefill"
-    """Reads tokens into the caches, without logits."""
+    """Writes tokens of a prompt into the caches; returns no logits."""
     DECODE = "decode"
-    """Reads the next tokens of one or more texts, with logits."""
+    """Processes the next tokens of one or more texts; returns logits."""
     VERIFY = "verify"
-    """Reads several tokens of one text, with logits of each: a check of guessed tokens."""
+    """Processes several tokens of one text and returns logits for each, to check guessed tokens."""
     GENERATE = "generate"
-    """Writes whole texts in the graph."""
+    """Generates whole texts in the graph."""
     TOKENIZE = "tokenize"
-    """Reads strings and returns ids."""
+    """Converts strings to token ids."""
     OTHER = "other"
-    """Named by somebody else."""
+    """Any other signature."""
 
 
 class Kind(StrEnum):
-    """What a tensor holds."""
+    """Content of a tensor."""
 
     IDS = "ids"
     """Token ids of a text, `(B, T)`."""
     MASK = "mask"
     """1 for real tokens, 0 for padding, `(B, T)`."""
     SEGMENTS = "segments"
-    """Index of the text that a token belongs to, `(B, T)`."""
+    """Index of the segment that each token belongs to (`token_type_ids`), `(B, T)`."""
     POSITIONS = "positions"
     """Positions of the tokens in their texts, `(B, T)`."""
     SLOTS = "slots"
-    """Slots of the cache that the tokens are written to."""
+    """Slots of the cache that the tokens are written to, `(T,)`."""
     MEMORY = "memory"
     """Hidden states of an encoded text, `(B, M, E)`."""
     MEMORY_MASK = "memory_mask"
     """1 for real tokens of an encoded text, `(B, M)`."""
     CACHE_LENGTH = "cache_length"
-    """Number of tokens in the caches, `(1,)`; for buffers with room to spare."""
+    """Number of tokens in the caches, `(1,)`; for buffers that have unused slots."""
     KEY = "key"
     """Keys of earlier tokens, `(B, H, S, D)`."""
     VALUE = "value"
-    """Values of earlier tokens, likewise."""
+    """Values of earlier tokens, `(B, H, S, D)`."""
     CROSS_KEY = "cross_key"
     """Keys of an encoded text, `(B, H, M, D)`."""
     CROSS_VALUE = "cross_value"
-    """Values of an encoded text, likewise."""
+    """Values of an encoded text, `(B, H, M, D)`."""
     LOGITS = "logits"
     """Scores of the next token, `(B, T, V)`."""
     TEXT = "text"
     """Strings, `(B,)`."""
     OTHER = "other"
-    """An answer of the task, under its own name, or a setting."""
+    """Any other tensor: an output of the task, or a setting."""
 
 
 CACHES = (Kind.KEY, Kind.VALUE)
@@ -78,15 +79,15 @@ CROSS_CACHES = (Kind.CROSS_KEY, Kind.CROSS_VALUE)
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One input or output.
+    """Description of an input or output.
 
     Attributes:
-        shape: Sizes; a string is a symbolic dimension, such as `"batch_size"`.
+        shape: Dimensions; a string is a symbolic dimension, such as `"batch_size"`.
         dtype: `"int32"`, `"int64"`, `"float32"` or `"string"`.
-        kind: What it holds, see `Kind`.
-        layer: Layer of a cache, from 0 on.
-        row: Row of the batch that a cache belongs to, where each row has a cache of its own.
-        continues: Of an output: the input that it is the next state of.
+        kind: Content, one of `Kind`.
+        layer: For a cache, index of its layer, starting at 0.
+        row: For a cache of a single row, index of that row in the batch.
+        continues: For an output that is a new state, the input that it replaces in the next call.
     """
 
     shape: tuple[int | str, ...]
@@ -99,16 +100,16 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """One function of a model file.
+    """Description of a function of a model file.
 
     Attributes:
-        file: Path relative to the bundle.
-        inputs: Tensors by name.
-        outputs: Likewise.
-        role: What it does, see `Role`.
-        rows: Texts of one call; `None` for any number.
-        tokens: Tokens of each text in one call; `None` for any number.
-        cache_length: Slots of the caches that the tokens attend to, the first ones; `None` for any number.
+        file: Path of the model file, relative to the bundle.
+        inputs: Inputs by name.
+        outputs: Outputs by name.
+        role: Role, one of `Role`.
+        rows: Number of texts in one call; `None` for any number.
+        tokens: Number of tokens of each text in one call; `None` for any number.
+        cache_length: Number of cache slots that the tokens attend to, counted from the first; `None` for any number.
     """
 
     file: str
@@ -120,27 +121,27 @@ class Signature:
     cache_length: int | None = None
 
     def named(self, *kinds: Kind) -> list[str]:
-        """Inputs of these kinds, in the order of the signature."""
+        """Returns the names of the inputs of these kinds, in the order of the signature."""
         return [name for name, info in self.inputs.items() if info.kind in kinds]
 
     def input(self, kind: Kind) -> str | None:
-        """The one input of that kind, if there is one."""
+        """Returns the name of the input of this kind, or `None`."""
         return next(iter(self.named(kind)), None)
 
     def output(self, kind: Kind) -> str | None:
-        """The one output of that kind, if there is one."""
+        """Returns the name of the output of this kind, or `None`."""
         return next((name for name, info in self.outputs.items() if info.kind == kind), None)
 
     def continued(self) -> dict[str, str]:
-        """Outputs by the inputs that they continue."""
+        """Returns the names of outputs by the inputs that they continue."""
         return {info.continues: name for name, info in self.outputs.items() if info.continues is not None}
 
     def caches(self, *kinds: Kind) -> dict[int | None, list[str]]:
-        """Inputs of these kinds of caches by row, ordered by layer and kind: the same order in every signature."""
-        found: dict[int | None, list[str]] = {}
+        """Returns the names of cache inputs by row, in the same order (layer, kind) in every signature."""
+        names: dict[int | None, list[str]] = {}
         for name in sorted(self.named(*kinds), key=lambda name: (self.inputs[name].layer, self.inputs[name].kind)):
-            found.setdefault(self.inputs[name].row, []).append(name)
-        return found
+            names.setdefault(self.inputs[name].row, []).append(name)
+        return names
 
 
 # Names of inputs and outputs.
@@ -154,11 +155,11 @@ TOKENS, INPUT_POS, ENCODER_MASK = "tokens", "input_pos", "encoder_mask"
 ENCODER_STATES, ENCODER_ATTENTION_MASK, CACHE_LENGTH = "encoder_hidden_states", "encoder_attention_mask", "cache_length"
 LOGITS, LAST_HIDDEN_STATE, TEXT = "logits", "last_hidden_state", "text"
 PROBABILITIES = "probabilities"
-"""An output `(B, C)`: a softmax or sigmoid is part of the graph, and nobody applies another one."""
+"""Output `(B, C)` after softmax or sigmoid, which is part of the graph and must not be applied again."""
 SENTENCE_EMBEDDING = "sentence_embedding"
-"""An output `(B, E)`: the mean of the tokens' vectors is part of the graph."""
+"""Output `(B, E)`, the mean of the token vectors, computed in the graph."""
 
-# Names of signatures, and of ONNX files without suffix.
+# Names of signatures, and of ONNX files without their suffix.
 MODEL, ENCODER_MODEL, DECODER_MODEL = "model", "encoder_model", "decoder_model_merged"
 SERVING_DEFAULT, ON_TOKENS = "serving_default", "tokens"
 ENCODE, PREFILL, DECODE, GENERATE, SAMPLE, TOKENIZE = "encode", "prefill", "decode", "generate", "sample", "tokenize"
@@ -197,40 +198,49 @@ _SIZED = re.compile(
 
 
 def forward_name(length: int) -> str:
-    """A TFLite signature that reads texts of up to `length` tokens at once."""
+    """Returns the name of the TFLite signature that processes texts of up to `length` tokens."""
     return f"forward_{length}"
 
 
 def encode_name(length: int) -> str:
-    """A TFLite signature that encodes texts of up to `length` tokens."""
+    """Returns the name of the TFLite signature that encodes texts of up to `length` tokens."""
     return f"{ENCODE}_{length}"
 
 
 def prefill_name(length: int) -> str:
-    """A TFLite signature that reads `length` tokens of a prompt."""
+    """Returns the name of the TFLite signature that processes `length` tokens of a prompt."""
     return f"{PREFILL}_{length}"
 
 
 def step_name(rows: int = 1, tokens: int = 1, cache_length: int | None = None) -> str:
-    """A TFLite signature with logits: `decode`, `decode_128`, `decode_rows_8`, `decode_rows_8_128`, `verify_4_128`."""
+    """Returns the name of a TFLite decode or verify signature.
+
+    Examples: `decode`, `decode_128`, `decode_rows_8`, `decode_rows_8_128`, `verify_4_128`.
+    """
     name = f"verify_{tokens}" if tokens > 1 else f"{DECODE}_rows_{rows}" if rows > 1 else DECODE
     return name if cache_length is None else f"{name}_{cache_length}"
 
 
 def static_caches(layer: int, row: int | None = None, cross: bool = False) -> tuple[str, str]:
-    """Keys and values of a layer in TFLite files and SavedModels; `row` where each row has a cache of its own."""
+    """Returns the names of the keys and values of a layer in TFLite files and SavedModels.
+
+    Args:
+        layer: Index of the layer, starting at 0.
+        row: Index of the row, if each row has a separate cache.
+        cross: Whether the cache is that of the encoded text.
+    """
     suffix = "" if row is None else f"_row_{row}"
     prefix = "cross" if cross else "kv_cache"
     return f"{prefix}_k_{layer}{suffix}", f"{prefix}_v_{layer}{suffix}"
 
 
 def growing_caches(layer: int | str, cross: bool | None = None, present: bool = False) -> tuple[str, str]:
-    """Keys and values of a layer in ONNX files.
+    """Returns the names of the keys and values of a layer in ONNX files.
 
     Args:
-        layer: From 0 on, or a placeholder such as `"%d"`.
-        cross: Those of the encoded text or of the decoder, in an encoder-decoder; `None` in a decoder.
-        present: The outputs.
+        layer: Index of the layer, starting at 0, or a placeholder such as `"%d"`.
+        cross: In an encoder-decoder, whether the cache is that of the encoded text; `None` for a decoder-only model.
+        present: Whether to return the names of the outputs instead of the inputs.
     """
     part = "" if cross is None else ".encoder" if cross else ".decoder"
     prefix = _PRESENT if present else _PAST
@@ -238,9 +248,9 @@ def growing_caches(layer: int | str, cross: bool | None = None, present: bool = 
 
 
 def described(name: str, signature: Signature) -> Signature:
-    """The signature with what its names mean; one that is described already is returned as it is.
+    """Adds roles and kinds, derived from the names, to a signature; one that already has a role is returned unchanged.
 
-    Manifests of version 1 hold names alone, and this is the one place that takes names apart.
+    Manifests of version 1 contain names only. Names are parsed nowhere else.
     """
     if signature.role is not None:
         return signature
@@ -251,42 +261,42 @@ def described(name: str, signature: Signature) -> Signature:
     rows, tokens = (_number(ids, axis) for axis in (0, 1))
     lengths = [_number(info, 2) for info in inputs.values() if info.kind in (*CACHES, *CROSS_CACHES)]
     longest = max((length for length in lengths if length is not None), default=None)
-    found = _SIZED.fullmatch(name)
-    if found is not None and found["role"] in (DECODE, "verify"):
-        sizes = [int(size) for size in (found["sizes"] or "").split("_") if size]
-        limited = sizes[1:] if found["role"] == "verify" else sizes
-        longest = limited[0] if limited else longest
+    match = _SIZED.fullmatch(name)
+    if match is not None and match["role"] in (DECODE, "verify"):
+        sizes = [int(size) for size in (match["sizes"] or "").split("_") if size]
+        lengths_in_name = sizes[1:] if match["role"] == "verify" else sizes
+        longest = lengths_in_name[0] if lengths_in_name else longest
     role = _role(name, signature)
     return replace(signature, role=role, rows=rows, tokens=tokens, cache_length=longest)
 
 
 def _described(name: str, info: TensorInfo, inputs: Mapping[str, TensorInfo] | None = None) -> TensorInfo:
-    """A tensor with what its name means; an output continues the input of its own name, or the past of a present."""
+    """Adds kind, layer and row to a tensor; an output continues the input of the same name, `present` the `past`."""
     if info.kind is not None:
         return info
     continues = None
     if inputs is not None:
         past = name.replace(_PRESENT, _PAST, 1) if name.startswith(f"{_PRESENT}.") else name
         continues = past if past in inputs else None
-    if found := _STATIC_CACHE.fullmatch(name):
-        cross, key = found["prefix"] == "cross", found["half"] == "k"
-        row = None if found["row"] is None else int(found["row"])
-    elif found := _GROWING_CACHE.fullmatch(name):
-        cross, key, row = found["part"] == "encoder", found["half"] == "key", None
+    if match := _STATIC_CACHE.fullmatch(name):
+        cross, key = match["prefix"] == "cross", match["half"] == "k"
+        row = None if match["row"] is None else int(match["row"])
+    elif match := _GROWING_CACHE.fullmatch(name):
+        cross, key, row = match["part"] == "encoder", match["half"] == "key", None
     else:
         return replace(info, kind=_KINDS.get(name, Kind.OTHER), continues=continues)
     kind = (CROSS_CACHES if cross else CACHES)[not key]
-    return replace(info, kind=kind, layer=int(found["layer"]), row=row, continues=continues)
+    return replace(info, kind=kind, layer=int(match["layer"]), row=row, continues=continues)
 
 
 def _role(name: str, signature: Signature) -> Role:
-    """The role of a signature by its name, and where several have one name, by its tensors."""
+    """Returns the role of a signature by its name, or by its tensors if the name is used for several roles."""
     if name == MODEL:
         return Role.DECODE if signature.named(*CACHES) else Role.FORWARD
     if name in _ROLES:
         return _ROLES[name]
-    found = _SIZED.fullmatch(name)
-    return Role.OTHER if found is None else Role(found["role"])
+    match = _SIZED.fullmatch(name)
+    return Role.OTHER if match is None else Role(match["role"])
 
 
 def _number(info: TensorInfo | None, axis: int) -> int | None:
@@ -295,5 +305,5 @@ def _number(info: TensorInfo | None, axis: int) -> int | None:
 
 
 def of_role(signatures: Mapping[str, Signature], *roles: Role) -> Iterator[tuple[str, Signature]]:
-    """Signatures of these roles by name, in the order of the bundle."""
+    """Yields the signatures of these roles with their names, in the order of the bundle."""
     return ((name, signature) for name, signature in signatures.items() if signature.role in roles)

@@ -1,7 +1,8 @@
-"""The manifest of an exported bundle: all that a runtime needs to know, so that it never reads a model's config.
+"""The manifest of an exported bundle: everything that a runtime needs, so that it never reads a model's config.
 
-A bundle is a folder: model files, `tokenizer.json`, `generation_config.json`, `references.npz`, a model card, and
-`kerasformer.json`, the manifest, which names every other file with its checksum. No Keras and no engine is needed here.
+A bundle is a folder with model files, `tokenizer.json`, `generation_config.json`, `references.npz`, a model card, and
+the manifest `kerasformer.json`, which lists every other file with its checksum. This module needs neither Keras nor an
+engine.
 """
 
 from __future__ import annotations
@@ -27,28 +28,35 @@ from kerasformer.publishing import MANIFEST, repair
 from kerasformer.sources import inside, read_json
 
 FORMAT_VERSION = 2
-"""Version 2 describes signatures and tensors in words; version 1 had their names and shapes alone."""
+"""Version 2 describes the roles of signatures and the kinds of tensors; version 1 had only names and shapes."""
 REFERENCES = "references.npz"
 _CHECKSUM = "manifest_sha256"
-_OPENINGS = 50
-"""Times that a bundle is opened anew because another process replaced it meanwhile."""
+_ATTEMPTS = 50
+"""Attempts to open a bundle that another process keeps replacing."""
 _Loaded = TypeVar("_Loaded")
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """All that a pipeline needs to know of a model, the same for Keras models and bundles.
+    """Properties of a model that pipelines use, the same for Keras models and bundles.
 
     Attributes:
-        task: Hugging Face's task name, such as `"text-classification"`.
-        name: Class of the Keras model, such as `"BertTextClassification"`.
+        task: Hugging Face task name, such as `"text-classification"`.
+        model_type: Hugging Face model type, such as `"bert"`.
+        name: Class name of the Keras model, such as `"BertTextClassification"`.
         labels: Label names in the order of their ids.
         problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`.
-        max_length: Longest text in tokens that the model reads, on the encoder's side; `None` without a limit.
-        num_segments: Values that `token_type_ids` may have; `None` where that is not known.
+        max_length: Maximum input length in tokens, that of the encoder in an encoder-decoder; `None` without a limit.
+        vocab_size: Number of token ids.
+        num_segments: Number of values of `token_type_ids`; `None` if unknown.
+        is_encoder_decoder: Whether the model has an encoder and a decoder.
+        pad_token_id: Id of the padding token.
+        bos_token_id: Id of the token that starts a text.
+        decoder_start_token_id: First token of the decoder of an encoder-decoder.
+        eos_token_id: Ids of the tokens that end a generated text.
         task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
-        input_names: Arrays that the encoder takes, by their Hugging Face names.
-        generation: The content of `generation_config.json`.
+        input_names: Hugging Face names of the encoder's inputs.
+        generation: Content of `generation_config.json`.
     """
 
     task: str
@@ -70,48 +78,52 @@ class ModelInfo:
 
     @property
     def counts(self) -> dict[str, int | None]:
-        """How many values each array of ids may have, by its name; `None` where that is not known."""
+        """Number of values that each input of ids may have, by its name; `None` if unknown."""
         return {"input_ids": self.vocab_size or None, "token_type_ids": self.num_segments}
 
     @property
     def start_token_id(self) -> int:
-        """First token that the decoder of an encoder-decoder reads; bundles of version 1 may name none."""
+        """First token of the decoder of an encoder-decoder; manifests of version 1 may not specify one."""
         known = (self.decoder_start_token_id, self.bos_token_id, self.pad_token_id, 0)
         return next(token for token in known if token is not None)
 
     def prefixes(self, task: str | None = None) -> dict[str, str]:
-        """Task prefixes for a task: for `translation` those of all its languages, such as `translation_en_to_de`.
+        """Returns the prefixes for a task; for `translation` those of all languages, such as `translation_en_to_de`.
 
         Args:
-            task: The model's own by default.
+            task: Task name; defaults to the model's task.
         """
         task = self.task if task is None else task
         return {name: text for name, text in self.task_prefixes.items() if name.startswith(task)}
 
     @property
     def prefix(self) -> str:
-        """Text put before an input by default: the only task prefix for the task, or nothing."""
-        fitting = list(self.prefixes().values())
-        return fitting[0] if len(fitting) == 1 else ""
+        """Text put before an input by default: the prefix for the task if there is exactly one, or nothing."""
+        prefixes = list(self.prefixes().values())
+        return prefixes[0] if len(prefixes) == 1 else ""
 
     @property
     def sample_prefix(self) -> str:
-        """Text put before sample inputs: a prefix for the task, or else any that the model has."""
+        """Text put before sample inputs: a prefix for the task, or otherwise any prefix of the model."""
         return next(iter({**self.prefixes(), **self.task_prefixes}.values()), "")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of `kerasformer.json`.
+    """Content of `kerasformer.json`.
 
     Attributes:
-        capacity: Positions of the decoder's cache, in tokens; `None` for an encoder.
-        encoder_capacity: Longest input of an encoder-decoder, in tokens.
-        recipe: The quantization recipe with its tolerance.
+        format: File format of the model.
+        info: Properties of the model.
+        signatures: Signatures of the model files, by name.
+        capacity: Capacity of the decoder's cache in tokens; `None` for an encoder.
+        encoder_capacity: Maximum input length of an encoder-decoder in tokens.
+        recipe: Quantization recipe and its tolerances.
         profile: `"ort"` or `"portable"`, for ONNX.
-        files: sha256 of every other file of the bundle, by its path relative to the folder.
+        files: SHA-256 of every other file of the bundle, by its path relative to the folder.
         fidelity: Figures of the comparison with the Keras model.
-        versions: Versions of the packages that made the bundle.
+        versions: Versions of the packages used for the export.
+        format_version: Version of the manifest format.
     """
 
     format: Literal["tflite", "onnx", "saved-model"]
@@ -128,13 +140,13 @@ class Manifest:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """Largest error and least agreement that the recipe allows.
+        """Maximum error and minimum agreement that the recipe guarantees.
 
         Raises:
-            BundleError: the manifest does not say.
+            BundleError: the manifest does not contain them.
         """
-        promised = [self.recipe.get(name) for name in ("tolerance", "min_agreement")]
-        numbers = [float(p) for p in promised if isinstance(p, int | float) and not isinstance(p, bool)]
+        limits = [self.recipe.get(name) for name in ("tolerance", "min_agreement")]
+        numbers = [float(limit) for limit in limits if isinstance(limit, int | float) and not isinstance(limit, bool)]
         if len(numbers) < 2:
             raise BundleError(
                 f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
@@ -142,28 +154,28 @@ class Manifest:
         return numbers[0], numbers[1]
 
     def __post_init__(self) -> None:
-        """Describes the signatures that are not described yet: those of version 1."""
+        """Adds roles and kinds to signatures of version 1."""
         signatures = {name: described(name, signature) for name, signature in self.signatures.items()}
         object.__setattr__(self, "signatures", signatures)
 
     def of_role(self, *roles: Role) -> dict[str, Signature]:
-        """Signatures of these roles, by name."""
+        """Returns the signatures of these roles, by name."""
         return dict(of_role(self.signatures, *roles))
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of a full cache of one text, keys and values of all layers; 0 for a model without a cache."""
+        """Size in bytes of a full cache of one text, with keys and values of all layers; 0 for a model without one."""
         sizes = []
         for signature in self.of_role(Role.DECODE, Role.VERIFY).values():
             full = dict.fromkeys(signature.named(*CACHES), self.capacity)
             full |= dict.fromkeys(signature.named(*CROSS_CACHES), self.encoder_capacity)
             sizes.append(sum(4 * self._elements(signature, name, length) for name, length in full.items()))
-        # A step over several texts takes the caches of all of them.
+        # A step for several texts has the caches of all of them.
         return min((size for size in sizes if size), default=0)
 
     @staticmethod
     def _elements(signature: Signature, name: str, length: int | None) -> int:
-        """Numbers of a tensor at a batch of 1 and full length."""
+        """Returns the number of elements of a cache for batch size 1 and the given length."""
         symbols = [1 if axis == 0 else length or 0 for axis in range(len(signature.inputs[name].shape))]
         return prod(
             dim if isinstance(dim, int) else symbols[axis] for axis, dim in enumerate(signature.inputs[name].shape)
@@ -171,14 +183,14 @@ class Manifest:
 
 
 def read(folder: str | Path, *, check: bool = True) -> Manifest:
-    """Opens a bundle: repairs an interrupted swap, reads the manifest and compares the files with it.
+    """Reads and checks the manifest of a bundle; repairs an interrupted replacement of the folder first.
 
     Args:
-        folder: The bundle.
-        check: Compute the checksums; without it only the presence of the files is checked.
+        folder: Folder of the bundle.
+        check: Whether to verify checksums; otherwise only the presence of the files is checked.
     Raises:
-        BundleError: no manifest, one written by a newer version or changed by hand, a malformed field, a file that is
-            missing, changed or outside the folder.
+        BundleError: the manifest is missing, malformed, edited or from a newer version, or a file is missing, modified
+            or outside the folder.
     """
     folder = repair(folder)
     try:
@@ -190,8 +202,8 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
         raise BundleError(f"{MANIFEST}: format_version must be a positive integer. Received: {version!r} in {folder}")
     if version > FORMAT_VERSION:
         raise BundleError(
-            f"this bundle was written by a newer kerasformer: format version {version}, and this one reads up to "
-            f"{FORMAT_VERSION}. Received: {folder}. Install a newer kerasformer"
+            f"this bundle was written by a newer kerasformer: it has format version {version}, and this version "
+            f"supports versions up to {FORMAT_VERSION}. Received: {folder}. Install a newer kerasformer"
         )
     checksum = content.pop(_CHECKSUM, None)
     manifest = _parse(Manifest, content, "")
@@ -199,29 +211,31 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
     if checksum is None:
         raise BundleError(
             f"{MANIFEST} lacks the {_CHECKSUM} that every release of kerasformer writes: it was changed after its "
-            f"export, or comes from before the first release. Received: {folder}. Export the model again"
+            f"export, or written before the first release. Received: {folder}. Export the model again"
         )
     if checksum != _digest(content):
         raise BundleError(
-            f"{MANIFEST} was changed after its export: its fields do not have the {_CHECKSUM} that it names. "
+            f"{MANIFEST} was changed after its export: its fields do not match its {_CHECKSUM}. "
             f"Received: {folder}. Export the model again with the settings that you want"
         )
     return manifest
 
 
 def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Loaded:
-    """Reads a bundle and loads its files, all of them from one export, even while another process replaces the folder.
+    """Loads a bundle consistently: all files are from one export, even if another process replaces the folder.
 
     Args:
-        folder: The bundle.
-        make: Gets the absolute folder and its checked manifest, and loads what it needs. It is called again if the
-            folder, the manifest or a file that this names is another one afterwards.
+        folder: Folder of the bundle.
+        make: Function that receives the absolute folder and the checked manifest, and loads the files. It is called
+            again if the folder, the manifest or a listed file has changed in the meantime.
+    Returns:
+        The result of `make`.
     Raises:
-        BundleError: see `read`; also when the folder is replaced again and again. And whatever `make` raises.
+        BundleError: as for `read`; or the folder is replaced repeatedly. Errors of `make` are passed on.
     """
-    for _ in range(_OPENINGS):
+    for _ in range(_ATTEMPTS):
         folder = repair(folder)
-        with _held(folder):
+        with _open_folder(folder):
             before = _states(folder, [MANIFEST])
             try:
                 before |= _states(folder, read(folder, check=False).files)
@@ -232,19 +246,19 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
                 continue
             if _states(folder, before) == before:
                 return loaded
-    raise BundleError(f"the bundle was replaced each of {_OPENINGS} times that it was opened. Received: {folder}")
+    raise BundleError(f"the bundle was replaced during each of {_ATTEMPTS} attempts to open it. Received: {folder}")
 
 
 def encoded(manifest: Manifest) -> str:
-    """The content of `kerasformer.json`, in the newest version.
+    """Returns the content of `kerasformer.json`, in the newest format version.
 
     Raises:
-        BundleError: the manifest holds a value that is not JSON.
+        BundleError: the manifest contains a value that cannot be represented in JSON.
     """
     try:
         content = json.loads(json.dumps(asdict(replace(manifest, format_version=FORMAT_VERSION)), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise BundleError(f"a manifest holds plain numbers, texts, lists and dicts: {error}") from error
+        raise BundleError(f"a manifest may contain only numbers, strings, lists and dicts: {error}") from error
     for signature in content["signatures"].values():
         for name in ("inputs", "outputs"):
             signature[name] = {key: _without_nulls(info) for key, info in signature[name].items()}
@@ -252,13 +266,13 @@ def encoded(manifest: Manifest) -> str:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Writes the manifest into the folder, last of all files, since it holds the checksums of the others.
+    """Writes the manifest. It must be the last file written, since it contains the checksums of the others.
 
     Raises:
-        BundleError: the manifest names a file that the folder lacks, or holds a value that is not JSON.
+        BundleError: the manifest lists a file that is missing, or contains a value that cannot be represented in JSON.
     """
     text = encoded(manifest)
-    # Read back now what every later reader will read.
+    # Parse it, so that an invalid manifest fails here and not when it is read.
     content = parse_json(text, MANIFEST)
     content.pop(_CHECKSUM)
     _check_files(folder, _parse(Manifest, content, ""), check=False)
@@ -272,20 +286,20 @@ def _without_nulls(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """sha256 of every file in a folder but the manifest, by path relative to it with `/`: `Manifest.files`."""
+    """Returns the SHA-256 of every file except the manifest, by relative path with `/`, for `Manifest.files`."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
 
 
 def write_references(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
-    """Writes the Keras model's answers on sample inputs, which `verify` compares with later, on any machine.
+    """Writes the Keras model's answers to sample inputs, with which `verify` compares a bundle on any machine.
 
     Raises:
-        BundleError: an array of objects, which only pickle could hold.
+        BundleError: an array has the dtype `object`, which only pickle can store.
     """
     objects = [name for name, array in arrays.items() if array.dtype.hasobject]
     if objects:
-        raise BundleError(f"references are arrays of numbers or texts. Received: arrays of objects in {objects}")
+        raise BundleError(f"references must be arrays of numbers or strings. Received: arrays of objects in {objects}")
     path = folder / REFERENCES
     with path.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
@@ -293,7 +307,7 @@ def write_references(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 
 def read_references(folder: Path) -> dict[str, np.ndarray]:
-    """Reads what `write_references` wrote; never unpickles.
+    """Reads the arrays written by `write_references`; never unpickles.
 
     Raises:
         BundleError: the file is missing or damaged.
@@ -304,7 +318,8 @@ def read_references(folder: Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BundleError(
-            f"the reference answers cannot be read: {error}. Expected: {path}, as written by export. Export it again"
+            f"the reference answers cannot be read: {error}. Expected: {path}, as written by export. "
+            "Export the model again"
         ) from error
 
 
@@ -320,20 +335,22 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
         except SourceError as error:
             raise BundleError(f"{MANIFEST}: files: {error}") from error
         if not path.is_file():
-            raise BundleError(f"the bundle is incomplete: {name} is missing. Received: {folder}. Export it again")
+            raise BundleError(
+                f"the bundle is incomplete: {name} is missing. Received: {folder}. Export the model again"
+            )
         if check and (received := sha256(path)) != expected:
             raise BundleError(
                 f"the bundle was changed after its export: {name} must have sha256 {expected}. "
-                f"Received: {received} in {folder}. Export it again"
+                f"Received: {received} in {folder}. Export the model again"
             )
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """While it lasts, no new folder gets the inode of this one, by which `_states` tells them apart."""
+def _open_folder(folder: Path) -> Iterator[None]:
+    """Keeps a folder open, so that its inode, by which `_states` identifies it, is not reused for a new folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # there is no folder, or this system opens none; there, one with open files cannot be replaced
+    except OSError:  # no such folder; or Windows, which cannot open folders nor replace one with open files
         yield
         return
     try:
@@ -343,33 +360,33 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
-    """What changes with a folder, or with a file in it, is replaced or written to; `None` for what is missing."""
-    found: dict[str, tuple[int, ...] | None] = {}
+    """Returns values that change if a folder (key `""`) or a file in it is replaced or written; `None` if missing."""
+    states: dict[str, tuple[int, ...] | None] = {}
     for name in {"": None, **dict.fromkeys(names)}:
         try:
             status = (folder / name).stat()
         except (OSError, ValueError):
-            found[name] = None
+            states[name] = None
             continue
         identity = (status.st_dev, status.st_ino)
-        found[name] = (*identity, status.st_size, status.st_mtime_ns) if name else identity
-    return found
+        states[name] = (*identity, status.st_size, status.st_mtime_ns) if name else identity
+    return states
 
 
 def _digest(content: dict[str, Any]) -> str:
-    """sha256 of a manifest's fields, however they are ordered and indented."""
+    """Returns the SHA-256 of a manifest's fields, independent of their order and indentation."""
     plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Checksum of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _parse(kind: Any, value: Any, where: str) -> Any:
-    """Turns JSON into the annotated type; `where` is the dotted name of the field in messages."""
+    """Converts a JSON value to the annotated type; `where` is the dotted name of the field for error messages."""
     if kind is Any:
         return value
     if is_dataclass(kind):

@@ -1,4 +1,4 @@
-"""An exported bundle as a value: its folder, its manifest, and the pipeline that runs it. No Keras is needed."""
+"""The `Bundle` class: folder, manifest and pipeline of an exported bundle, without Keras."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 
 
 class Bundle(os.PathLike[str]):
-    """An exported bundle on this machine.
+    """An exported bundle on disk.
 
-    It is accepted wherever the path of its folder is: `open(bundle / "README.md")`, `shutil.copytree(bundle, …)`,
-    `kf.pipeline(None, bundle)`. It has the methods of that `Path` too, such as `bundle.exists()`.
+    A bundle is accepted wherever the path of its folder is: `open(bundle / "README.md")`,
+    `shutil.copytree(bundle, …)`, `kf.pipeline(None, bundle)`. It also has the methods of `Path`, such as
+    `bundle.exists()`.
 
         out = kf.export.export(model, "out", quantize="int8")
         out.fidelity["agreement"]
         out.pipeline()("A warm and funny film.")
 
     Args:
-        folder: Folder that `kerasformer.export.export` wrote. The presence of its files is checked here, and their
-            checksums when the bundle is opened to run.
+        folder: Folder written by `kerasformer.export.export`. Only the presence of its files is checked here;
+            checksums are verified when the bundle is opened to run.
 
     Attributes:
         path: Absolute path of the folder.
-        manifest: Content of `kerasformer.json`, read once.
+        manifest: Content of `kerasformer.json` when the object was created.
 
     Raises:
-        BundleError: the folder is no bundle, or is incomplete.
+        BundleError: the folder is not a bundle, or is incomplete.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -48,32 +49,32 @@ class Bundle(os.PathLike[str]):
 
     @property
     def fidelity(self) -> dict[str, Any]:
-        """Figures of the comparison with the Keras model, by the names of the fields of `Fidelity`."""
+        """Figures of the comparison with the Keras model, by the field names of `Fidelity`."""
         return self.manifest.fidelity
 
     @property
     def files(self) -> dict[str, int]:
-        """Size in bytes of each file but the manifest, by its path relative to the folder."""
+        """Size in bytes of each file except the manifest, by its path relative to the folder."""
         return {name: (self.path / name).stat().st_size for name in sorted(self.manifest.files)}
 
     @property
     def model_bytes(self) -> int:
-        """Size of the model files, with the files of weights beside them."""
+        """Size in bytes of the model files and their external weight files."""
         models = {signature.file for signature in self.manifest.signatures.values()}
         weights = tuple(f"{name}_data" for name in models) + ("variables/",)
         return sum(size for name, size in self.files.items() if name in models or name.startswith(weights))
 
     def pipeline(self, task: str | None = None, **options: Any) -> Any:
-        """Opens the bundle in its runtime.
+        """Returns a pipeline that runs the bundle in its runtime.
 
         Args:
-            task: Task of the pipeline; that of the bundle by default.
+            task: Task of the pipeline; defaults to the task of the bundle.
             options: Further arguments of `kerasformer.pipeline`, such as `num_threads`.
         """
         return kerasformer.pipeline(task, self, **options)
 
     def rows(self) -> list[tuple[str, str]]:
-        """What a person asks about a bundle: names of fields and their values."""
+        """Returns a summary of the bundle, as pairs of a name and a value for display."""
         manifest, info = self.manifest, self.manifest.info
         rows = [
             ("format", manifest.format),
@@ -82,7 +83,7 @@ class Bundle(os.PathLike[str]):
             ("labels", ", ".join(info.labels)),
             ("recipe", str(manifest.recipe.get("name", ""))),
             ("cache", f"{manifest.capacity} tokens" if manifest.capacity else ""),
-            ("reads up to", f"{manifest.encoder_capacity or info.max_length} tokens"),
+            ("maximum input", f"{manifest.encoder_capacity or info.max_length} tokens"),
             ("signatures", ", ".join(manifest.signatures)),
             ("files", "\n".join(f"{name}: {size:,} bytes" for name, size in self.files.items())),
             ("fidelity", fidelity_line(manifest.fidelity) if manifest.fidelity else ""),
@@ -99,7 +100,7 @@ class Bundle(os.PathLike[str]):
         return f"Bundle({str(self.path)!r}: {text})"
 
     def __rich__(self) -> Table:
-        """The table that `rich.print(bundle)` shows."""
+        """Returns the table shown by `rich.print(bundle)`."""
         from rich.markup import escape
         from rich.table import Table
 
@@ -109,8 +110,6 @@ class Bundle(os.PathLike[str]):
         for name, value in self.rows():
             table.add_row(escape(name), escape(value))
         return table
-
-    # The folder itself.
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -128,14 +127,14 @@ class Bundle(os.PathLike[str]):
         return hash(self.path)
 
     def __getattr__(self, name: str) -> Any:
-        """Methods and attributes of the path."""
-        if name.startswith("_") or name in ("path", "manifest"):  # not set yet while a copy is being made
+        """Returns a method or attribute of the path."""
+        if name.startswith("_") or name in ("path", "manifest"):  # may be unset while the object is copied
             raise AttributeError(name)
         return getattr(self.path, name)
 
 
 def fidelity_line(figures: Mapping[str, Any]) -> str:
-    """The most important figures of a comparison, in a line."""
+    """Returns the most important figures of a comparison in one line."""
     generated = figures.get("generated")
     free = "" if generated is None else f", generated tokens equal {generated:.1%}"
     ties, rest = figures.get("near_ties"), ""

@@ -1,4 +1,4 @@
-"""`python -m kerasformer.cli`."""
+"""Entry point of `python -m kerasformer.cli`."""
 
 from kerasformer.cli.app import main
 

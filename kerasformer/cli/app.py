@@ -33,7 +33,7 @@ from kerasformer.cli.web_commands import serve, web
 from kerasformer.errors import BundleError, argument, require
 
 app = typer.Typer(
-    help="Transformers from Hugging Face checkpoints through Keras to LiteRT and ONNX bundles.",
+    help="Load Hugging Face checkpoints in Keras, export them to LiteRT and ONNX, and run them.",
     epilog=examples(
         "kerasformer demo",
         "kerasformer export sentiment-bert out --quantize int8",
@@ -46,46 +46,49 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         say(__version__)
         raise typer.Exit
 
 
-_OWN_PROCESS = "a process of its own"
+_DEDICATED_PROCESS = "dedicated process"
+"""Context object that marks a run from the shell, where settings of the process may be changed."""
 
 
 @app.callback()
 def _options(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors, and logs of runtimes.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
-    """Sets what holds for all commands."""
+    """Applies the options of all commands."""
     if debug:
         os.environ["KERASFORMER_DEBUG"] = "1"
-    elif context.obj == _OWN_PROCESS and not os.environ.get("KERASFORMER_DEBUG"):
-        # What TensorFlow and LiteRT log would bury what the command says.
+    elif context.obj == _DEDICATED_PROCESS and not os.environ.get("KERASFORMER_DEBUG"):
+        # Logs of TensorFlow and LiteRT would hide the output of the command.
         process.silence_native_logs()
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def command(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command of `app`, with examples at the end of its help."""
+    """Registers a command, with examples at the end of its help."""
     return app.command(cls=Command, epilog=examples(*lines))
 
 
 @command("kerasformer models", "kerasformer models --json | jq .architectures.bert")
 def models(as_json: Json = False) -> None:
-    """List architectures with their tasks, and presets."""
+    """List the supported architectures with their tasks, and the presets."""
     from kerasformer import architectures, sources
 
-    found = architectures.models()
+    models = architectures.models()
     presets = [_preset(name) for name in sources.presets()]
     if as_json:
-        print_json({"architectures": found, "presets": presets})
+        print_json({"architectures": models, "presets": presets})
         return
-    table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in found.items()])
+    table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in models.items()])
     table("Presets", ["name", "model_type", "MB"], [[*row.values()] for row in presets])
 
 
@@ -100,7 +103,7 @@ def _preset(name: str) -> dict[str, Any]:
 
 @command("kerasformer info sentiment-bert", "kerasformer info out --json | jq .fidelity")
 def info(source: Source, as_json: Json = False) -> None:
-    """Show what a checkpoint or bundle is; no weights are loaded."""
+    """Show the configuration of a checkpoint or the summary of a bundle, without loading weights."""
     from kerasformer import bundle, sources
 
     folder = sources.resolve(source)
@@ -143,19 +146,28 @@ command("kerasformer serve site", "kerasformer serve site --port 9000 --host 0.0
 )
 def verify(
     source: Annotated[
-        str, typer.Argument(help="A bundle; with --data, any source that run takes.", autocompletion=preset_names)
+        str,
+        typer.Argument(
+            help="A bundle. With --data, also a checkpoint folder, a preset or a hub id.", autocompletion=preset_names
+        ),
     ],
     data: Annotated[
-        Path | None, typer.Option(help="Measure it on these texts: lines, or TSV, CSV or JSONL with labels.")
+        Path | None,
+        typer.Option(help="File of texts to evaluate on: plain lines, or TSV, CSV or JSONL with labels."),
     ] = None,
-    text_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Of --data: its name, or its number from 1.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of the texts in --data: a name, or a number starting at 1.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the labels in --data: a name, or a number starting at 1.")
+    ] = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a bundle with Keras's answers, or measure a source on texts.
+    """Compare a bundle with its Keras model, or evaluate a source on texts.
 
-    The answers of the Keras model are in the bundle: to compare needs no Keras. Texts are for checkpoints too.
+    The answers of the Keras model are recorded in the bundle, so that Keras is not needed. With --data, the quality of
+    a bundle or a checkpoint on the given texts is measured instead.
     """
     from kerasformer import bundle, sources
 
@@ -165,8 +177,8 @@ def verify(
         return
     if sources.kind(folder) == "checkpoint":
         raise BundleError(
-            f"A bundle has answers of its Keras model to be compared with. Received a checkpoint: {folder}. "
-            f"Give {argument('data', ...)} to measure it on texts"
+            f"A bundle was expected, which has recorded answers of its Keras model. Received: the checkpoint {folder}. "
+            f"Pass {argument('data', ...)} to evaluate it on texts"
         )
     from kerasformer.evaluation import QUALITY
     from kerasformer.runtime import open_engine
@@ -189,7 +201,7 @@ def _read_data(data: Path, text_column: str | None, label_column: str | None) ->
 
 
 def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_json: bool) -> None:
-    """Figures on texts of the user's own, of a bundle or a checkpoint."""
+    """Prints the quality of a bundle or a checkpoint on the user's texts."""
     from kerasformer.evaluation import evaluate
     from kerasformer.fidelity.figures import quality_text
 
@@ -204,47 +216,47 @@ def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_j
 
 
 def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, references: Any, as_json: bool) -> None:
-    """Figures against the recorded answers of Keras; ends with status 1 where they break the recipe's promise."""
+    """Prints a comparison with the recorded answers of Keras; exits with status 1 if it is not within the limits."""
     from dataclasses import replace
 
     from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
     from kerasformer.fidelity.figures import figure_rows
-    from kerasformer.fidelity.verification import verify as compared
+    from kerasformer.fidelity.verification import verify as verify_engine
 
-    found = compared(engine, manifest, references)
-    figures = found.fidelity
+    verification = verify_engine(engine, manifest, references)
+    figures = verification.fidelity
     if QUALITY in references:
         pipe = pipeline_of(engine, manifest.info, tokenizer)
         figures = replace(figures, quality=compare_quality(pipe, references))
     promise = manifest.promise
-    failed = found.failed(*promise)
+    failed = verification.failed(*promise)
     if as_json:
-        steps = {name: step.to_dict() for name, step in found.steps.items()}
+        steps = {name: step.to_dict() for name, step in verification.steps.items()}
         print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
     else:
         name = manifest.recipe.get("name", "")
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
-        say(_verdict(failed, promise, found))
+        say(_verdict(failed, promise, verification))
     if failed:
         raise typer.Exit(1)
 
 
-def _verdict(failed: dict[str, Any], promise: tuple[float, float], found: Any) -> str:
+def _verdict(failed: dict[str, Any], promise: tuple[float, float], verification: Any) -> str:
     from kerasformer.fidelity.figures import divergence_text, near_ties_text
 
-    expected = f"errors of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
+    expected = f"error of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
     if failed:
         worst = "; ".join(
             f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
             f"{near_ties_text(figures)}{divergence_text(figures)}"
             for name, figures in failed.items()
         )
-        return f"NOT faithful. Expected of its recipe: {expected}. Received: {worst}"
-    steps, figures = list(found.steps), found.fidelity
+        return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
+    steps, figures = list(verification.steps), verification.fidelity
     if figures.agreement < promise[1]:
-        expected += f" without near ties, which {figures.near_ties} of {figures.answers} answers are"
-    kinds = f"each of {len(steps)} kinds of steps" if len(steps) > 1 else f"the signature {''.join(steps)}"
-    also = f", by {kinds} too" if steps else ""
+        expected += f" except for near ties ({figures.near_ties} of {figures.answers} answers)"
+    kinds = f"each of the {len(steps)} step signatures" if len(steps) > 1 else f"the signature {''.join(steps)}"
+    also = f", also with {kinds}" if steps else ""
     return f"faithful{also}: {expected}"
 
 
@@ -256,26 +268,33 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float], found: Any) -
 )
 def bench(
     sources: Annotated[list[str], typer.Argument(help="Bundles, checkpoint folders, presets or hub ids.")],
-    prompt_length: Annotated[int | None, typer.Option(help="Tokens of the prompt; 32 by default.")] = None,
-    new_tokens: Annotated[int | None, typer.Option(help="Tokens of each answer; 128 by default.")] = None,
-    lengths: Annotated[
-        list[int] | None, typer.Option(help="Tokens of an encoder's texts; may be repeated; 16 and 128 by default.")
+    prompt_length: Annotated[
+        int | None, typer.Option(help="Prompt length in tokens, for models that generate; 32 by default.")
     ] = None,
-    texts: Annotated[Path | None, typer.Option(help="A file of texts, one a line, instead of random tokens.")] = None,
-    batch: Annotated[int, typer.Option(help="Inputs that are answered together.")] = 1,
+    new_tokens: Annotated[
+        int | None, typer.Option(help="Number of tokens to generate for each prompt; 128 by default.")
+    ] = None,
+    lengths: Annotated[
+        list[int] | None,
+        typer.Option(help="Text length in tokens, for other models; may be repeated; 16 and 128 by default."),
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="File of texts to use instead of random tokens, one per line.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
     threads: Threads = None,
-    rounds: Annotated[int, typer.Option(help="Answers to each question.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Number of measurements of each input.")] = 5,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Measure all in turn, and print ratios to the first of them.")
+        bool, typer.Option("--compare", help="Measure the sources in turns, and print ratios to the first one.")
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all figures to this file; - prints them.")
+        Path | None, typer.Option("--json", help="Write all figures to this file as JSON; - prints them.")
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw bars into this file, .png or .svg.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw a bar chart to this file, .png or .svg.")] = None,
 ) -> None:
     """Measure speed, latency, load time, memory and size.
 
-    Each source runs in a process of its own.
+    Each source runs in a separate process.
     """
     from kerasformer.bench import bench as measure
     from kerasformer.bench.picture import check_picture, draw, panels_of
@@ -284,11 +303,11 @@ def bench(
 
     if picture is not None:
         check_picture(picture)
-    printed = json_file is not None and str(json_file) == "-"
+    to_stdout = json_file is not None and str(json_file) == "-"
     if texts is not None and not texts.is_file():
         raise InputError(f"A file of texts was expected. Received: {texts}")
     lines = None if texts is None else texts.read_text(encoding="utf-8").splitlines()
-    with Stages(quiet=printed) as stages:
+    with Stages(quiet=to_stdout) as stages:
         report = measure(
             sources,
             prompt_length=prompt_length,
@@ -303,9 +322,9 @@ def bench(
         )
     if picture is not None:
         draw("kerasformer bench", panels_of(report), picture, note(report))
-    if json_file is not None and not printed:
+    if json_file is not None and not to_stdout:
         report.write(json_file)
-    if printed:
+    if to_stdout:
         print(report.to_json(), end="")
         return
     for title, columns, rows in tables(report):
@@ -315,44 +334,44 @@ def bench(
 
 @command("kerasformer cache", "kerasformer cache --clear")
 def cache(
-    folder: Annotated[Path | None, typer.Option(help="Another one than the user's.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Cache folder; the user's by default.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all cached files.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show or clear what runtimes keep for faster starts.
+    """Show or clear the cache of packed weights.
 
-    Bundles that Python opens with cache_dir= leave their packed weights there.
+    Bundles opened in Python with cache_dir= store packed weights there, which make later loads faster.
     """
     from kerasformer.runtime import weight_cache
 
-    place = folder or weight_cache.user_folder()
+    cache_folder = folder or weight_cache.user_folder()
     if clear:
-        freed = weight_cache.trim(place, 0)
-        print_json({"folder": str(place), "freed": freed}) if as_json else say(f"{freed:,} bytes freed")
+        freed = weight_cache.trim(cache_folder, 0)
+        print_json({"folder": str(cache_folder), "freed": freed}) if as_json else say(f"{freed:,} bytes freed")
         return
-    found = weight_cache.entries(place)
+    entries = weight_cache.entries(cache_folder)
     if as_json:
-        files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in found]
-        print_json({"folder": str(place), "max_bytes": weight_cache.MAX_BYTES, "files": files})
+        files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in entries]
+        print_json({"folder": str(cache_folder), "max_bytes": weight_cache.MAX_BYTES, "files": files})
         return
-    rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in found]
-    table(str(place), ["file", "bytes", "last used"], rows)
+    rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in entries]
+    table(str(cache_folder), ["file", "bytes", "last used"], rows)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where the bundles go.")] = Path("demo-bundles"),
+    folder: Annotated[Path, typer.Option(help="Folder for the exported bundles.")] = Path("demo-bundles"),
     as_json: Json = False,
 ) -> None:
-    """Take the presets through Keras, LiteRT and ONNX Runtime.
+    """Run the presets in Keras, LiteRT and ONNX Runtime.
 
-    Each is exported in int8; answers, sizes and speeds are compared.
+    Each preset is exported in int8; answers, sizes and speeds are compared.
     """
-    from kerasformer import demo as shown
+    from kerasformer import demo as presets_demo
 
     require("keras", "all")
     with Stages(quiet=as_json) as stages:
-        report = shown.run(folder, stages)
+        report = presets_demo.run(folder, stages)
     if as_json:
         print_json([asdict(row) for row in report.rows])
         return
@@ -365,7 +384,8 @@ def demo(
         for row in report.rows
     ]
     table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", "agreement", "same words"], rows)
-    say("Agreement: labels, or next tokens of a given text, that are those of Keras. Same words: of the above.")
+    say("Agreement: share of labels, or of next tokens of given texts, equal to those of Keras.")
+    say("Same words: share of equal words in the answers above.")
     say(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder / 'sentiment-bert-tflite'} TEXT")
 
 
@@ -374,12 +394,12 @@ def _share(value: float | None) -> str:
 
 
 def main() -> None:
-    """The program `kerasformer`: runs a command in a process that is its own."""
+    """Runs the program `kerasformer`."""
     warnings.showwarning = _show_warning
-    app(obj=_OWN_PROCESS)
+    app(obj=_DEDICATED_PROCESS)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
-    """Warnings of ours in one line; those of other packages are for developers."""
+def _show_warning(message: Warning | str, category: type[Warning], *location: Any, **options: Any) -> None:
+    """Prints warnings of this package in one line; those of other packages are for developers and are not shown."""
     if category.__module__.startswith("kerasformer") or category is UserWarning:
         print_warning(str(message))

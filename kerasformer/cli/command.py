@@ -1,4 +1,4 @@
-"""What all commands share: help in plain text with examples, and errors that name options as a shell does."""
+"""Base class of all commands: help in plain text with examples, and errors that name options as in the shell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperOption
 
 from kerasformer.errors import KerasformerError, in_python
 
-# Options whose name is shorter than that of the argument in Python.
+# Python arguments of options that have a shorter name.
 PYTHON_NAMES = {
     "threads": "num_threads",
     "choice": "choices",
@@ -29,10 +29,10 @@ _LISTED = re.compile(r"<list\[(.+?)\]>")
 
 
 class Command(TyperCommand):
-    """A command whose help is plain text, and whose errors are in the words of the shell."""
+    """Command with help in plain text, and with errors that name options as in the shell."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs it; an error of this package is one line, and exit status 1."""
+        """Runs the command; for an error of this package, prints one line and exits with status 1."""
         try:
             return super().invoke(ctx)
         except KerasformerError as error:
@@ -44,7 +44,7 @@ class Command(TyperCommand):
             raise typer.Exit(1) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then options under the heading of their panel."""
+        """Writes the help of the arguments, then of the options under the headings of their panels."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -59,12 +59,12 @@ class Command(TyperCommand):
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: what a user may type, a line each."""
+    """Formats example lines as the epilog of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def options_of(command: Any) -> dict[str, str]:
-    """The options of a command by the names that their arguments have in Python; `set_` is the one for all others."""
+    """Returns the options of a command by their Python argument names; `set_` is the option for all other settings."""
     return {
         PYTHON_NAMES.get(parameter.name, parameter.name): parameter.opts[0]
         for parameter in command.params
@@ -73,7 +73,7 @@ def options_of(command: Any) -> dict[str, str]:
 
 
 def in_shell(options: Mapping[str, str], name: str, value: str | None) -> str:
-    """An argument as the shell has it: `--overwrite` for `overwrite=True`; Python's where the command has no such."""
+    """Formats an argument as in the shell, such as `--overwrite`; as in Python if the command has no such option."""
     if name not in options:
         return _as_setting(options, name, value)
     flag = options[name]
@@ -96,7 +96,7 @@ def _as_setting(options: Mapping[str, str], name: str, value: str | None) -> str
 
 
 def _plain(value: str | None) -> Any:
-    """The value itself, from Python; what is no literal stays text."""
+    """Parses a Python literal; other text is returned unchanged."""
     try:
         return None if value is None else ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, errors."""
+"""Output of commands (tables, JSON, errors, progress), and options that several commands share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ errors = Console(stderr=True)
 
 
 def one_of(*choices: str) -> Callable[[str], list[str]]:
-    """Completes a word in the shell with what begins like it."""
+    """Returns a function for shell completion that selects the choices with a prefix."""
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
 def preset_names(incomplete: str) -> list[str]:
-    """Completes the name of a preset; where none fits, the shell goes on with files."""
+    """Completes the name of a preset; if there is none, the shell completes file names."""
     from kerasformer import sources
 
     return one_of(*sources.presets())(incomplete)
@@ -39,17 +39,17 @@ def task_names(incomplete: str) -> list[str]:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Source = Annotated[
-    str, typer.Argument(help="A checkpoint folder, a preset, a hub id or a bundle.", autocompletion=preset_names)
+    str, typer.Argument(help="A bundle, checkpoint folder, preset or hub id.", autocompletion=preset_names)
 ]
 Task = Annotated[
     str | None,
-    typer.Option(help="Hugging Face's task name; the source's own by default.", autocompletion=task_names),
+    typer.Option(help="Hugging Face task name; the task of the model by default.", autocompletion=task_names),
 ]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; the runtime's own choice by default.")]
+Threads = Annotated[int | None, typer.Option(help="Number of CPU threads; the runtime's default otherwise.")]
 
 
 def open_pipeline(task: str | None, source: str, threads: int | None) -> Any:
-    """The pipeline of a source, opened with settings that suit a process with nothing else in it."""
+    """Opens the pipeline of a source, with settings of the process that suit a command."""
     from kerasformer import process, sources
     from kerasformer.pipelines import pipeline
 
@@ -61,24 +61,24 @@ def open_pipeline(task: str | None, source: str, threads: int | None) -> Any:
 
 
 def print_json(content: Any) -> None:
-    """Prints JSON that other programs can read."""
+    """Prints indented JSON."""
     print(json.dumps(content, indent=2, ensure_ascii=False, default=_plain))
 
 
 def _plain(value: Any) -> Any:
-    """NumPy values as JSON knows them."""
+    """Converts NumPy values for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"not JSON: {type(value).__name__}")
+    raise TypeError(f"a value that JSON supports was expected. Received: {type(value).__name__}")
 
 
 def print_json_line(content: Any) -> None:
-    """Prints JSON in one line, at once: who reads it may be waiting."""
+    """Prints JSON in one line, unbuffered, since the reader may be waiting for it."""
     print(json.dumps(content, ensure_ascii=False, default=_plain), flush=True)
 
 
 def say(text: str) -> None:
-    """Prints a sentence as it is; nothing is wrapped, for a line may be a path or go to another program."""
+    """Prints text without wrapping or markup, since it may contain paths or be read by another program."""
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -93,28 +93,28 @@ def print_warning(message: str) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether a person reads what is printed; otherwise it goes to a file or another program."""
+    """Returns whether standard output is a terminal, rather than a file or a pipe."""
     return sys.stdout.isatty()
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints a table: drawn and folded on a terminal; elsewhere a row a line, with tabs between its cells."""
+    """Prints a table: formatted on a terminal; otherwise one row per line, with tab-separated cells."""
     if not on_terminal():
         say(title)
         for row in [columns, *rows]:
             print_row(row)
         return
     console.print(f"[bold]{escape(title)}[/]")
-    shown = Table()
+    formatted = Table()
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        formatted.add_column(column, overflow="fold")
     for row in rows:
-        shown.add_row(*(escape(str(cell)) for cell in row))
-    console.print(shown)
+        formatted.add_row(*(escape(str(cell)) for cell in row))
+    console.print(formatted)
 
 
 def print_row(row: Sequence[Any]) -> None:
-    """Prints cells with tabs between them, at once; a tab or the end of a line within a cell becomes a space."""
+    """Prints tab-separated cells, unbuffered; tabs and line ends within a cell become spaces."""
     print("\t".join(str(cell).translate(_ONE_CELL) for cell in row), flush=True)
 
 
@@ -122,7 +122,7 @@ _ONE_CELL = str.maketrans("\t\n\r", "   ")
 
 
 class Stages:
-    """A progress line for what takes a while: the stage, and how much of it is done where that is known."""
+    """Progress line that shows the current stage, and the completed share if it is known."""
 
     def __init__(self, quiet: bool = False) -> None:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

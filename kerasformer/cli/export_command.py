@@ -1,4 +1,4 @@
-"""`kerasformer export`: a model becomes a bundle; and the list of runtimes in which bundles were tested."""
+"""`kerasformer export`, which writes bundles and lists the runtimes in which they were tested."""
 
 from __future__ import annotations
 
@@ -12,96 +12,122 @@ from kerasformer import tested
 from kerasformer.cli.console import Task, one_of, preset_names, print_json, say, table
 from kerasformer.errors import require
 
-# Of `kerasformer.export`, which would load Keras.
+# Copies of values of `kerasformer.export`, whose import would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
 RECIPES = ("none", "fp16", "int8", "int8_weights", "int8_static", "int4", "auto")
 TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
 
 
-def _list_targets(context: typer.Context, wanted: bool) -> None:
-    """Prints what was tested where; `--json` is known by now, and what is missing is not yet asked for."""
-    if not wanted:
+def _list_targets(context: typer.Context, requested: bool) -> None:
+    """Prints the tested runtimes and exits; `--json` has been parsed, missing arguments are not yet reported."""
+    if not requested:
         return
-    found = tested.runtimes().values()
+    runtimes = tested.runtimes().values()
     if context.params.get("as_json"):
-        print_json([asdict(runtime) for runtime in found])
+        print_json([asdict(runtime) for runtime in runtimes])
         raise typer.Exit
     rows = [
         [runtime.name, task, ", ".join(_with_recipes(models))]
-        for runtime in found
+        for runtime in runtimes
         for task, models in runtime.bundles.items()
     ]
-    table("Bundles whose answers are those of Keras there, each by a test", ["runtime", "task", "models"], rows)
-    table("Runtimes", ["export", "tested", "what it is"], [[r.option, r.version, r.summary] for r in found])
+    table("Models tested against Keras in each runtime", ["runtime", "task", "models"], rows)
+    table("Runtimes", ["export", "tested", "description"], [[r.option, r.version, r.summary] for r in runtimes])
     raise typer.Exit
 
 
 def _with_recipes(models: dict[str, list[str]]) -> list[str]:
-    """Model types, each with the recipes other than `none` that were tested."""
+    """Formats model types with their tested recipes other than `none`."""
     others = {name: [recipe for recipe in recipes if recipe != "none"] for name, recipes in models.items()}
     return [f"{name} ({', '.join(recipes)})" if recipes else name for name, recipes in others.items()]
 
 
 def export(
-    source: Annotated[
-        str, typer.Argument(help="A checkpoint folder, a preset or a hub id.", autocompletion=preset_names)
-    ],
-    destination: Annotated[Path, typer.Argument(help="The folder to write.")],
+    source: Annotated[str, typer.Argument(help="A checkpoint folder, preset or hub id.", autocompletion=preset_names)],
+    destination: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[
-        str | None, typer.Option(help=f"{', '.join(FORMATS)}; tflite by default.", autocompletion=one_of(*FORMATS))
+        str | None,
+        typer.Option(help=f"File format: {', '.join(FORMATS)}; tflite by default.", autocompletion=one_of(*FORMATS)),
     ] = None,
-    quantize: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}.", autocompletion=one_of(*RECIPES))] = "none",
+    quantize: Annotated[
+        str, typer.Option(help=f"Quantization recipe: {', '.join(RECIPES)}.", autocompletion=one_of(*RECIPES))
+    ] = "none",
     target: Annotated[
         str | None,
         typer.Option(help=f"Third-party runtime to export for: {', '.join(TARGETS)}.", autocompletion=one_of(*TARGETS)),
     ] = None,
     task: Task = None,
-    capacity: Annotated[int | None, typer.Option(help="Tokens that a decoder's cache holds.")] = None,
+    capacity: Annotated[
+        int | None, typer.Option(help="Capacity of a decoder's cache in tokens, including the prompt.")
+    ] = None,
     encoder_capacity: Annotated[
-        int | None, typer.Option(help="ONNX, SavedModel: longest text of an encoder-decoder, in tokens.")
+        int | None, typer.Option(help="ONNX, SavedModel: maximum input length of an encoder-decoder in tokens.")
     ] = None,
     lengths: Annotated[
-        list[int] | None, typer.Option(help="TFLite: text lengths of an encoder; may be repeated.")
+        list[int] | None, typer.Option(help="TFLite: input length of an encoder in tokens; may be repeated.")
     ] = None,
     prefill_lengths: Annotated[
-        list[int] | None, typer.Option(help="TFLite: prompt tokens of a decoder's call; may be repeated; 8, 64.")
+        list[int] | None,
+        typer.Option(
+            help="TFLite: number of prompt tokens that a decoder processes in one call; may be repeated; 8 and 64 by "
+            "default."
+        ),
     ] = None,
     cache_lengths: Annotated[
         list[int] | None,
-        typer.Option(help="TFLite: cache slots of a step on short texts; may be repeated; 128, 256; 0 for none."),
+        typer.Option(
+            help="TFLite: shorter cache length in slots, for faster steps on short texts; may be repeated; 128 and 256 "
+            "by default; 0 for none."
+        ),
     ] = None,
     rows: Annotated[
-        list[int] | None, typer.Option(help="TFLite: texts of one step; may be repeated; 8; 0 for none.")
+        list[int] | None,
+        typer.Option(
+            help="TFLite: number of texts that one step processes together; may be repeated; 8 by default; 0 for none."
+        ),
     ] = None,
     verify_lengths: Annotated[
         list[int] | None,
-        typer.Option(help="TFLite: guessed tokens of one step; may be repeated; 4, 8; 0 for none."),
+        typer.Option(
+            help="TFLite: number of guessed tokens that one step checks; may be repeated; 4 and 8 by default; "
+            "0 for none."
+        ),
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="ONNX: ort or portable operators.")] = None,
-    opset: Annotated[int | None, typer.Option(help="ONNX: version of the standard operators.")] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="ONNX: ort for fused operators of ONNX Runtime, portable for standard operators only."),
+    ] = None,
+    opset: Annotated[int | None, typer.Option(help="ONNX: opset version of the standard operators.")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="in-graph: an encoder's tokenizer in operators of TF Text too.")
+        str | None, typer.Option(help="in-graph adds an encoder's tokenizer to the model, with TF Text operators.")
     ] = None,
     texts: Annotated[
-        Path | None, typer.Option(help="Texts to compare with Keras on, maybe with labels: lines, TSV, CSV or JSONL.")
+        Path | None,
+        typer.Option(
+            help="File of texts to compare with Keras on, optionally with labels: plain lines, TSV, CSV or JSONL."
+        ),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="A file of texts, one a line, for int8_static: ranges are measured on them.")
+        Path | None, typer.Option(help="int8_static: file of texts to calibrate activation ranges, one per line.")
     ] = None,
-    max_size: Annotated[float | None, typer.Option(help="auto: MB of the model files.")] = None,
-    max_latency: Annotated[float | None, typer.Option(help="auto: milliseconds of a token or text, here.")] = None,
+    max_size: Annotated[float | None, typer.Option(help="auto: maximum size of the model files in MB.")] = None,
+    max_latency: Annotated[
+        float | None, typer.Option(help="auto: maximum latency per token or text on this machine, in milliseconds.")
+    ] = None,
     min_agreement: Annotated[
-        float | None, typer.Option(help="auto: least share of answers that are those of Keras; 0.98 by default.")
+        float | None, typer.Option(help="auto: minimum share of answers equal to those of Keras; 0.98 by default.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     list_targets: Annotated[
         bool,
-        typer.Option("--list-targets", callback=_list_targets, help="Say what was tested in which runtime, and end."),
+        typer.Option(
+            "--list-targets", callback=_list_targets, help="List the models tested in each runtime, and exit."
+        ),
     ] = False,
     progress_lines: Annotated[bool, typer.Option("--progress-lines", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Write a verified bundle for LiteRT, ONNX Runtime or others."""
+    """Export a model to a verified bundle for LiteRT, ONNX Runtime or other runtimes."""
     from kerasformer.bundle import fidelity_line
 
     require("keras", "export")
@@ -121,7 +147,7 @@ def export(
         "rows": rows,
         "verify_lengths": verify_lengths,
     }
-    given = {name: () if values == [0] else values for name, values in sizes.items() if values}
+    signatures = {name: () if values == [0] else values for name, values in sizes.items() if values}
     written = export_model(
         source,
         destination,
@@ -134,7 +160,7 @@ def export(
         capacity=capacity,
         encoder_capacity=encoder_capacity,
         lengths=lengths or None,
-        signatures=DecoderSignatures(**given) if given else None,
+        signatures=DecoderSignatures(**signatures) if signatures else None,
         profile=profile,
         opset=opset,
         tokenizer=tokenizer,
@@ -153,7 +179,7 @@ def export(
     if "auto" in manifest.recipe:
         from kerasformer.export.quantization.auto import COLUMNS, search_rows
 
-        table("Mixes that were tried", list(COLUMNS), search_rows(manifest.recipe["auto"]))
+        table("Candidates of the search", list(COLUMNS), search_rows(manifest.recipe["auto"]))
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
     say(fidelity_line(written.fidelity))
     say(recipe_line(manifest.recipe, default=quantize == "none"))

@@ -1,4 +1,4 @@
-"""`kerasformer run`: texts in, results out, with any source and every setting of generation."""
+"""`kerasformer run`, which runs a model on texts from the command line or standard input."""
 
 from __future__ import annotations
 
@@ -31,73 +31,106 @@ def _in_panel(panel: str, help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel)
 
 
-_LENGTH, _SEARCH, _SAMPLING = "Generation: where it ends", "Generation: the search", "Generation: by chance"
-_RULES, _SPEED = "Generation: what is said", "Speed"
-_SHOWN = "What is shown"
+_LENGTH, _SEARCH, _SAMPLING = "Generation: length", "Generation: search", "Generation: sampling"
+_RULES, _SPEED = "Generation: constraints", "Speed"
+_OUTPUT = "Output"
 
 
 def run(
     context: typer.Context,
     source: Source,
     texts: Annotated[
-        list[str] | None, typer.Argument(help="The texts; without any, or with -, standard input: a text a line.")
+        list[str] | None,
+        typer.Argument(help="Input texts. If none are given, or with -, lines of standard input are read."),
     ] = None,
     task: Task = None,
-    question: Annotated[str | None, typer.Option(help="For question-answering; the texts are contexts.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text, for classifiers that compare two.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Put before each text, for models that know tasks by it.")] = None,
+    question: Annotated[
+        str | None, typer.Option(help="Question, for question-answering; the texts are the contexts.")
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="Second text, for classifiers of pairs of texts.")] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help='Task prefix to put before each text, such as "summarize: ".')
+    ] = None,
     truncation: Annotated[
-        bool, typer.Option("--truncation", help="Cut texts that are too long, instead of reading them in windows.")
+        bool, typer.Option("--truncation", help="Truncate texts that are too long, instead of splitting them.")
     ] = False,
-    window: Annotated[int | None, typer.Option(help="Tokens of a window of a long text.")] = None,
-    stride: Annotated[int | None, typer.Option(help="Tokens that neighbouring windows share.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="k classes; or samples among the k best tokens.")] = None,
-    max_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Most tokens.")] = None,
-    min_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Fewest tokens.")] = None,
-    stop: Annotated[list[str] | None, _in_panel(_LENGTH, "Ends with this text; may be repeated.")] = None,
-    max_time: Annotated[float | None, _in_panel(_LENGTH, "Ends after so many seconds.")] = None,
-    num_beams: Annotated[int | None, _in_panel(_SEARCH, "Texts that are followed side by side; 1 is greedy.")] = None,
-    num_return_sequences: Annotated[int | None, _in_panel(_SEARCH, "Results for each text.")] = None,
-    length_penalty: Annotated[float | None, _in_panel(_SEARCH, "Beams: above 0 favours long texts.")] = None,
-    temperature: Annotated[float | None, _in_panel(_SAMPLING, "Samples; below 1 is more cautious.")] = None,
-    top_p: Annotated[float | None, _in_panel(_SAMPLING, "Samples from the nucleus of this mass.")] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Length of the chunks that a long text is split into, in tokens.")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(help="Overlap of neighbouring chunks of a long text, in tokens.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Number of classes to return, or of most probable tokens to sample from.")
+    ] = None,
+    max_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Maximum number of new tokens.")] = None,
+    min_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Minimum number of new tokens.")] = None,
+    stop: Annotated[list[str] | None, _in_panel(_LENGTH, "Stop when this text is generated; may be repeated.")] = None,
+    max_time: Annotated[float | None, _in_panel(_LENGTH, "Stop after this time, in seconds.")] = None,
+    num_beams: Annotated[int | None, _in_panel(_SEARCH, "Number of beams; 1 is greedy search.")] = None,
+    num_return_sequences: Annotated[int | None, _in_panel(_SEARCH, "Number of results for each text.")] = None,
+    length_penalty: Annotated[
+        float | None, _in_panel(_SEARCH, "Exponent of the length penalty of beams; above 0 favours longer texts.")
+    ] = None,
+    temperature: Annotated[
+        float | None, _in_panel(_SAMPLING, "Sampling temperature; lower values are more deterministic.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        _in_panel(_SAMPLING, "Sample from the most probable tokens whose probabilities add up to this value."),
+    ] = None,
     min_p: Annotated[
-        float | None, _in_panel(_SAMPLING, "Samples from tokens with this share of the best one's probability.")
+        float | None,
+        _in_panel(_SAMPLING, "Sample from tokens with at least this fraction of the highest probability."),
     ] = None,
-    seed: Annotated[int | None, _in_panel(_SAMPLING, "Samples the same every time.")] = None,
+    seed: Annotated[int | None, _in_panel(_SAMPLING, "Random seed, for reproducible samples.")] = None,
     repetition_penalty: Annotated[
-        float | None, _in_panel(_RULES, "Above 1 makes tokens that were said less likely.")
+        float | None, _in_panel(_RULES, "Penalty for repeated tokens; above 1 makes them less likely.")
     ] = None,
-    no_repeat_ngram_size: Annotated[int | None, _in_panel(_RULES, "No run of so many tokens occurs twice.")] = None,
-    choice: Annotated[list[str] | None, _in_panel(_RULES, "Says one of these; repeat it for each.")] = None,
-    regex: Annotated[str | None, _in_panel(_RULES, "Says what this regular expression matches.")] = None,
-    json_schema: Annotated[str | None, _in_panel(_RULES, "Says JSON of this schema: a file, or JSON.")] = None,
-    negative_prompt: Annotated[str | None, _in_panel(_RULES, "Leads away from what follows this text.")] = None,
-    guidance_scale: Annotated[float | None, _in_panel(_RULES, "How far to lead away; try 1.5.")] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, _in_panel(_RULES, "Length of token sequences that must not occur twice.")
+    ] = None,
+    choice: Annotated[
+        list[str] | None, _in_panel(_RULES, "Allowed answer; repeat the option for each alternative.")
+    ] = None,
+    regex: Annotated[str | None, _in_panel(_RULES, "Regular expression that the output must match.")] = None,
+    json_schema: Annotated[
+        str | None, _in_panel(_RULES, "JSON schema that the output must follow: a file, or JSON.")
+    ] = None,
+    negative_prompt: Annotated[
+        str | None, _in_panel(_RULES, "Prompt whose continuations are made less likely, with --guidance-scale.")
+    ] = None,
+    guidance_scale: Annotated[
+        float | None, _in_panel(_RULES, "Strength of classifier-free guidance; above 1; try 1.5.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         _in_panel(_RULES, "Any field of GenerationConfig as name=value, the value as JSON; may be repeated.", "--set"),
     ] = None,
     prompt_lookup: Annotated[
-        int | None, _in_panel(_SPEED, "Guesses up to so many tokens at once from the text itself.")
+        int | None,
+        _in_panel(_SPEED, "Maximum number of tokens to guess at once, from earlier occurrences in the text."),
     ] = None,
     assistant: Annotated[
-        str | None, _in_panel(_SPEED, "A smaller model with the same tokens, which guesses ahead.")
+        str | None, _in_panel(_SPEED, "Smaller model with the same tokenizer, which guesses tokens ahead.")
     ] = None,
-    threads: Annotated[int | None, _in_panel(_SPEED, "CPU threads of a bundle's runtime.")] = None,
-    stream: Annotated[bool, _in_panel(_SHOWN, "Print the text as it is written.", "--stream")] = False,
-    explain: Annotated[bool, _in_panel(_SHOWN, "Print the most probable tokens of each step.", "--explain")] = False,
-    as_json: Annotated[bool, _in_panel(_SHOWN, "Print JSON, when all is done.", "--json")] = False,
+    threads: Annotated[int | None, _in_panel(_SPEED, "Number of CPU threads of a bundle's runtime.")] = None,
+    stream: Annotated[bool, _in_panel(_OUTPUT, "Print the text while it is generated.", "--stream")] = False,
+    explain: Annotated[bool, _in_panel(_OUTPUT, "Print the most probable tokens of each step.", "--explain")] = False,
+    as_json: Annotated[bool, _in_panel(_OUTPUT, "Print all results as JSON at the end.", "--json")] = False,
     as_jsonl: Annotated[
-        bool, _in_panel(_SHOWN, "Print a line of JSON for each text, as soon as it is answered.", "--jsonl")
+        bool, _in_panel(_OUTPUT, "Print each result as a line of JSON as soon as it is available.", "--jsonl")
     ] = False,
 ) -> None:
-    """Classify, answer or generate; bundles need no Keras.
+    """Classify texts, answer questions or generate text.
 
-    In a pipe each line is a text, its result and a score, with tabs between; --json and --jsonl have all of a result.
+    Bundles run without Keras. If the output is not a terminal, each line contains a text, its result and a score,
+    separated by tabs; --json and --jsonl print complete results.
     """
     if stream and (as_json or as_jsonl or explain):
-        raise InputError("--stream prints text alone. Received: it with --json, --jsonl or --explain. Leave one out.")
+        raise InputError(
+            "--stream prints only text. Received: --stream with --json, --jsonl or --explain. Leave one out."
+        )
     lines = _lines(texts)
     settings = _settings(context.params)
     pipe = open_pipeline(task, source, threads)
@@ -127,7 +160,7 @@ def run(
 
 
 def _lines(texts: Sequence[str] | None) -> Iterable[str]:
-    """The texts that were given, or each line of standard input as it comes."""
+    """Returns the texts of the command line, or the lines of standard input as they arrive."""
     if texts and texts != ["-"]:
         return texts
     if not texts and sys.stdin.isatty():
@@ -148,11 +181,11 @@ _NO_SETTINGS = frozenset("source texts task question threads stream as_json as_j
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes to the pipeline, from the options that were given."""
+    """Returns the arguments of the pipeline call for the options that were set."""
     settings: dict[str, Any] = {
         PYTHON_NAMES.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
-        if name not in _NO_SETTINGS and not any(value is nothing for nothing in (None, False, ()))
+        if name not in _NO_SETTINGS and not any(value is unset for unset in (None, False, ()))
     }
     if "json_schema" in settings:
         settings["json_schema"] = _schema(settings["json_schema"])
@@ -160,7 +193,7 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(pair: str) -> tuple[str, Any]:
-    """A setting from `name=value`; a value that is no JSON is a text."""
+    """Parses `name=value`; a value that is not JSON is a string."""
     name, equals, value = pair.partition("=")
     if not (name and equals):
         raise InputError(f"--set must be name=value. Received: {pair!r}. Try --set early_stopping=true.")
@@ -170,33 +203,33 @@ def _named(pair: str) -> tuple[str, Any]:
         return name, value
 
 
-def _schema(given: str) -> Any:
-    """A JSON schema from a file, or from JSON."""
+def _schema(value: str) -> Any:
+    """Parses a JSON schema, given as JSON or as the path of a file."""
     try:
-        is_json = given.lstrip().startswith("{") or given == "true"
-        return parse_json(given if is_json else read_text(local_path(given)), "the schema")
+        is_json = value.lstrip().startswith("{") or value == "true"
+        return parse_json(value if is_json else read_text(local_path(value)), "the schema")
     except SourceError as error:
-        raise InputError(f"--json-schema must be a file of JSON, or JSON. Received: {given!r} ({error})") from error
+        raise InputError(f"--json-schema must be a JSON file, or JSON. Received: {value!r} ({error})") from error
 
 
-_OF_READING = {"pair", "stride", "top_k", "truncation", "window"}
+_NOT_FOR_GENERATION = {"pair", "stride", "top_k", "truncation", "window"}
 
 
 def _check(pipe: Any, settings: Mapping[str, Any], question: str | None) -> None:
-    """Refuses what another task than the model's needs, and misses what its own needs."""
+    """Raises `InputError` for options that the task of the model does not support, or for a missing question."""
     if question is not None and pipe.task != "question-answering":
         raise InputError(f"{argument('question')} is for question-answering. Received: a model for {pipe.task}.")
     if question is None and pipe.task == "question-answering":
         raise InputError(f"question-answering needs {argument('question', ...)}; the texts are the contexts.")
     if hasattr(pipe, "stream"):
         return
-    if foreign := sorted(set(settings) - _OF_READING):
-        names = ", ".join(map(argument, foreign))
+    if unsupported := sorted(set(settings) - _NOT_FOR_GENERATION):
+        names = ", ".join(map(argument, unsupported))
         raise InputError(f"{names}: only for models that generate. Received: a model for {pipe.task}.")
 
 
 def _stream(pipe: Any, lines: Iterable[str], settings: dict[str, Any]) -> None:
-    """Prints each text as it is written, a continuation after its prompt."""
+    """Prints each text while it is generated, a continuation after its prompt."""
     if not hasattr(pipe, "stream"):
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
     for line in lines:
@@ -208,7 +241,7 @@ def _stream(pipe: Any, lines: Iterable[str], settings: dict[str, Any]) -> None:
 
 
 def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], style: ArgumentStyle) -> None:
-    """A line of JSON for each text; one that cannot be answered has an error, and the others go on."""
+    """Prints a line of JSON for each text: its result, or its error, after which the remaining texts are processed."""
     failed = False
     for line in lines:
         try:
@@ -222,8 +255,8 @@ def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], style:
 
 def _print_explanations(lines: Iterable[str], answer: Callable[[str], Any]) -> None:
     for line in lines:
-        found = answer(line)
-        for explanation in found if isinstance(found, list) else [found]:
+        result = answer(line)
+        for explanation in result if isinstance(result, list) else [result]:
             if on_terminal():
                 console.print(f"[bold]{escape(line)}[/]")
                 console.print(explanation)
@@ -234,7 +267,7 @@ def _print_explanations(lines: Iterable[str], answer: Callable[[str], Any]) -> N
 
 
 def _plain(answer: Any) -> Any:
-    """A result as JSON knows it; an explanation as its text and its lines."""
+    """Converts a result for JSON; an explanation becomes its text and its steps."""
     if isinstance(answer, list):
         return list(map(_plain, answer))
     if hasattr(answer, "lines"):
@@ -243,7 +276,7 @@ def _plain(answer: Any) -> Any:
 
 
 def _rows(line: str, answer: Any) -> list[list[str]]:
-    """A row for each result: the text, the result in words and, where there is one, its score."""
+    """Returns a row for each result: the text, the formatted result and, if there is one, its score."""
     if isinstance(answer, list):
         return [row for each in answer for row in _rows(line, each)]
     if not isinstance(answer, dict):
@@ -253,7 +286,7 @@ def _rows(line: str, answer: Any) -> list[list[str]]:
 
 
 def _readable(answer: Mapping[str, Any]) -> str:
-    """A result in words."""
+    """Formats a result."""
     texts = [value for key, value in answer.items() if key.endswith("_text") or key in ("answer", "sequence")]
     if texts:
         return str(texts[0])
@@ -262,6 +295,6 @@ def _readable(answer: Mapping[str, Any]) -> str:
 
 
 def _without_repeated_texts(rows: Sequence[list[str]]) -> list[list[str]]:
-    """The same rows; of several results for a text, only the first shows the text."""
-    before = [None, *(row[0] for row in rows)]
-    return [["" if row[0] == last else row[0], *row[1:]] for row, last in zip(rows, before, strict=False)]
+    """Blanks the text of a row if it is that of the previous row."""
+    previous = [None, *(row[0] for row in rows)]
+    return [["" if row[0] == text else row[0], *row[1:]] for row, text in zip(rows, previous, strict=False)]

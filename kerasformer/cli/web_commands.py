@@ -1,4 +1,4 @@
-"""`kerasformer web` and `kerasformer serve`: bundles as a page in a browser, a phone's too."""
+"""`kerasformer web` and `kerasformer serve`, which write and serve a web page that runs bundles in the browser."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ if TYPE_CHECKING:
     from kerasformer.bundle import Bundle
 
 _RECIPES = ("int8", "fp16")
-"""For a page, the preferred one first; where it changes too many answers, the next."""
+"""Recipes for a page in order of preference; the next one is used if a recipe changes too many answers."""
 
 
 def web(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="Bundles; presets, checkpoint folders and hub ids are exported first. NAME=SOURCE shows another name."
+            help="Bundles. Presets, checkpoint folders and hub ids are exported first. NAME=SOURCE sets the displayed "
+            "name."
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="The folder to write.")],
-    title: Annotated[str, typer.Option(help="Of the page.")] = "Kerasformer",
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Kerasformer",
     runtime_files: Annotated[
         Path | None,
-        typer.Option(help="A folder where npm ci was run with the page's package.json; npm is run without."),
+        typer.Option(
+            help="Folder where npm ci was run with the page's package.json; by default, kerasformer runs npm."
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a site that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing site.")] = False,
 ) -> None:
-    """Write a page that runs models in a browser, offline after the first visit."""
+    """Write a web page that runs models in the browser, also offline after the first visit."""
     from kerasformer.publishing import SITE, check_destination
     from kerasformer.web.site import build, check_site
 
     check_destination(out, overwrite, SITE)
-    with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as place:
-        bundles = [_bundle(each, Path(place) / str(number)) for number, each in enumerate(sources)]
+    with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as temporary:
+        bundles = [_bundle(each, Path(temporary) / str(number)) for number, each in enumerate(sources)]
         folder = build(bundles, out, title=title, runtime_files=runtime_files, overwrite=overwrite)
     site = check_site(folder)
     rows = [
@@ -49,20 +52,20 @@ def web(
         for engine in model["engines"]
     ]
     table(str(folder), ["model", "task", "engine", "size"], rows)
-    say(f"Look at it with: kerasformer serve {folder}")
+    say(f"View it with: kerasformer serve {folder}")
     say("Or copy the folder to any web host with https, such as GitHub Pages.")
 
 
-def _bundle(given: str, place: Path) -> str:
-    """`NAME=FOLDER` of a bundle; one in `place` where a checkpoint was given."""
+def _bundle(argument: str, parent: Path) -> str:
+    """Returns `NAME=FOLDER` for a bundle; a checkpoint is exported to a folder in `parent` first."""
     from kerasformer.sources import kind, resolve
     from kerasformer.web.site import name_of
 
-    name, source = name_of(given)
+    name, source = name_of(argument)
     folder = resolve(source)
     if kind(folder) == "bundle":
         return f"{name}={folder}" if name else str(folder)
-    bundle, recipe = _exported(source, place / folder.name, _RECIPES)
+    bundle, recipe = _exported(source, parent / folder.name, _RECIPES)
     say(
         f"Exported {source} for LiteRT.js as {recipe}. To keep such a bundle: kerasformer export {source} FOLDER "
         f"--target litert-web --quantize {recipe}",
@@ -71,7 +74,7 @@ def _bundle(given: str, place: Path) -> str:
 
 
 def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Bundle, str]:
-    """A bundle for a page, and the recipe that was faithful enough."""
+    """Exports a model with the first recipe that is faithful enough; returns the bundle and the recipe."""
     from kerasformer.errors import ExportMismatchError
 
     require("keras", "export")
@@ -84,24 +87,24 @@ def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Bundle
     except ExportMismatchError as error:
         if not others:
             raise
-        say(f"{recipe} will not do: {error}. Trying {others[0]}.")
+        say(f"{recipe} is not faithful enough: {error}. Trying {others[0]}.")
     return _exported(source, folder, others)
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(help="What kerasformer web wrote.")],
-    port: Annotated[int, typer.Option(help="0 for a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="0.0.0.0 for all networks of this machine.")] = "127.0.0.1",
+    folder: Annotated[Path, typer.Argument(help="Folder written by kerasformer web.")],
+    port: Annotated[int, typer.Option(help="Port; 0 selects a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1",
 ) -> None:
-    """Serve a page on this machine, with the headers that threads need."""
+    """Serve a page written by kerasformer web on this machine."""
     from kerasformer.web.serve import address, server
 
     with server(folder, host, port) as running:
-        say(f"Serving {folder} at {address(running)} (Ctrl+C ends it)")
+        say(f"Serving {folder} at {address(running)} (press Ctrl+C to stop)")
         if host not in ("127.0.0.1", "localhost", "::1"):
             say(
-                "A browser gives a page from another device threads and offline use over https alone. For a phone, "
-                "copy the folder to a host with https; or join an Android phone by cable, run "
+                "On other devices, browsers allow threads and offline use only over https. For a phone, copy the "
+                "folder to a host with https; or connect an Android phone by cable, run "
                 f"adb reverse tcp:{running.server_address[1]} tcp:{running.server_address[1]}, and open "
                 f"{address(running)} there.",
             )

@@ -1,4 +1,4 @@
-"""How good answers are: labelled texts through a pipeline, on any engine, with the metrics of its task."""
+"""Evaluation of a pipeline on labelled texts, on any engine, with the metrics of its task."""
 
 from kerasformer.evaluation.examples import Example, examples, read_examples
 from kerasformer.evaluation.quality import QUALITY, Quality, compare_quality, pipeline_of, record_quality

@@ -1,4 +1,4 @@
-"""Texts with what is right for them, from lists or from a file of lines, TSV, CSV or JSON lines."""
+"""Labelled texts, from lists or from a file of plain lines, TSV, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ QUESTION_COLUMNS = ("question",)
 
 @dataclass(frozen=True)
 class Example:
-    """A text and what is right for it.
+    """A text with its label.
 
     Attributes:
-        text: To be classified, continued or shortened; the context of a question.
-        label: Name or id of a class, a list of them (classes that do not exclude each other, or one for each word), a
-            text to be written, an answer or a list of them; `None` if it is not known.
-        question: About the text.
-        pair: A second text, for classes of pairs.
-        words: Of the text, where each has a label.
+        text: Input text; the context of a question.
+        label: Name or id of a class; a list of these, for independent classes or for words; a reference text or a list
+            of them; an answer or a list of them; `None` if it is unknown.
+        question: Question about the text.
+        pair: Second text, for classifiers of pairs.
+        words: Words of the text, if each of them has a label.
     """
 
     text: str
@@ -38,22 +38,22 @@ class Example:
     words: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As a row that `examples` takes."""
+        """Returns a row that `examples` accepts."""
         row = {"text": list(self.words) or self.text, "label": self.label}
         return row | {key: value for key in ("question", "pair") if (value := getattr(self, key)) is not None}
 
 
 def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[Example]:
-    """Examples of texts.
+    """Converts texts and labels to examples.
 
     Args:
-        texts: Each a text, a list of words, a dictionary such as `{"question": …, "context": …}`, or an example.
-        labels: What is right for each; a dictionary or an example may hold it itself.
+        texts: Texts, lists of words, dicts such as `{"question": …, "context": …}`, or examples.
+        labels: Label of each text, unless the dicts or examples contain them.
     Raises:
-        InputError: no texts, not as many labels as texts, or something else than text.
+        InputError: there are no texts, the number of labels differs, or an item is not a text.
     """
     if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
-        raise InputError(f"texts must be a list of one or more texts. Received: {texts!r:.80}")
+        raise InputError(f"texts must be a list of at least one text. Received: {texts!r:.80}")
     if all(isinstance(text, Example) for text in texts) and labels is None:
         return list(texts)
     if labels is not None and (isinstance(labels, str) or len(labels) != len(texts)):
@@ -61,32 +61,32 @@ def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[
     rows = [text if isinstance(text, Mapping) else {"text": text} for text in texts]
     if labels is not None:
         rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
-    return [_example(row, None, None, f"text {place}") for place, row in enumerate(rows, 1)]
+    return [_example(row, None, None, f"text {number}") for number, row in enumerate(rows, 1)]
 
 
 def read_examples(path: str | Path, text_column: str | None = None, label_column: str | None = None) -> list[Example]:
-    """Reads a file of texts, maybe with labels.
+    """Reads a file of texts, optionally with labels.
 
     Args:
-        path: A file, plain or `.gz`. `.jsonl`: an object a line. `.tsv`, `.csv`: with a header, or without one, and
-            then text first and label second. Anything else: a text a line.
-        text_column: Name, or number from 1, of the column of texts; a customary name by default.
-        label_column: Likewise of the labels.
+        path: File, optionally compressed as `.gz`. `.jsonl` has an object per line. `.tsv` and `.csv` have a header or,
+            without one, texts in the first column and labels in the second. Any other file has a text per line.
+        text_column: Name of the column of texts, or its number starting at 1; a common name by default.
+        label_column: Name or number of the column of labels; a common name by default.
     Raises:
-        InputError: no such file or column, a line that cannot be read, or no texts.
+        InputError: the file or a column does not exist, a line cannot be read, or there are no texts.
     """
     path = local_path(path, InputError)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     lines = _lines(path)
     if suffix in (".jsonl", ".json", ".ndjson"):
-        rows = [(place, _object(line, path, place)) for place, line in enumerate(lines, 1) if line.strip()]
+        rows = [(number, _object(line, path, number)) for number, line in enumerate(lines, 1) if line.strip()]
     elif suffix in (".tsv", ".csv"):
         rows = _cells(lines, suffix, path, (text_column, label_column))
     else:
-        rows = [(place, {"text": line.strip()}) for place, line in enumerate(lines, 1) if line.strip()]
+        rows = [(number, {"text": line.strip()}) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
-        raise InputError(f"A file of texts was expected. Received one without any: {path}")
-    return [_example(row, text_column, label_column, f"{path}, line {place}") for place, row in rows]
+        raise InputError(f"A file with at least one text was expected. Received: {path}")
+    return [_example(row, text_column, label_column, f"{path}, line {number}") for number, row in rows]
 
 
 def _lines(path: Path) -> list[str]:
@@ -103,21 +103,21 @@ def _lines(path: Path) -> list[str]:
         raise InputError(f"The file of texts cannot be read: {error}. Expected UTF-8. Received: {path}") from error
 
 
-def _object(line: str, path: Path, place: int) -> dict[str, Any]:
+def _object(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
-        row = parse_json(line, f"{path}, line {place},")
+        row = parse_json(line, f"{path}, line {number},")
     except SourceError as error:
         raise InputError(f"Each line must be a JSON object: {error}") from error
     if not isinstance(row, dict):
-        raise InputError(f"Each line must be a JSON object. Received: {line[:80]!r} in {path}, line {place}")
+        raise InputError(f"Each line must be a JSON object. Received: {line[:80]!r} in {path}, line {number}")
     return row
 
 
 def _cells(
-    lines: list[str], suffix: str, path: Path, wanted: tuple[str | None, ...]
+    lines: list[str], suffix: str, path: Path, columns: tuple[str | None, ...]
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Rows of a table by the names of its columns; by their numbers too, which is all there is without a header."""
-    if suffix == ".tsv":  # quotation marks are text there
+    """Returns the line numbers and rows of a table; rows have their cells by column name and by column number."""
+    if suffix == ".tsv":  # quotation marks have no special meaning
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         reader = csv.reader(lines, strict=True)
@@ -127,49 +127,49 @@ def _cells(
         raise InputError(f"The table cannot be read: {error}. Received: {path}, line {reader.line_num}") from error
     if not table:
         return []
-    # Not the names of labels: a first text may well have one of them as its label.
-    known = {*TEXT_COLUMNS, *(name for name in wanted if name is not None and not name.isdigit())}
+    # Not LABEL_COLUMNS: in a file without header, one of them may be the label of the first text.
+    known = {*TEXT_COLUMNS, *(name for name in columns if name is not None and not name.isdigit())}
     names = [cell.strip() for cell in table[0][1]]
     if len(names) > 1 and known.intersection(names):
         table = table[1:]
     else:
         names = ["text", "label"][: len(names)]
     rows = []
-    for place, cells in table:
+    for number, cells in table:
         if len(cells) < len(names):
-            raise InputError(f"Expected {len(names)} columns. Received: {len(cells)} in {path}, line {place}")
+            raise InputError(f"Expected {len(names)} columns. Received: {len(cells)} in {path}, line {number}")
         row = dict(zip(names, cells, strict=False)) | {str(n): cell for n, cell in enumerate(cells, 1)}
-        rows.append((place, row))
+        rows.append((number, row))
     return rows
 
 
-def _example(row: Mapping[str, Any], text_column: str | None, label_column: str | None, where: str) -> Example:
-    text = _cell(row, text_column, TEXT_COLUMNS, "text", where)
+def _example(row: Mapping[str, Any], text_column: str | None, label_column: str | None, location: str) -> Example:
+    text = _cell(row, text_column, TEXT_COLUMNS, "text", location)
     words: tuple[str, ...] = ()
     if isinstance(text, Sequence) and not isinstance(text, str) and all(isinstance(word, str) for word in text):
         words, text = tuple(text), " ".join(text)
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"A text was expected. Received: {text!r:.80} ({where})")
-    label = _cell(row, label_column, LABEL_COLUMNS, "label", where, needed=label_column is not None)
-    if isinstance(label, Mapping) and "text" in label:  # SQuAD's form: texts of answers, and where they begin
+        raise InputError(f"A text was expected. Received: {text!r:.80} ({location})")
+    label = _cell(row, label_column, LABEL_COLUMNS, "label", location, needed=label_column is not None)
+    if isinstance(label, Mapping) and "text" in label:  # the format of SQuAD: texts and offsets of answers
         label = list(label["text"])
     if hasattr(label, "tolist"):
         label = label.tolist()
-    question = _cell(row, None, QUESTION_COLUMNS, "question", where, needed=False)
-    pair = _cell(row, None, PAIR_COLUMNS, "pair", where, needed=False)
+    question = _cell(row, None, QUESTION_COLUMNS, "question", location, needed=False)
+    pair = _cell(row, None, PAIR_COLUMNS, "pair", location, needed=False)
     return Example(text, label, question, pair, words)
 
 
 def _cell(
-    row: Mapping[str, Any], wanted: str | None, names: Sequence[str], what: str, where: str, needed: bool = True
+    row: Mapping[str, Any], column: str | None, names: Sequence[str], what: str, location: str, needed: bool = True
 ) -> Any:
-    if wanted is not None:
-        names = (wanted,)
-    found = next((row[name] for name in names if name in row), None)
-    if found is None and needed:
+    if column is not None:
+        names = (column,)
+    cell = next((row[name] for name in names if name in row), None)
+    if cell is None and needed:
         columns = ", ".join(name for name in row if not name.isdigit())
         raise InputError(
-            f"A column of {what}s was expected, named {' or '.join(names)}. Received: {columns or 'none'} ({where}). "
-            f"Name it with {what}_column"
+            f"A column of {what}s was expected, named {' or '.join(names)}. Received: {columns or 'none'} "
+            f"({location}). Name it with {what}_column"
         )
-    return found
+    return cell

@@ -1,4 +1,4 @@
-"""Metrics of classification, entities, answers, summaries and translations, as shares from 0 to 1."""
+"""Metrics of classification, entities, answers, summaries and translations, all between 0 and 1."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Hashable, Sequence
 from kerasformer.errors import require
 
 Entity = tuple[str, int, int]
-"""Type, first word, last word."""
+"""Type, index of the first word, index of the last word."""
 
 
 def accuracy(received: Sequence[Hashable], expected: Sequence[Hashable]) -> float:
-    """Share of equal ones."""
+    """Returns the share of equal items."""
     return sum(a == b for a, b in zip(received, expected, strict=True)) / len(expected)
 
 
 def macro_f1(received: Sequence[Hashable], expected: Sequence[Hashable]) -> float:
-    """Mean F1 of all classes that were expected or received, each counting the same."""
+    """Returns the unweighted mean of the F1 scores of all classes that occur."""
     pairs = list(zip(received, expected, strict=True))
     classes = {*received, *expected}
     return sum(_class_f1(pairs, one) for one in classes) / len(classes)
@@ -31,37 +31,40 @@ def _class_f1(pairs: Sequence[tuple[Hashable, Hashable]], one: Hashable) -> floa
 
 
 def labels_f1(received: Sequence[set[int]], expected: Sequence[set[int]]) -> float:
-    """Mean F1 of classes that do not exclude each other; one that is never expected nor received does not count."""
+    """Returns the unweighted mean of the F1 scores of independent classes; classes that never occur are ignored."""
     classes = set().union(*received, *expected)
     scores = [f1([{one} & row for row in received], [{one} & row for row in expected]) for one in classes]
     return sum(scores) / len(scores) if scores else 1.0
 
 
 def f1(received: Sequence[set], expected: Sequence[set]) -> float:
-    """F1 of the members of sets, all rows together; 1 where there are none at all."""
+    """Returns the F1 score of the members of sets, over all rows together; 1 if all sets are empty."""
     right = sum(len(a & b) for a, b in zip(received, expected, strict=True))
     total = sum(map(len, received)) + sum(map(len, expected))
     return 2 * right / total if total else 1.0
 
 
 def entities(tags: Sequence[str]) -> set[Entity]:
-    """The entities that tags such as `B-PER`, `I-PER`, `O` of words in turn stand for.
+    """Returns the entities described by the tags of words, such as `B-PER`, `I-PER`, `O`.
 
-    As in CoNLL's evaluation, an `I-` that continues nothing of its type begins an entity.
+    As in the CoNLL evaluation, an `I-` tag that does not continue an entity of its type starts a new one.
     """
-    found, begin, current = set(), 0, ""
-    for place, tag in enumerate([*tags, "O"]):
+    spans, start, current = set(), 0, ""
+    for index, tag in enumerate([*tags, "O"]):
         prefix, _, kind = tag.partition("-") if "-" in tag else ("", "", "" if tag == "O" else tag)
         if current and (prefix == "B" or kind != current):
-            found.add((current, begin, place - 1))
+            spans.add((current, start, index - 1))
             current = ""
         if kind and not current:
-            begin, current = place, kind
-    return found
+            start, current = index, kind
+    return spans
 
 
 def answer_scores(received: str, expected: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1 of words, with the best of several right answers, as in SQuAD; none means "no answer"."""
+    """Returns exact match and word F1 against the best of several references, as in SQuAD.
+
+    An empty list of references means that the question has no answer.
+    """
     scores = [_answer_score(_words(received), _words(right)) for right in expected or [""]]
     return max(exact for exact, _ in scores), max(score for _, score in scores)
 
@@ -75,8 +78,8 @@ def _answer_score(received: list[str], expected: list[str]) -> tuple[float, floa
 
 
 def _words(answer: str) -> list[str]:
-    """Words of an answer without case, punctuation and articles."""
-    plain = "".join(letter for letter in answer.lower() if letter not in string.punctuation)
+    """Returns the words of an answer without case, punctuation and articles."""
+    plain = "".join(character for character in answer.lower() if character not in string.punctuation)
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
 
 
@@ -85,11 +88,11 @@ _EXTRA = "metrics"
 
 
 def rouge(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Mean F1 of ROUGE-1, -2, -L and -Lsum with stemming, of several right texts the nearest, by `rouge-score`.
+    """Computes the mean F1 of ROUGE-1, -2, -L and -Lsum with `rouge-score`, with stemming and the best reference.
 
     Args:
-        received: Texts; for `rougeLsum`, each line counts as a sentence.
-        expected: One or more right texts for each.
+        received: Generated texts; for `rougeLsum`, each line is a sentence.
+        expected: One or more references for each text.
 
     Raises:
         MissingExtraError: `rouge-score` is not installed.
@@ -102,11 +105,11 @@ def rouge(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[st
 
 
 def bleu_and_chrf(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[str, float]:
-    """BLEU and chrF2 of all texts together, as `sacrebleu` has them by default, divided by 100.
+    """Computes corpus BLEU and chrF2 with the default settings of `sacrebleu`, divided by 100.
 
     Args:
-        received: Texts.
-        expected: One or more right texts for each.
+        received: Generated texts.
+        expected: One or more references for each text.
 
     Raises:
         MissingExtraError: `sacrebleu` is not installed.
@@ -114,8 +117,8 @@ def bleu_and_chrf(received: Sequence[str], expected: Sequence[Sequence[str]]) ->
     Reference: Post 2018, A Call for Clarity in Reporting BLEU Scores; Popović 2015, chrF.
     """
     sacrebleu = require("sacrebleu", _EXTRA)
-    most = max(map(len, expected))
-    references = [[right[n] if n < len(right) else None for right in expected] for n in range(most)]
+    count = max(map(len, expected))
+    references = [[right[n] if n < len(right) else None for right in expected] for n in range(count)]
     scores = {
         "bleu": sacrebleu.corpus_bleu(list(received), references),
         "chrf": sacrebleu.corpus_chrf(list(received), references),
@@ -124,10 +127,10 @@ def bleu_and_chrf(received: Sequence[str], expected: Sequence[Sequence[str]]) ->
 
 
 def check_packages(*modules: str) -> None:
-    """Refuses to begin without the packages that are needed at the end.
+    """Checks that packages of metrics are installed, before the evaluation starts.
 
     Raises:
-        MissingExtraError: one is not installed.
+        MissingExtraError: a package is not installed.
     """
     for module in modules:
         require(module, _EXTRA)

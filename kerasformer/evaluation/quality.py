@@ -1,4 +1,4 @@
-"""Figures on labelled texts before and after export: the texts and what Keras reached are recorded in the bundle."""
+"""Quality on labelled texts before and after export; the texts and the figures of Keras are recorded in the bundle."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer
 
 QUALITY = "labelled.texts"
-"""Name of the array of references that holds the texts."""
+"""Name of the reference array that contains the labelled texts."""
 _FIGURES = "labelled.figures"
 
 Quality = dict[str, dict[str, float]]
-"""By metric, what Keras reached (`"keras"`) and what the bundle does (`"bundle"`)."""
+"""Figures of Keras (`"keras"`) and of the bundle (`"bundle"`), by metric."""
 
 
 def pipeline_of(engine: Forward | Step, info: ModelInfo, tokenizer: Tokenizer) -> Pipeline:
-    """The pipeline of a task over an engine that is open already."""
+    """Returns the pipeline of a model's task for an engine that is already open."""
     return PIPELINES[info.task](Opened("", engine, tokenizer, info, info.task))
 
 
 def record_quality(pipe: Pipeline, texts: Sequence[Example]) -> dict[str, np.ndarray]:
-    """References of a model on labelled texts.
+    """Evaluates a Keras model on labelled texts, and returns the texts and figures as references.
 
     Args:
-        pipe: The Keras model's.
-        texts: With labels; they become part of the bundle.
+        pipe: Pipeline of the Keras model.
+        texts: Labelled texts, which become part of the bundle.
     """
     figures = evaluate(pipe, texts)
     rows = [example.to_dict() for example in texts]
@@ -44,7 +44,7 @@ def record_quality(pipe: Pipeline, texts: Sequence[Example]) -> dict[str, np.nda
 
 
 def compare_quality(pipe: Pipeline, references: Mapping[str, np.ndarray]) -> Quality:
-    """The figures of a bundle on the recorded texts beside those of Keras.
+    """Evaluates a bundle on the recorded texts, and returns its figures with those of Keras.
 
     Raises:
         BundleError: the recorded texts cannot be read.
@@ -53,6 +53,6 @@ def compare_quality(pipe: Pipeline, references: Mapping[str, np.ndarray]) -> Qua
         rows: list[Any] = parse_json(references[QUALITY].item(), QUALITY)
         before: dict[str, float] = parse_json(references[_FIGURES].item(), _FIGURES)
     except (KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"The recorded texts with labels cannot be read: {error}. Export the model again") from error
+        raise BundleError(f"The recorded labelled texts cannot be read: {error}. Export the model again") from error
     after = evaluate(pipe, examples(rows))
     return {name: {"keras": value, "bundle": after[name]} for name, value in before.items() if name in after}

@@ -1,4 +1,4 @@
-"""What each task measures."""
+"""Evaluation of each task."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _BATCH = 8
 
 
 def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: CountProgress | None = None) -> dict[str, float]:
-    """Runs texts through a pipeline and compares its answers with the right ones.
+    """Runs a pipeline on labelled texts and computes the metrics of its task.
 
     Args:
-        pipe: On any engine.
-        examples: The texts; texts that are too long are cut.
-        progress: Is told how far it is.
+        pipe: Pipeline on any engine.
+        examples: Labelled texts; those that exceed the model's maximum length are truncated.
+        progress: Called with the number of completed texts.
 
     Returns:
-        text-classification: `accuracy`, and `f1`, the mean of all classes. token-classification: `accuracy` of words
-        and, for tags such as `B-PER`, `f1` of whole entities. question-answering: `exact_match` and `f1` of words.
-        fill-mask: `accuracy`. summarization: `rouge1`, `rouge2`, `rougeL`, `rougeLsum`. translation: `bleu`, `chrf`.
-        text2text-generation: all of these. text-generation: `perplexity` of the texts, each by itself, its first
-        token not counted. Shares are from 0 to 1, BLEU and chrF too.
+        Figures by name. text-classification: `accuracy` and `f1`, the mean over all classes. token-classification:
+        `accuracy` of words and, for tags such as `B-PER`, `f1` of entities. question-answering: `exact_match` and `f1`
+        of words. fill-mask: `accuracy`. summarization: `rouge1`, `rouge2`, `rougeL`, `rougeLsum`. translation: `bleu`,
+        `chrf`. text2text-generation: those of summarization and translation. text-generation: `perplexity` of all
+        tokens except the first of each text. All figures except perplexity are between 0 and 1.
 
     Raises:
-        InputError: a task without metric, or labels that are missing or not the model's.
+        InputError: the task has no metric, or labels are missing or unknown to the model.
         MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
     """
     check(pipe.task, examples)
@@ -43,47 +43,47 @@ def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: CountProgres
 
 
 def check(task: str, examples: Sequence[Example]) -> None:
-    """Says whether a task can be measured on these examples.
+    """Checks that a task can be evaluated on these examples.
 
     Raises:
-        InputError: a task without metric, or a text without the label that it needs.
+        InputError: the task has no metric, or a label is missing.
         MissingExtraError: the package of its metric is not installed.
     """
     task = of_prefix(task)
     if task not in _MEASURES:
         raise InputError(f"There is no metric for {task}. Expected one of {', '.join(_MEASURES)}")
-    missing = [place for place, example in enumerate(examples, 1) if example.label is None]
+    missing = [number for number, example in enumerate(examples, 1) if example.label is None]
     if missing and task != "text-generation":
-        raise InputError(f"{task} is measured with labels. Received: text {missing[0]} of {len(examples)} has none")
+        raise InputError(f"{task} needs a label for each text. Received: text {missing[0]} of {len(examples)} has none")
     metrics.check_packages(*_PACKAGES.get(task, ()))
 
 
 def _silent(done: int, total: int) -> None:
-    """Tells nobody."""
+    """Ignores progress."""
 
 
 def _answers(
-    ask: Callable[[Sequence[Example]], Sequence[Any]], examples: Sequence[Example], tell: CountProgress
+    answer: Callable[[Sequence[Example]], Sequence[Any]], examples: Sequence[Example], progress: CountProgress
 ) -> list[Any]:
-    """Answers to all examples, some at a time."""
+    """Returns the answers to all examples, computed in batches."""
     answers: list[Any] = []
     for start in range(0, len(examples), _BATCH):
-        answers += ask(examples[start : start + _BATCH])
-        tell(len(answers), len(examples))
+        answers += answer(examples[start : start + _BATCH])
+        progress(len(answers), len(examples))
     return answers
 
 
-def _text_classification(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
+def _text_classification(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
     if pipe.info.problem_type == "regression":
-        raise InputError("There is no metric for regression. Expected a model that chooses among classes")
+        raise InputError("There is no metric for regression. Expected: a classification model")
     known = _Classes(pipe.info.labels)
 
-    def ask(part: Sequence[Example]) -> Sequence[Any]:
+    def answer(part: Sequence[Example]) -> Sequence[Any]:
         pairs = [(example.text, example.pair) for example in part]
         answers: Sequence[Any] = pipe(pairs, top_k=None, truncation=True)
         return answers
 
-    ranked = _answers(ask, examples, tell)
+    ranked = _answers(answer, examples, progress)
     if pipe.info.problem_type == "multi_label_classification":
         received = [{known.find(one["label"]) for one in row if one["score"] > 0.5} for row in ranked]
         expected = [{known.find(label) for label in _listed(example.label)} for example in examples]
@@ -95,47 +95,47 @@ def _text_classification(pipe: Any, examples: Sequence[Example], tell: CountProg
 
 
 class _Classes:
-    """Finds classes by name or id."""
+    """Classes of a model, found by name or id."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = labels
-        self._ids = {label.lower(): place for place, label in enumerate(labels)}
+        self._ids = {label.lower(): index for index, label in enumerate(labels)}
 
     def find(self, label: Any) -> int:
-        """The id of a class.
+        """Returns the id of a class.
 
         Raises:
             InputError: the model has no such class.
         """
-        place = self._ids.get(str(label).strip().lower())
-        if place is None and str(label).strip().isdigit():
-            place = int(label)
-        if place is None or place >= len(self._labels):
+        index = self._ids.get(str(label).strip().lower())
+        if index is None and str(label).strip().isdigit():
+            index = int(label)
+        if index is None or index >= len(self._labels):
             raise InputError(
-                f"A label must be one of {', '.join(self._labels)}, or its id. Received: {label!r:.80}. If that is the "
-                "text, say which column is which"
+                f"A label must be one of {', '.join(self._labels)}, or its id. Received: {label!r:.80}. If that is a "
+                "text, specify the columns of texts and labels"
             )
-        return place
+        return index
 
 
-def _token_classification(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
+def _token_classification(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
     known, labels = _Classes(pipe.info.labels), pipe.info.labels
     expected = []
-    for place, example in enumerate(examples, 1):
+    for number, example in enumerate(examples, 1):
         tags = [labels[known.find(tag)] for tag in _listed(example.label)]
         if len(tags) != len(example.words):
             raise InputError(
-                "token-classification is measured on lists of words with a label for each. "
-                f"Received: {len(example.words)} words and {len(tags)} labels in text {place}"
+                "token-classification needs lists of words with a label for each word. "
+                f"Received: {len(example.words)} words and {len(tags)} labels in text {number}"
             )
         expected.append(tags)
 
-    def ask(part: Sequence[Example]) -> Sequence[Any]:
+    def answer(part: Sequence[Example]) -> Sequence[Any]:
         answers: Sequence[Any] = pipe([example.text for example in part], ignore_labels=(), truncation=True)
         return answers
 
-    tokens = _answers(ask, examples, tell)
-    received = [_word_tags(example.words, found) for example, found in zip(examples, tokens, strict=True)]
+    tokens = _answers(answer, examples, progress)
+    received = [_word_tags(example.words, row) for example, row in zip(examples, tokens, strict=True)]
     words = [[tag for row in rows for tag in row] for rows in (received, expected)]
     figures = {"accuracy": metrics.accuracy(words[0], words[1])}
     if any(label.startswith(("B-", "I-")) for label in labels):
@@ -144,49 +144,49 @@ def _token_classification(pipe: Any, examples: Sequence[Example], tell: CountPro
 
 
 def _word_tags(words: Sequence[str], tokens: Sequence[dict[str, Any]]) -> list[str]:
-    """The label of each word's first token; `O` for words that were cut off."""
-    tags, start, place = [], 0, 0
+    """Returns the label of each word's first token; `O` for words lost to truncation."""
+    tags, start, index = [], 0, 0
     for word in words:
-        while place < len(tokens) and tokens[place]["end"] <= start:
-            place += 1
-        tags.append(tokens[place]["entity"] if place < len(tokens) and tokens[place]["start"] <= start else "O")
+        while index < len(tokens) and tokens[index]["end"] <= start:
+            index += 1
+        tags.append(tokens[index]["entity"] if index < len(tokens) and tokens[index]["start"] <= start else "O")
         start += len(word) + 1
     return tags
 
 
-def _question_answering(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
+def _question_answering(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
     if any(example.question is None for example in examples):
-        raise InputError("question-answering is measured on questions about texts. Received: a text without question")
-    expected = [[answer for answer in _listed(example.label) if answer] for example in examples]
+        raise InputError("question-answering needs a question for each text. Received: a text without question")
+    expected = [[right for right in _listed(example.label) if right] for example in examples]
 
-    def ask(part: Sequence[Example]) -> Sequence[Any]:
+    def answer(part: Sequence[Example]) -> Sequence[Any]:
         questions, contexts = ([getattr(example, key) for example in part] for key in ("question", "text"))
-        found = pipe(question=questions, context=contexts, handle_impossible_answer=not all(expected))
-        return [one["answer"] for one in found]
+        answers = pipe(question=questions, context=contexts, handle_impossible_answer=not all(expected))
+        return [one["answer"] for one in answers]
 
-    received = _answers(ask, examples, tell)
+    received = _answers(answer, examples, progress)
     scores = [metrics.answer_scores(*pair) for pair in zip(received, expected, strict=True)]
     exact, overlap = np.mean(scores, axis=0)
     return {"exact_match": exact, "f1": overlap}
 
 
-def _fill_mask(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
+def _fill_mask(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
     mask = pipe.tokenizer.mask_token or ""
     if any(example.text.count(mask) != 1 for example in examples):
-        raise InputError(f"fill-mask is measured on texts with one {mask}, whose label is the word for it")
+        raise InputError(f"fill-mask needs texts with exactly one {mask}, whose label is the masked word")
 
-    def ask(part: Sequence[Example]) -> Sequence[Any]:
+    def answer(part: Sequence[Example]) -> Sequence[Any]:
         return [row[0]["token_str"].strip() for row in pipe([example.text for example in part], top_k=1)]
 
-    received = _answers(ask, examples, tell)
+    received = _answers(answer, examples, progress)
     return {"accuracy": metrics.accuracy(received, [str(example.label).strip() for example in examples])}
 
 
-def _writing(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
-    def ask(part: Sequence[Example]) -> Sequence[Any]:
+def _text_to_text(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+    def answer(part: Sequence[Example]) -> Sequence[Any]:
         return [next(iter(row.values())) for row in pipe([example.text for example in part], truncation=True)]
 
-    received = _answers(ask, examples, tell)
+    received = _answers(answer, examples, progress)
     expected = [list(map(str, _listed(example.label))) for example in examples]
     task = of_prefix(pipe.task)
     figures: dict[str, float] = {}
@@ -197,22 +197,22 @@ def _writing(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dic
     return figures
 
 
-def _perplexity(pipe: Any, examples: Sequence[Example], tell: CountProgress) -> dict[str, float]:
+def _perplexity(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
     step = pipe.model
     rows = []
     for example in examples:
         ids = pipe.tokenizer.encode(example.text)
-        # What is longer than the cache is read in pieces, each of which begins anew.
-        pieces = [ids[start : start + step.capacity] for start in range(0, len(ids), step.capacity)]
-        rows += [piece for piece in pieces if len(piece) > 1]
+        # A text that exceeds the cache is split into independent chunks.
+        chunks = [ids[start : start + step.capacity] for start in range(0, len(ids), step.capacity)]
+        rows += [chunk for chunk in chunks if len(chunk) > 1]
     if not rows:
-        raise InputError("Perplexity needs texts of two tokens at least. Received: none")
+        raise InputError("Perplexity needs texts of at least two tokens. Received: none")
     rows.sort(key=len)
-    found: list[np.ndarray] = []
+    text_losses: list[np.ndarray] = []
     for start in range(0, len(rows), _BATCH):
-        found += losses(step, rows[start : start + _BATCH])
-        tell(len(found), len(rows))
-    return {"perplexity": float(np.exp(np.concatenate(found).astype("float64").mean()))}
+        text_losses += losses(step, rows[start : start + _BATCH])
+        progress(len(text_losses), len(rows))
+    return {"perplexity": float(np.exp(np.concatenate(text_losses).astype("float64").mean()))}
 
 
 def _listed(label: Any) -> list[Any]:
@@ -224,9 +224,9 @@ _MEASURES: dict[str, Callable[[Any, Sequence[Example], CountProgress], dict[str,
     "token-classification": _token_classification,
     "question-answering": _question_answering,
     "fill-mask": _fill_mask,
-    "summarization": _writing,
-    "translation": _writing,
-    "text2text-generation": _writing,
+    "summarization": _text_to_text,
+    "translation": _text_to_text,
+    "text2text-generation": _text_to_text,
     "text-generation": _perplexity,
 }
 
@@ -235,4 +235,4 @@ _PACKAGES = {
     "translation": ("sacrebleu",),
     "text2text-generation": ("rouge_score", "sacrebleu"),
 }
-"""What the metrics of a task need."""
+"""Packages that the metrics of a task need."""

@@ -1,1 +1,1 @@
-"""How faithful a bundle is to its Keras model: recording answers, comparing with them, the figures. NumPy alone."""
+"""Comparison of a bundle with its Keras model: recording of reference answers, comparison, figures; with NumPy only."""

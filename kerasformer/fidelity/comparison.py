@@ -1,7 +1,7 @@
-"""Any engine compared with the recorded answers of the Keras model.
+"""Comparison of an engine with the recorded answers of the Keras model.
 
-Shape letters: `N` texts, `P` tokens of a prompt, `T` generated or read tokens, `V` scores of one answer, `K` recorded
-ones of them: 64, or `V` if that is less.
+Shape letters: `N` texts, `P` tokens of a prompt, `T` generated or processed tokens, `V` scores of an answer, `K`
+recorded scores of an answer: 64, or `V` if that is less.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kerasformer.fidelity.rounding import Rounding
 from kerasformer.fidelity.scores import Scores, compare_answers, compare_spans
 
 ROWS = 8
-"""Texts that are generated at once."""
+"""Number of texts generated together."""
 
 
 _NOISES, _LARGEST_TIE = 3, 0.1
-"""An answer is a near tie where its margin in Keras is at most this many times the noise of rounding, and at most this
-in logits: the best answer is then no more than a tenth more probable than the next one."""
+"""An answer is a near tie if its margin in Keras is at most `_NOISES` times the noise of rounding and at most
+`_LARGEST_TIE` logits, so that the best answer is at most about 10 % more probable than the next one."""
 
 
 def compare(
@@ -47,17 +47,17 @@ def compare(
     count: int = 1,
     rounding: Rounding | None = None,
 ) -> Fidelity:
-    """Compares an engine with what was recorded.
+    """Compares an engine with recorded answers.
 
     Args:
-        engine: The bundle in its runtime.
-        references: Of `record_forward`, or of `record_step` and maybe `record_reading`.
-        rows: Texts that are generated at once; each has a cache of its own in memory.
-        free: Generate freely too, not along the recorded tokens alone.
-        count: Tokens that are read in a step, where nothing is generated freely; one of the engine's `step_lengths`.
-        rounding: What rounding does by itself, to tell near ties apart.
+        engine: Engine of the bundle.
+        references: Arrays from `record_forward`, or from `record_step` and optionally `record_reading`.
+        rows: Number of texts generated together; each of them has a cache in memory.
+        free: Whether to also generate freely, and not only to follow the recorded tokens.
+        count: Number of tokens per step if nothing is generated freely; one of the engine's `step_lengths`.
+        rounding: Effect of rounding alone, by which near ties are identified.
     Raises:
-        BundleError: the references are not those of such an engine.
+        BundleError: the references do not match the engine.
     """
     try:
         if isinstance(engine, Step):
@@ -67,27 +67,27 @@ def compare(
         raise
     except (KeyError, IndexError, ValueError) as error:
         raise BundleError(
-            f"The references do not fit this model: {error!r}. Expected those that were recorded with it. "
+            f"The references do not match this model: {error!r}. Expected: the references recorded with it. "
             f"Received: {', '.join(references) or 'none'}. Export the model again"
         ) from error
 
 
 def record_rounding(engine: Forward, references: Arrays, steps: Arrays | None = None) -> Rounding:
-    """What rounding does to a model's answers.
+    """Measures the effect of rounding on a model's answers.
 
     Args:
-        engine: The Keras model with rounded matrices and inputs of products.
-        references: Of `record_forward`, of the Keras model as it is.
-        steps: Those on which each kind of step is compared, if there are.
+        engine: The Keras model with rounded weight matrices and rounded inputs of matrix products.
+        references: Arrays from `record_forward` for the Keras model without rounding.
+        steps: References with which each step signature is compared, if there are any.
     """
     scores = _compare_forward(engine, references)
-    changes, whole = np.concatenate([score.changes for score in scores]), _fidelity(scores, None)
+    changes, figures = np.concatenate([score.changes for score in scores]), _fidelity(scores, None)
     noise = float(np.sqrt(np.mean(np.square(changes)))) if changes.size else 0.0
-    found = Rounding(noise, whole.mean_error, whole.divergence)
+    rounding = Rounding(noise, figures.mean_error, figures.divergence)
     if steps is None:
-        return found
-    few = _fidelity(_compare_forward(engine, steps), None)
-    return replace(found, step_mean_error=few.mean_error, step_divergence=few.divergence)
+        return rounding
+    step_figures = _fidelity(_compare_forward(engine, steps), None)
+    return replace(rounding, step_mean_error=step_figures.mean_error, step_divergence=step_figures.divergence)
 
 
 def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
@@ -120,113 +120,118 @@ def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
 
 
 def _as_logits(row: Arrays, distribution: str) -> dict[str, np.ndarray]:
-    """Probabilities as the logits that they came from, but for a constant.
+    """Converts probabilities to logits, up to a constant.
 
-    The least likely count as 1 in 1000: a float32 near 0 or 1 says little of its logarithm, and a rounded 0 nothing.
+    Probabilities are clipped to 0.001 and 0.999, since the logarithm of a float32 near 0 or 1 is inaccurate.
     """
-    chances = np.clip(row["values"].astype("float64"), 1e-3, 1 - 1e-3)
-    values = np.log(chances)
+    probabilities = np.clip(row["values"].astype("float64"), 1e-3, 1 - 1e-3)
+    values = np.log(probabilities)
     if distribution == "sigmoid":
-        values -= np.log1p(-chances)
+        values -= np.log1p(-probabilities)
     return {**row, "values": values, "logsumexp": np.zeros(())}
 
 
 def comparison_kind(name: str, distribution: str) -> str:
-    """How an output is compared: the key of `_COMPARED`."""
+    """Returns the kind of comparison for an output, a key of `scores._COMPARED`."""
     return "hidden" if is_hidden_state(name) else distribution
 
 
 def _compare_step(
     engine: Step, references: Arrays, rows: int, count: int, rounding: Rounding | None = None
 ) -> Fidelity:
-    """See `compare`; a `count` of 0 means free generation."""
+    """Compares a model that generates; see `compare`. A `count` of 0 means free generation."""
     tokens = references["tokens"]
     received: list[dict[str, np.ndarray]] = []
-    own: list[np.ndarray] = []
+    free: list[np.ndarray] = []
     for start in range(0, len(tokens), rows):
         part = slice(start, start + rows)
-        few = {key: array[part] for key, array in references.items() if array.ndim}
+        batch = {key: array[part] for key, array in references.items() if array.ndim}
         if count:
-            answers = _read_along(engine, few, count)
+            answers = _follow_in_steps(engine, batch, count)
         else:
-            answers, written = _follow(engine, few)
-            own += list(written)
-        received += [{key: array[row] for key, array in answers.items()} for row in range(len(few["tokens"]))]
+            answers, generated_tokens = _follow(engine, batch)
+            free += list(generated_tokens)
+        received += [{key: array[row] for key, array in answers.items()} for row in range(len(batch["tokens"]))]
     asked = references.get("asked", np.ones_like(tokens)) > 0
     recorded = [recorded_entries(references, "logits", row) for row in range(len(tokens))]
     recorded, received = (
-        [{key: array[kept] for key, array in answer.items()} for answer, kept in zip(answers, asked, strict=True)]
+        [{key: array[mask] for key, array in answer.items()} for answer, mask in zip(answers, asked, strict=True)]
         for answers in (recorded, received)
     )
     made_up = references.get("made_up", np.zeros(len(tokens)))
-    real = [row for row, filled in enumerate(made_up) if not filled]
-    surprise = [[top[row]["logsumexp"] - top[row]["values"][:, 0] for row in real] for top in (recorded, received)]
+    real = [row for row, is_made_up in enumerate(made_up) if not is_made_up]
+    all_losses = [[top[row]["logsumexp"] - top[row]["values"][:, 0] for row in real] for top in (recorded, received)]
     scores = [compare_answers(recorded, received, "softmax", made_up)]
     if "reading.losses" in references:
-        keras_losses, own_losses, lasts = _read(engine, references, rows)
-        surprise = [keras_losses, own_losses]
-        scores.append(lasts)
-    generated = float((np.stack(own) == tokens)[asked & ~(made_up > 0)[:, None]].mean()) if own else None
-    keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in surprise)
-    found = _fidelity(scores, rounding)
-    return replace(found, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
+        keras_losses, received_losses, last_scores = _compare_losses(engine, references, rows)
+        all_losses = [keras_losses, received_losses]
+        scores.append(last_scores)
+    generated = float((np.stack(free) == tokens)[asked & ~(made_up > 0)[:, None]].mean()) if free else None
+    keras_perplexity, perplexity = (float(np.exp(np.concatenate(part).astype("float64").mean())) for part in all_losses)
+    figures = _fidelity(scores, rounding)
+    return replace(figures, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
 
-def _read_along(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
-    """Answers along the recorded tokens, of which `count` are read at once, and what is left over one by one."""
-    given = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1).astype("int32")
+def _follow_in_steps(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
+    """Returns answers along the recorded tokens, in steps of `count` tokens, and of one token for the remainder."""
+    tokens = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1).astype("int32")
     indices = references["output.logits.indices"]
     state = engine.start(references["input.input_ids"], references["input.attention_mask"])
-    answers, place = [], 0
-    while place < given.shape[1]:
-        now = slice(place, place + (count if place + count <= given.shape[1] else 1))
-        logits, state = engine.step(given[:, now], state)
-        answers.append(received_entries(logits, {"indices": indices[:, now]}))
-        place = now.stop
+    answers, position = [], 0
+    while position < tokens.shape[1]:
+        part = slice(position, position + (count if position + count <= tokens.shape[1] else 1))
+        logits, state = engine.step(tokens[:, part], state)
+        answers.append(received_entries(logits, {"indices": indices[:, part]}))
+        position = part.stop
     return {key: np.concatenate([answer[key] for answer in answers], axis=1) for key in answers[0]}
 
 
 def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Answers along the recorded tokens, so that an early difference does not lead everything after it astray.
+    """Returns answers along the recorded tokens, and the tokens of free generation.
 
-    A row that would choose another token goes on twice from there: along the record, and by itself.
+    Following the recorded tokens prevents an early difference from affecting all later answers. A row that would select
+    a different token is duplicated there: one copy follows the record, the other generates freely.
 
     Returns:
-        The answers, as `received_entries` gives them, `(N, T, …)`, and the tokens of free generation `(N, T)`.
+        The answers `(N, T, …)` in the form of `received_entries`, and the freely generated tokens `(N, T)`.
     """
     tokens, indices = references["tokens"], references["output.logits.indices"]
     state = engine.start(references["input.input_ids"], references["input.attention_mask"])
-    count, given, own, answers = len(tokens), references["input.first"], tokens.copy(), []
+    count, inputs, generated, answers = len(tokens), references["input.first"], tokens.copy(), []
     free: list[int] = []
-    for place in range(tokens.shape[1]):
-        logits, state = engine.step(given.astype("int32"), state)
-        answers.append(received_entries(logits[:count, -1], {"indices": indices[:, place]}))
-        chosen = logits[:, -1].argmax(axis=-1).astype("int32")
-        own[free, place] = chosen[count:]
-        leaving = [row for row in range(count) if row not in free and chosen[row] != tokens[row, place]]
-        own[leaving, place] = chosen[leaving]
-        if leaving and place + 1 < tokens.shape[1]:
-            state = engine.reorder(state, np.array([*range(len(chosen)), *leaving]))
-            free += leaving
-        given = np.concatenate([tokens[:, place], own[free, place]])[:, None]
-    return {key: np.stack([answer[key] for answer in answers], axis=1) for key in answers[0]}, own
+    for position in range(tokens.shape[1]):
+        logits, state = engine.step(inputs.astype("int32"), state)
+        answers.append(received_entries(logits[:count, -1], {"indices": indices[:, position]}))
+        best = logits[:, -1].argmax(axis=-1).astype("int32")
+        generated[free, position] = best[count:]
+        different = [row for row in range(count) if row not in free and best[row] != tokens[row, position]]
+        generated[different, position] = best[different]
+        if different and position + 1 < tokens.shape[1]:
+            state = engine.reorder(state, np.array([*range(len(best)), *different]))
+            free += different
+        inputs = np.concatenate([tokens[:, position], generated[free, position]])[:, None]
+    return {key: np.stack([answer[key] for answer in answers], axis=1) for key in answers[0]}, generated
 
 
-def _read(engine: Step, references: Arrays, rows: int) -> tuple[list[np.ndarray], list[np.ndarray], Scores]:
-    """Losses of the tokens of a running text, recorded and received, and the answers after a prefill of all but it."""
+def _compare_losses(engine: Step, references: Arrays, rows: int) -> tuple[list[np.ndarray], list[np.ndarray], Scores]:
+    """Compares running texts.
+
+    Returns:
+        The losses of all tokens, recorded and received, and the scores of the last token after a prefill of the others.
+    """
     ids, mask, recorded = (references[f"reading.{key}"] for key in ("input_ids", "attention_mask", "losses"))
     texts = [row[:length] for row, length in zip(ids, mask.sum(axis=1), strict=True)]
     keras_losses = [row[: len(text) - 1] for row, text in zip(recorded, texts, strict=True)]
-    own_losses: list[np.ndarray] = []
+    received_losses: list[np.ndarray] = []
     for start in range(0, len(texts), rows):
-        own_losses += losses(engine, texts[start : start + rows])
+        received_losses += losses(engine, texts[start : start + rows])
     expected = [{key: references[f"reading.last.{key}"][row] for key in KEYS} for row in range(len(ids))]
     received = []
     for text, last in zip(texts, expected, strict=True):
         prompt = text[None, :-1]
         logits, _ = engine.step(prompt[:, -1:], engine.start(prompt, np.ones_like(prompt)))
         received.append(received_entries(logits[0, -1], last))
-    return keras_losses, own_losses, compare_answers(expected, received, "softmax")
+    return keras_losses, received_losses, compare_answers(expected, received, "softmax")
 
 
 def _fidelity(scores: Sequence[Scores], rounding: Rounding | None) -> Fidelity:

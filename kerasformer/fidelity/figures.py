@@ -1,4 +1,4 @@
-"""The figures of a comparison, and how they are printed."""
+"""Figures of a comparison, and their formatting for display."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from kerasformer.fidelity.rounding import Rounding
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Figures of a comparison.
+    """Figures of a comparison with the Keras model.
 
     Attributes:
-        max_error: Largest difference of a recorded logit, as a share of the largest absolute one.
-        mean_error: The mean difference, likewise.
-        agreement: Share of answers whose most probable class, token or span is the same; where classes do not exclude
-            each other, each is an answer of yes or no; for hidden states, of texts whose mean vector has a cosine of at
-            least 0.98.
+        max_error: Maximum absolute difference of a recorded logit, relative to the largest absolute logit.
+        mean_error: Mean absolute difference of the recorded logits, relative to the largest absolute logit.
+        agreement: Share of answers with the same most probable class, token or span. For classes that do not exclude
+            each other, each class is a yes-or-no answer. For hidden states, share of texts whose mean vectors have a
+            cosine similarity of at least 0.98.
         answers: Number of answers compared.
-        generated: Share of the tokens of free greedy generation that are the same, or `None`.
-        scale: The largest absolute logit of the Keras model: errors times this are differences of logits.
-        divergence: Mean Kullback-Leibler divergence in nats of the answers from those of Keras. The recorded classes
-            count each by itself and all others as one, which is exact for up to 64 classes and otherwise the least
-            that it can be. `None` where answers are no probabilities.
-        perplexity: Of a running text, or of the Keras model's own answers for an encoder-decoder.
-        keras_perplexity: The same under the Keras model.
+        generated: Share of equal tokens in free greedy generation; `None` for a model that does not generate.
+        scale: Largest absolute logit of the Keras model; relative errors times this are differences of logits.
+        divergence: Mean Kullback-Leibler divergence of the answers from those of Keras, in nats. Classes that were not
+            recorded are treated as one class, so that the value is exact for up to 64 classes and otherwise a lower
+            bound. `None` if answers are not probabilities.
+        perplexity: Perplexity of a running text, or of the Keras model's answers for an encoder-decoder.
+        keras_perplexity: Perplexity of the same text under the Keras model.
         quality: Figures on labelled texts by name, such as `{"accuracy": {"keras": 0.91, "bundle": 0.9}}`.
-        near_ties: Number of answers whose margin in Keras is at most three times the noise of the recipe's rounding,
-            which by itself may choose another one, and at most 0.1 logits. `None` where the noise was not measured.
-        decided_agreement: Agreement among the other answers; 1 where there are none. `None` likewise.
-        rounding: The noise and what else rounding does by itself; `None` where it was not measured.
+        near_ties: Number of near ties: answers whose margin in Keras is at most three times the noise of the recipe's
+            rounding, which alone may change them, and at most 0.1 logits. `None` if the noise was not measured.
+        decided_agreement: Agreement among the other answers; 1 if there are none. `None` if the noise was not measured.
+        rounding: Effect of rounding alone; `None` if it was not measured.
     """
 
     max_error: float
@@ -49,14 +49,18 @@ class Fidelity:
     rounding: Rounding | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, for the manifest."""
+        """Returns the fields as a dict, for the manifest."""
         return asdict(self)
 
     def within(self, tolerance: float, min_agreement: float) -> bool:
-        """Whether this is faithful enough; NaN never is.
+        """Returns whether the figures are within limits; false for NaN.
 
-        The errors must be within the tolerance. The agreement of all answers must be kept, or, where the noise of
-        rounding was measured, that of the decided answers, with errors that rounding explains.
+        The maximum error must be within the tolerance. The agreement must reach the minimum among all answers or, if
+        the noise of rounding was measured, among answers that are not near ties, with errors that rounding explains.
+
+        Args:
+            tolerance: Limit of `max_error`.
+            min_agreement: Minimum of `agreement` or `decided_agreement`.
         """
         if not self.max_error <= tolerance:
             return False
@@ -68,12 +72,12 @@ class Fidelity:
 
 
 def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
-    """The fields of a `Fidelity`, as people read them: what is measured, and its value."""
+    """Returns the fields of a `Fidelity` for display, as rows of a name and a value."""
     scale = figures.get("scale") or 1.0
     unit = "" if figures.get("scale") else " of the scale"
     rows = [
         ["answers compared", f"{figures['answers']:,}"],
-        ["most probable answer is that of Keras", f"{figures['agreement']:.2%}"],
+        ["same most probable answer as Keras", f"{figures['agreement']:.2%}"],
         *_near_tie_rows(figures),
         ["largest difference of a logit", f"{figures['max_error'] * scale:.3g}{unit} ({figures['max_error']:.2%})"],
         ["mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"],
@@ -81,7 +85,7 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
     if figures.get("divergence") is not None:
         rows.append(["mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"])
     if figures.get("generated") is not None:
-        rows.append(["freely generated tokens that are those of Keras", f"{figures['generated']:.2%}"])
+        rows.append(["freely generated tokens equal to those of Keras", f"{figures['generated']:.2%}"])
     if figures.get("perplexity") is not None:
         before, after = figures["keras_perplexity"], figures["perplexity"]
         rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
@@ -92,22 +96,22 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _near_tie_rows(figures: Mapping[str, Any]) -> list[list[str]]:
-    """What was measured to tell near ties apart."""
+    """Returns rows about near ties, if the noise of rounding was measured."""
     if figures.get("near_ties") is None:
         return []
     ties, answers, rounding = figures["near_ties"], figures["answers"], figures["rounding"]
     decided = f"{figures['decided_agreement']:.2%} of {answers - ties:,}" if ties < answers else "none"
     rows = [
-        ["near ties: Keras's best and next answer differ by less than rounding", f"{ties:,} of {answers:,} answers"],
-        ["most probable answer is that of Keras, without near ties", decided],
+        ["near ties: the two best answers differ less than rounding errors", f"{ties:,} of {answers:,} answers"],
+        ["same most probable answer as Keras, without near ties", decided],
     ]
     if rounding["divergence"] is not None:
-        rows.append(["mean KL divergence by rounding alone", f"{rounding['divergence']:.3g} nats"])
+        rows.append(["mean KL divergence caused by rounding alone", f"{rounding['divergence']:.3g} nats"])
     return rows
 
 
 def near_ties_text(figures: Fidelity) -> str:
-    """What near ties do to the agreement, behind a figure of all answers; empty where they were not measured."""
+    """Returns a parenthesis about near ties, to follow the agreement; empty if the noise was not measured."""
     if figures.near_ties is None or figures.decided_agreement is None:
         return ""
     rest = figures.answers - figures.near_ties
@@ -116,7 +120,7 @@ def near_ties_text(figures: Fidelity) -> str:
 
 
 def divergence_text(figures: Fidelity) -> str:
-    """The divergence, behind another figure; empty where there is none."""
+    """Returns the divergence, to follow another figure; empty if there is none."""
     if figures.divergence is None:
         return ""
     by_rounding = None if figures.rounding is None else figures.rounding.divergence
@@ -125,5 +129,5 @@ def divergence_text(figures: Fidelity) -> str:
 
 
 def quality_text(name: str, value: float) -> str:
-    """A figure on labelled texts."""
+    """Formats a figure on labelled texts."""
     return f"{value:.5g}" if name == "perplexity" else f"{value:.2%}"

@@ -1,4 +1,4 @@
-"""Negative log likelihoods of the tokens of a text."""
+"""Negative log-likelihoods of the tokens of a text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from kerasformer.fidelity.answers import logsumexp, scores_of
 
 
 def losses(engine: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np.ndarray]:
-    """Negative log likelihoods in nats of all tokens of each text but its first, read one by one as in generation.
+    """Returns the negative log-likelihoods, in nats, of all tokens of each text except the first.
+
+    Tokens are processed one by one, as in generation.
 
     Args:
-        engine: A decoder.
-        texts: Ids, at least two each; they are read side by side.
+        engine: Engine of a decoder-only model.
+        texts: Token ids of each text, at least two; all texts are processed as one batch.
     """
     lengths = [len(text) for text in texts]
     ids = np.zeros((len(texts), max(lengths)), "int32")
@@ -23,7 +25,7 @@ def losses(engine: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np
         ids[row, : len(text)] = text
     state = engine.start(ids[:, :1], np.ones((len(ids), 1), "int32"))
     columns = []
-    for place in range(max(lengths) - 1):
-        logits, state = engine.step(ids[:, place : place + 1], state)
-        columns.append(logsumexp(logits[:, -1]) - scores_of(logits[:, -1], ids[:, place + 1]))
+    for position in range(max(lengths) - 1):
+        logits, state = engine.step(ids[:, position : position + 1], state)
+        columns.append(logsumexp(logits[:, -1]) - scores_of(logits[:, -1], ids[:, position + 1]))
     return [row[: length - 1] for row, length in zip(np.stack(columns, axis=1), lengths, strict=True)]

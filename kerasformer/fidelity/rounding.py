@@ -1,4 +1,4 @@
-"""What the rounding of a recipe does to a model's answers by itself: the measure of what a written file may do."""
+"""Effect of a recipe's rounding on a model's answers, which determines the differences an exported file may have."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from kerasformer.errors import BundleError
 if TYPE_CHECKING:
     from kerasformer.fidelity.figures import Fidelity
 
-_MOST_ERROR = 1.4
-"""Most that the mean error of a file may be of that of its rounding; for the divergence, the square of this.
-docs/quantization.md has what correct and wrong files measure."""
+_MAX_ERROR_RATIO = 1.4
+"""Maximum ratio of the mean error of a file to that of rounding alone; the square is used for the divergence.
+docs/quantization.md has measurements of correct and of wrong files."""
 _FLOAT32 = 1e-5
-"""Mean error of float32 answers in any case, as a share of the largest logit; its square is that of the divergence."""
+"""Mean error allowed for float32 arithmetic, relative to the largest logit; the square is used for the divergence."""
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """What the rounding of a recipe does to a model's answers by itself, measured in Keras and not on a written file.
+    """Effect of a recipe's rounding on a model's answers, measured in Keras rather than with an exported file.
 
     Attributes:
-        noise: Root mean square change of an answer's margin, in logits. The margin is the distance of the most
-            probable answer from the next one.
-        mean_error: Mean difference of a logit, as a share of the largest absolute one.
-        divergence: Mean Kullback-Leibler divergence in nats, or `None` where answers are no probabilities.
-        step_mean_error: Mean difference for the fewer answers on which each kind of step is compared, if there are.
-        step_divergence: Mean divergence for these.
+        noise: Root mean square change of the margin of an answer, in logits. The margin is the difference between the
+            most probable answer and the next one.
+        mean_error: Mean absolute difference of the logits, relative to the largest absolute logit.
+        divergence: Mean Kullback-Leibler divergence in nats; `None` if answers are not probabilities.
+        step_mean_error: Mean difference for the smaller set of answers with which each step signature is compared;
+            `None` if there is no such set.
+        step_divergence: Mean divergence for that set.
     """
 
     noise: float
@@ -39,10 +40,10 @@ class Rounding:
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> Rounding | None:
-        """The one recorded in the fidelity of a manifest; `None` where it was not measured.
+        """Returns the rounding recorded in the fidelity of a manifest; `None` if it was not measured.
 
         Raises:
-            BundleError: the record has other fields, or values that are no numbers.
+            BundleError: the record has wrong fields, or values that are not numbers.
         """
         recorded = figures.get("rounding")
         if recorded is None:
@@ -60,15 +61,15 @@ class Rounding:
         return cls(**recorded)
 
     def of_steps(self) -> Rounding:
-        """The figures for the answers on which each kind of step is compared."""
+        """Returns the figures for the answers with which each step signature is compared."""
         if self.step_mean_error is None:
             return self
         return replace(self, mean_error=self.step_mean_error, divergence=self.step_divergence)
 
     def explains(self, figures: Fidelity) -> bool:
-        """Whether answers differ no more than rounding makes them differ, within the spread of such measurements."""
-        if not figures.mean_error <= _MOST_ERROR * self.mean_error + _FLOAT32:
+        """Returns whether differences are no larger than those of rounding, within the spread of such measurements."""
+        if not figures.mean_error <= _MAX_ERROR_RATIO * self.mean_error + _FLOAT32:
             return False
         if self.divergence is None or figures.divergence is None:
             return True
-        return figures.divergence <= _MOST_ERROR**2 * self.divergence + _FLOAT32**2
+        return figures.divergence <= _MAX_ERROR_RATIO**2 * self.divergence + _FLOAT32**2

@@ -1,4 +1,4 @@
-"""Differences and agreement of received answers with recorded ones: classes, decisions, numbers, directions, spans."""
+"""Differences and agreement of an engine's answers with recorded ones: classes, decisions, numbers, vectors, spans."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kerasformer.fidelity.answers import Arrays
 
 @dataclass(frozen=True)
 class Scores:
-    """Answers beside the recorded ones.
+    """Comparison of answers with recorded ones.
 
     Attributes:
-        largest: The largest difference of a logit as a share of `scale`, of texts that are made up too.
-        errors: Differences of logits as a share of `scale`.
-        same: Of each answer, whether it is the same.
-        divergence: Of each answer, in nats, or `None`.
-        scale: The largest absolute recorded logit.
-        margins: Of each recorded answer, how far it is from the next one, in logits; infinite where there is none.
-        changes: How much nearer or farther that is in the engine's answer.
+        largest: Maximum difference of a logit relative to `scale`, including made-up texts.
+        errors: Absolute differences of all logits relative to `scale`.
+        same: For each answer, whether it is the same.
+        divergence: Kullback-Leibler divergence of each answer in nats; `None` if answers are not probabilities.
+        scale: Largest absolute recorded logit.
+        margins: For each recorded answer, its margin to the next one in logits; infinite if there is none.
+        changes: Change of each margin in the engine's answers.
     """
 
     largest: float
@@ -35,13 +35,13 @@ class Scores:
 
 
 _LONGEST_SPAN = 15
-"""Tokens of an answer in a text, as the pipeline has it."""
+"""Maximum length of an extracted answer in tokens, the default of the pipeline."""
 
 
 def compare_answers(
     recorded: Sequence[Arrays], received: Sequence[Arrays], kind: str, made_up: np.ndarray | None = None
 ) -> Scores:
-    """Compares the answers of all texts; those that are made up count for the largest error alone."""
+    """Compares the answers to all texts; made-up texts count for the maximum error only."""
     scale = max(float(np.abs(row["values"]).max()) for row in recorded)
     largest, errors, same, divergences, margins, changes = [], [], [], [], [], []
     for row, (expected, own) in enumerate(zip(recorded, received, strict=True)):
@@ -68,11 +68,11 @@ def compare_answers(
 
 
 _Compared = tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]
-"""Of each answer: whether it is the same, the divergence, the recorded margin, and how the engine changes that."""
+"""For each answer: whether it is the same, the divergence, the recorded margin, and the change of the margin."""
 
 
 def _margins(expected: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far the recorded best of these values `(…, K)` is from the next one, and how the engine changes that."""
+    """Returns the margin between the recorded best of these values `(…, K)` and the next one, and its change."""
     if expected.shape[-1] < 2:
         return np.full(expected.shape[:-1], np.inf), np.zeros(expected.shape[:-1])
     margins = [values[..., 0].astype("float64") - values[..., 1] for values in (expected, own)]
@@ -80,7 +80,7 @@ def _margins(expected: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _compared_classes(expected: Arrays, own: Arrays) -> _Compared:
-    """Of classes one is right: the divergence takes rarer classes as one."""
+    """Compares classes that exclude each other; classes that were not recorded are treated as one."""
     logs = [row["values"].astype("float64") - row["logsumexp"][..., None] for row in (expected, own)]
     rest = [np.maximum(1 - np.exp(log).sum(axis=-1), 1e-9) for log in logs]
     divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=-1) + rest[0] * np.log(rest[0] / rest[1])
@@ -89,46 +89,47 @@ def _compared_classes(expected: Arrays, own: Arrays) -> _Compared:
 
 
 def _compared_decisions(expected: Arrays, own: Arrays) -> _Compared:
-    """Each class is right or wrong: whether it is decided the same way, which a logit of 0 divides."""
-    theirs, ours = (row["values"].astype("float64") for row in (expected, own))
-    chance = 0.5 + 0.5 * np.tanh(0.5 * theirs)
+    """Compares independent classes: each is a yes-or-no decision with the threshold 0."""
+    keras, ours = (row["values"].astype("float64") for row in (expected, own))
+    probability = 0.5 + 0.5 * np.tanh(0.5 * keras)
     # log p = -log(1 + exp(-x)) and log(1 - p) = -log(1 + exp(x))
-    divergence = chance * (np.logaddexp(0, -ours) - np.logaddexp(0, -theirs))
-    divergence += (1 - chance) * (np.logaddexp(0, ours) - np.logaddexp(0, theirs))
-    change = np.where(theirs > 0, ours - theirs, theirs - ours)
-    return (ours > 0) == (theirs > 0), np.maximum(divergence, 0), np.abs(theirs), change
+    divergence = probability * (np.logaddexp(0, -ours) - np.logaddexp(0, -keras))
+    divergence += (1 - probability) * (np.logaddexp(0, ours) - np.logaddexp(0, keras))
+    change = np.where(keras > 0, ours - keras, keras - ours)
+    return (ours > 0) == (keras > 0), np.maximum(divergence, 0), np.abs(keras), change
 
 
 def _compared_numbers(expected: Arrays, own: Arrays) -> _Compared:
-    """Plain numbers: their order is all that can agree."""
+    """Compares plain numbers, which agree if the index of the largest one is the same."""
     same = own["best"] == expected["indices"][..., 0]
     return same, None, np.full(np.shape(same), np.inf), np.zeros(0)
 
 
 def _compared_directions(expected: Arrays, own: Arrays) -> _Compared:
-    """Hidden states: whether the text's vectors have nearly the same direction; in older bundles, each token's."""
+    """Compares the directions of hidden states: of a text's mean vector or, in older bundles, of each token's."""
     key = "mean" if "mean" in expected else "values"
-    theirs, ours = expected[key], own[key]
-    norms = np.linalg.norm(theirs, axis=-1) * np.linalg.norm(ours, axis=-1)
-    same = (theirs * ours).sum(axis=-1) >= 0.98 * norms
+    keras, ours = expected[key], own[key]
+    norms = np.linalg.norm(keras, axis=-1) * np.linalg.norm(ours, axis=-1)
+    same = (keras * ours).sum(axis=-1) >= 0.98 * norms
     return same, None, np.full(np.shape(same), np.inf), np.zeros(0)
 
 
 def compare_spans(
     answers: Sequence[Sequence[tuple[Arrays, Arrays]]], made_up: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each text, whether the most probable span is the same, its margin, and how the engine changes that.
+    """Compares the most probable spans.
 
-    A span ends where it begins or later.
+    Returns:
+        For each text, whether the span is the same, its recorded margin, and the change of the margin.
     """
     same, margins, changes = [], [], []
     for row, (start, end) in enumerate(zip(*answers, strict=True)):
         if made_up is not None and made_up[row]:
             continue
         indices = [part[0]["indices"] for part in (start, end)]
-        expected, own = (_spans(indices, [part[who]["values"] for part in (start, end)]) for who in (0, 1))
-        known = all(part[1]["best"] in part[0]["indices"] for part in (start, end))
-        same.append(bool(expected.argmax() == own.argmax()) and known)
+        expected, own = (_spans(indices, [part[side]["values"] for part in (start, end)]) for side in (0, 1))
+        recorded = all(part[1]["best"] in part[0]["indices"] for part in (start, end))
+        same.append(bool(expected.argmax() == own.argmax()) and recorded)
         first, second = np.argsort(-expected, kind="stable")[: min(2, len(expected))][[0, -1]]
         margin = expected[first] - expected[second] if np.isfinite(expected[second]) and first != second else np.inf
         margins.append(margin)
@@ -137,7 +138,7 @@ def compare_spans(
 
 
 def _spans(indices: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> np.ndarray:
-    """Scores of all spans of these candidates for beginning and end; minus infinity for what is no span."""
+    """Returns the scores of all pairs of start and end candidates; minus infinity for pairs that are not spans."""
     length = indices[1][None, :] - indices[0][:, None]
     total = values[0][:, None].astype("float64") + values[1][None, :]
     return np.where((length >= 0) & (length < _LONGEST_SPAN), total, -np.inf).ravel()

@@ -1,1 +1,1 @@
-"""Models of other libraries, to and from models of this package: one folder for each library."""
+"""Conversion of models between this package and other libraries, with a folder for each library."""

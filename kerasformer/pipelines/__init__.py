@@ -1,4 +1,4 @@
-"""Text in, result out, over any engine."""
+"""Pipelines: from texts to results for each task, on any engine."""
 
 from __future__ import annotations
 
@@ -50,26 +50,27 @@ def pipeline(
     accelerator: str | None = None,
     providers: Sequence[str] | None = None,
 ) -> Any:
-    """Opens a source for a task, on the engine that it needs.
+    """Creates the pipeline of a task for a Keras model or a bundle.
 
     Args:
-        task: A key of `PIPELINES`, Hugging Face's name, or one of `kerasformer.tasks.ALIASES`; the source's own task
-            if `None`. A source alone may stand here, too: `pipeline("folder")`.
-        source: A model of the zoo, a checkpoint folder, a preset, a hub id, or a bundle.
-        model: The same as `source`, under the name that it has in `transformers`.
-        tokenizer: Instead of the source's own: a tokenizer, or a folder that has one.
-        num_threads: Threads of a bundle's runtime; all cores by default.
-        cache_dir: Folder for what a bundle's runtime prepares at a first load and finds at the next ones; `True` for
-            that of the user. Nothing is kept by default.
-        accelerator: For a TFLite bundle: `"gpu"` or `"npu"`, where the device has one.
-        providers: For an ONNX bundle: execution providers of ONNX Runtime, the preferred one first.
+        task: Hugging Face task name (a key of `PIPELINES`) or an alias (`kerasformer.tasks.ALIASES`); the task of the
+            source if `None`. A source may also be the only argument: `pipeline("folder")`.
+        source: Model of the zoo, checkpoint folder, preset, hub id or bundle.
+        model: Alternative name of `source`, for compatibility with `transformers`.
+        tokenizer: Tokenizer, or a folder, preset or hub id that contains one; defaults to that of the source.
+        num_threads: Number of CPU threads, for a bundle; the runtime's default if `None`.
+        cache_dir: Folder for packed weights, which make later loads faster, for a bundle; `True` for the user's cache
+            folder. Nothing is cached by default.
+        accelerator: For a TFLite bundle: `"gpu"` or `"npu"`, if the device has one.
+        providers: For an ONNX bundle: execution providers of ONNX Runtime in order of preference.
 
     Returns:
-        A callable; see the class of the task for its arguments. Result shapes are those of `transformers`.
+        A callable; its arguments are documented in the class of the task. Results have the structure of those of
+        `transformers`.
 
     Raises:
-        SourceError: nothing was found there.
-        InputError: an unknown task, one that the source is not for, or an option that its engine does not have.
+        SourceError: the source was not found.
+        InputError: the task is unknown or not that of the source, or the engine does not support an option.
         MissingExtraError: the engine is not installed.
         TokenizerError: there is no tokenizer.
     """
@@ -83,21 +84,23 @@ def pipeline(
 
 
 def _task_and_source(task: Any, source: Any, model: Any) -> tuple[str | None, Any]:
-    """What is to be opened, and for which task, from the ways to say it.
+    """Returns the task and the source, from the positional and keyword arguments.
 
     Raises:
-        InputError: an unknown task, no source, or two.
+        InputError: the task is unknown, or there is no source or more than one.
     """
     if source is not None and model is not None:
-        raise InputError("source and model are the same. Expected one of them. Received: both")
+        raise InputError("source and model are the same argument. Expected: one of them. Received: both")
     source = model if source is None else source
-    if source is None and task is not None and not _is_task(task) and not _is_misspelt(task):
+    if source is None and task is not None and not _is_task(task) and not _is_misspelled(task):
         task, source = None, task
     if task is not None and not _is_task(task):
         names = ", ".join([*PIPELINES, *ALIASES])
         raise InputError(f"Unknown task. Expected one of {names}. Received: {shown(task)}")
     if source is None:
-        raise InputError("A pipeline needs a source: a model, a folder, a preset, a hub id or a bundle.")
+        raise InputError(
+            "A source was expected: a model, a checkpoint folder, a preset, a hub id or a bundle. Received: none"
+        )
     return None if task is None else known_as(task), source
 
 
@@ -105,7 +108,7 @@ def _is_task(value: Any) -> bool:
     return isinstance(value, str) and of_prefix(value) in PIPELINES
 
 
-def _is_misspelt(value: Any) -> bool:
-    """Whether this is a task with a mistake, and no folder: it is not to be looked for on the hub."""
+def _is_misspelled(value: Any) -> bool:
+    """Returns whether a value is a misspelled task, rather than a folder or a hub id."""
     near = isinstance(value, str) and bool(get_close_matches(value, [*PIPELINES, *ALIASES], n=1, cutoff=0.8))
     return near and not Path(value).exists()

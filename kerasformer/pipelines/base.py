@@ -1,4 +1,4 @@
-"""What all pipelines share: checked lengths, the arrays that a model takes, probabilities."""
+"""Base class of all pipelines: tokenization with length checks, batched model calls, probabilities."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from kerasformer.tokenization.fitting import check_known
 
 
 class Pipeline:
-    """Text in, result out, over any engine.
+    """Base class of pipelines.
 
     Attributes:
-        task: Hugging Face's name of the task.
+        task: Hugging Face task name.
         engine: `"keras"`, `"litert"`, `"onnx"` or `"tensorflow"`.
-        tokenizer: Of the source.
-        info: What is known of the model.
+        tokenizer: Tokenizer of the source.
+        info: Properties of the model.
+        model: Engine that runs the model.
     """
 
     def __init__(self, opened: Opened) -> None:
@@ -37,18 +38,18 @@ class Pipeline:
 
     def _forward(self) -> Forward:
         if not isinstance(self.model, Forward):
-            raise InputError(f"{self.task} needs a model that answers at once. Received one that generates.")
+            raise InputError(f"{self.task} needs a model that does not generate. Received: one that generates.")
         return self.model
 
     def _step(self) -> Step:
         if not isinstance(self.model, Step):
-            raise InputError(f"{self.task} needs a model that generates. Received one that answers at once.")
+            raise InputError(f"{self.task} needs a model that generates. Received: one that does not.")
         return self.model
 
     def _run(self, encoded: Encoding, batch_size: int) -> dict[str, np.ndarray]:
-        """The model's answers to tokenized texts, some rows at a time."""
-        made = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
-        arrays = {name: made[name] for name in self.info.input_names if name in made}
+        """Runs the model on tokenized texts, in batches of `batch_size` rows."""
+        available = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
+        arrays = {name: available[name] for name in self.info.input_names if name in available}
         forward, count = self._forward(), len(encoded.input_ids)
         parts = [
             forward.run({name: array[start : start + batch_size] for name, array in arrays.items()})
@@ -63,63 +64,67 @@ class Pipeline:
             )
         return answers
 
-    def _encode(self, texts: Sequence[str], reading: Reading, pairs: Sequence[str | None] | None = None) -> Encoding:
-        """Tokens of some texts; of one that is longer than the model its windows, or its beginning.
+    def _encode(
+        self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None
+    ) -> Encoding:
+        """Tokenizes texts; one that exceeds the model's maximum length is truncated or split into chunks.
 
         Raises:
-            CapacityError: a text is too long, and is neither to be cut nor read in windows.
+            CapacityError: a text is too long, and can be neither truncated nor split.
         """
-        limit = self._limit(reading)
-        cut = reading.truncation or (reading.in_windows and pairs is None)
-        # On the right whatever the tokenizer says, so that a text's first token and positions are its own.
+        limit = self._limit(options)
+        shorten = options.truncation or (options.in_chunks and pairs is None)
+        # Padded on the right, whatever the tokenizer's setting, so that padding does not change positions.
         encoded = self.tokenizer(
             texts,
             pairs,
-            truncation=(True if reading.truncation else "only_first") if cut and limit is not None else False,
-            max_length=limit if cut else None,
-            stride=self._stride(reading, limit) if cut and not reading.truncation else 0,
-            return_overflowing_tokens=cut and not reading.truncation and limit is not None,
+            truncation=(True if options.truncation else "only_first") if shorten and limit is not None else False,
+            max_length=limit if shorten else None,
+            stride=self._stride(options, limit) if shorten and not options.truncation else 0,
+            return_overflowing_tokens=shorten and not options.truncation and limit is not None,
             padding_side="right",
         )
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         width = int(encoded.attention_mask.sum(axis=1).max(initial=0))
         if limit is not None and width > limit:
             raise CapacityError(
-                f"A text is longer than the model. Expected at most {limit} tokens. Received: {width}. "
-                f"Shorten it, or pass {argument('truncation', True)} to have it cut."
+                f"A text exceeds the model's maximum length. Expected at most {limit} tokens. Received: {width}. "
+                f"Shorten it, or pass {argument('truncation', True)} to truncate it."
             )
         return encoded
 
-    def _limit(self, reading: Reading) -> int | None:
-        """Tokens that the model reads at once."""
+    def _limit(self, options: LengthOptions) -> int | None:
+        """Returns the maximum number of tokens in one call of the model."""
         longest = self.info.max_length
-        if reading.window is None:
+        if options.window is None:
             return longest
-        least = self.tokenizer.num_special_tokens() + 1
-        return int(check("window", reading.window, integer(least, longest)))
+        shortest = self.tokenizer.num_special_tokens() + 1
+        return int(check("window", options.window, integer(shortest, longest)))
 
-    def _stride(self, reading: Reading, limit: int | None) -> int:
+    def _stride(self, options: LengthOptions, limit: int | None) -> int:
         if limit is None:
             return 0
-        room = limit - self.tokenizer.num_special_tokens()
-        return room // 4 if reading.stride is None else int(check("stride", reading.stride, integer(0, room - 1)))
+        text_length = limit - self.tokenizer.num_special_tokens()
+        if options.stride is None:
+            return text_length // 4
+        return int(check("stride", options.stride, integer(0, text_length - 1)))
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a text is read that is longer than the model.
+class LengthOptions:
+    """Treatment of texts that exceed the model's maximum length.
 
     Attributes:
-        truncation: Its beginning alone.
-        window: Tokens that are read at once, special tokens included; the model's length if `None`.
-        stride: Tokens that neighbouring windows share; a quarter of a window if `None`.
-        in_windows: The task knows what to make of the answers to several windows.
+        truncation: Whether to truncate texts instead of splitting them into chunks.
+        window: Length of a chunk in tokens, including special tokens; the model's maximum length if `None`.
+        stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk if `None`.
+        in_chunks: Whether the task can combine the results of several chunks.
     """
 
     truncation: bool = False
     window: int | None = None
     stride: int | None = None
-    in_windows: bool = True
+    in_chunks: bool = True
 
     def __post_init__(self) -> None:
         check("truncation", self.truncation, BOOLEAN)
@@ -128,12 +133,12 @@ class Reading:
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities along the last axis."""
+    """Returns probabilities of classes that exclude each other, along the last axis."""
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Probability of each class by itself."""
+    """Returns the probability of each class, independent of the others."""
     scores: np.ndarray = 0.5 + 0.5 * np.tanh(0.5 * logits)  # unlike exp, this cannot overflow
     return scores

@@ -1,4 +1,4 @@
-"""Vectors of tokens and of texts."""
+"""Feature extraction: vectors of tokens and of texts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, check, one_of
 from kerasformer.bundle import SENTENCE_EMBEDDING
 from kerasformer.errors import InputError
-from kerasformer.pipelines.base import Pipeline, Reading
-from kerasformer.pipelines.chunks import averaged, best_places, rows_of
-from kerasformer.pipelines.inputs import answered, read_inputs, read_text
+from kerasformer.pipelines.base import LengthOptions, Pipeline
+from kerasformer.pipelines.chunks import averaged, best_locations, rows_of
+from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.tokenization import Encoding
 
 
 class FeatureExtractionPipeline(Pipeline):
-    """Hidden states of the last layer, for each token or pooled into one vector of a text."""
+    """Computes hidden states of the last layer, for each token or pooled to one vector per text."""
 
     def __call__(
         self,
@@ -34,48 +34,50 @@ class FeatureExtractionPipeline(Pipeline):
         """Computes vectors.
 
         Args:
-            inputs: A text, a list or an array of texts, or an iterable, read as its results are.
-            pooling: `"mean"` of a text's tokens, or the first one (`"cls"`); `None` gives all. A bundle that gives
-                one vector of a text, the mean, has no others.
-            normalize: Scales each vector to length 1.
-            batch_size: Texts, or windows of a long text, that go through the model at once.
-            truncation: Reads the beginning alone of a text that is longer than the model, with a warning. Otherwise
-                it is read in windows: each token's vector comes from the window that shows most around it, and a
-                pooled vector is the mean of the windows' own, each counting as its tokens.
-            window: Tokens of a window, special tokens included; the model's length by default.
-            stride: Tokens that neighbouring windows share; a quarter of a window by default.
-            progress: Shows a bar on standard error.
+            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
+            pooling: `"mean"` of the tokens' vectors, or `"cls"`, the vector of the first token; `None` for the vectors
+                of all tokens. A bundle with built-in mean pooling supports only `"mean"` and `None`, which mean the
+                same.
+            normalize: Whether to scale each vector to length 1.
+            batch_size: Number of texts, or chunks of long texts, in one call of the model.
+            truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
+                is split into chunks: the vector of a token is taken from the chunk with the most context around it, and
+                pooled vectors are averaged over the chunks, weighted by their numbers of tokens.
+            window: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
+            progress: Whether to show a progress bar on standard error.
 
         Returns:
-            float32. Pooled: `(E,)` for a text, `(N, E)` for a list. Otherwise `(T, E)` for a text, a list of them for
-            a list, special tokens included and padding not. For an iterable, an iterator of what a text gives.
+            float32 arrays. With pooling, `(E,)` for a text and `(N, E)` for a list. Otherwise `(T, E)` for a text and a
+            list of such arrays for a list, with special tokens and without padding. For another iterable, an iterator
+            of the results for single texts.
 
         Raises:
-            InputError: no text, an unknown pooling, or one that a bundle has not.
+            InputError: the input is not a text, or the pooling is unknown or not supported by the bundle.
         """
         pooling = check("pooling", pooling, one_of("mean", "cls", None))
         normalize = check("normalize", normalize, BOOLEAN)
-        given, reading = read_inputs(inputs, read_text), Reading(truncation, window, stride)
+        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, window, stride)
 
         def answer(part: Sequence[str]) -> list[np.ndarray]:
-            encoded = self._encode(part, reading)
+            encoded = self._encode(part, options)
             vectors = _vectors(self._run(encoded, batch_size), encoded, pooling)
             return [_unit(vector) for vector in vectors] if normalize else vectors
 
-        found = answered(given, answer, batch_size=batch_size, progress=progress, label=self.task)
-        if given.form != "list" or not found:
-            return found
-        return np.stack(found) if found[0].ndim == 1 else found
+        results = map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
+        if checked.form != "list" or not results:
+            return results
+        return np.stack(results) if results[0].ndim == 1 else results
 
 
 def _vectors(outputs: dict[str, np.ndarray], encoded: Encoding, pooling: str | None) -> list[np.ndarray]:
-    """Of each text `(T, E)`, or `(E,)` if pooled."""
+    """Returns, for each text, vectors `(T, E)`, or `(E,)` with pooling."""
     if SENTENCE_EMBEDDING in outputs:
         _check_mean(pooling)
         return averaged(outputs[SENTENCE_EMBEDDING], encoded)
     states = outputs["last_hidden_state"]
     if pooling is None:
-        return [states[best_places(encoded, rows)] for rows in rows_of(encoded)]
+        return [states[best_locations(encoded, rows)] for rows in rows_of(encoded)]
     if pooling == "cls":
         return averaged(states[:, 0], encoded)
     real = encoded.attention_mask > 0
@@ -84,12 +86,15 @@ def _vectors(outputs: dict[str, np.ndarray], encoded: Encoding, pooling: str | N
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Of length 1."""
+    """Scales vectors to length 1."""
     scaled: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     return scaled
 
 
 def _check_mean(pooling: str | None) -> None:
-    """Refuses what a bundle cannot give that has the mean alone."""
+    """Raises `InputError` for a pooling that a bundle with built-in mean pooling does not support."""
     if pooling not in (None, "mean"):
-        raise InputError(f"This bundle gives the mean of a text's tokens alone. Received: pooling={pooling!r}")
+        raise InputError(
+            f"This bundle computes the mean of the token vectors. Expected: pooling='mean' or None. "
+            f"Received: pooling={pooling!r}"
+        )

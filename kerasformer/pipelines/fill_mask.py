@@ -1,4 +1,4 @@
-"""Words for a gap."""
+"""Masked token prediction."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.pipelines.base import Pipeline, Reading, softmax
-from kerasformer.pipelines.inputs import answered, read_inputs, read_text
+from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
+from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 
 
 class FillMaskPipeline(Pipeline):
-    """The most probable tokens for each mask token of a text."""
+    """Predicts the most probable tokens for each mask token of a text."""
 
     def __call__(
         self,
@@ -25,38 +25,39 @@ class FillMaskPipeline(Pipeline):
         truncation: bool = False,
         progress: bool = False,
     ) -> Any:
-        """Fills gaps.
+        """Fills mask tokens.
 
         Args:
-            inputs: A text with mask tokens (`pipe.tokenizer.mask_token`), a list or an array of them, or an iterable,
-                read as its results are.
-            top_k: So many tokens for each gap.
-            batch_size: Texts that go through the model at once.
-            truncation: Cuts texts that are too long, with a warning, where otherwise there is an error.
-            progress: Shows a bar on standard error.
+            inputs: A text with mask tokens (`pipe.tokenizer.mask_token`), a list or an array of texts, or another
+                iterable, which is read lazily.
+            top_k: Number of tokens to return for each mask token.
+            batch_size: Number of texts in one call of the model.
+            truncation: Whether to truncate texts that exceed the model's maximum length, with a warning, instead of
+                raising an error.
+            progress: Whether to show a progress bar on standard error.
 
         Returns:
-            For a text with one gap a list of `{"score", "token", "token_str", "sequence"}`; with several gaps a list
-            of such lists, whose sequences keep the other gaps and so all special tokens. For a list of texts, one
-            result each; for an iterable, an iterator.
+            For a text with one mask token, a list of `{"score", "token", "token_str", "sequence"}`. With several mask
+            tokens, a list of such lists, whose sequences keep the other mask tokens and all special tokens. For a list
+            of texts, a list of results; for another iterable, an iterator.
 
         Raises:
             CapacityError: a text is too long.
-            InputError: a text without mask token.
+            InputError: a text has no mask token.
             TokenizerError: the tokenizer has no mask token.
         """
-        given, reading = read_inputs(inputs, read_text), Reading(truncation, in_windows=False)
+        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, in_chunks=False)
         top_k = check("top_k", top_k, integer(1))
         if self.tokenizer.mask_token_id is None:
-            raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received one without")
+            raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received: one without")
 
         def answer(part: Sequence[str]) -> list[list[Any]]:
-            encoded = self._encode(part, reading)
+            encoded = self._encode(part, options)
             logits = self._run(encoded, batch_size)["logits"]
             rows = zip(part, encoded.input_ids, encoded.attention_mask > 0, logits, strict=True)
             return [self._filled(text, ids[real], scores[real], top_k) for text, ids, real, scores in rows]
 
-        return answered(given, answer, batch_size=batch_size, progress=progress, label=self.task)
+        return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
 
     def _filled(self, text: str, ids: np.ndarray, logits: np.ndarray, top_k: int) -> list[Any]:
         gaps = np.flatnonzero(ids == self.tokenizer.mask_token_id)

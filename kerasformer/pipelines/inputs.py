@@ -1,4 +1,4 @@
-"""What a pipeline is given: one input, a list of them, or an iterable that is read while its results are."""
+"""Inputs of a pipeline: a single one, a list, or another iterable, which is read lazily."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 Pair = tuple[str, str | None]
-"""A text, and the one that it is compared with if there is one."""
+"""A text, and a second text that it is compared with, or `None`."""
 
 
 @dataclass(frozen=True)
 class Inputs(Generic[_Item]):
-    """Inputs of a call.
+    """Checked inputs of a call.
 
     Attributes:
-        items: Checked; those of an iterable are read and checked one after another.
-        form: Of the inputs, and so of the results: an iterable gives an iterator.
+        items: The inputs; those of an iterable are read and checked lazily.
+        form: Form of the inputs, which is also that of the results.
     """
 
     items: Iterable[_Item]
@@ -34,24 +34,24 @@ class Inputs(Generic[_Item]):
 
     @property
     def total(self) -> int | None:
-        """How many there are; `None` for an iterable."""
+        """Number of inputs; `None` if it is unknown."""
         return len(self.items) if isinstance(self.items, Sequence) else None
 
 
 def read_inputs(
     inputs: Any, read: Callable[[Any], _Item], what: str = "text", is_one: Callable[[Any], bool] | None = None
 ) -> Inputs[_Item]:
-    """Tells one input from several.
+    """Checks inputs, and distinguishes a single input from several.
 
     Args:
-        inputs: A text or a mapping is one; a list, an array and whatever else has a length are several; other
-            iterables, such as generators and files, are read as their results are.
-        read: From an input to what the task works on.
-        what: Of what kind inputs are, for the error.
-        is_one: What else is one input.
+        inputs: A text or a mapping is a single input; a list, an array or another object with a length contains several
+            inputs; other iterables, such as generators and files, are read lazily.
+        read: Function that checks and converts an input.
+        what: Name of an input for error messages.
+        is_one: Function that identifies other single inputs.
 
     Raises:
-        InputError: something else, or an input of a list that `read` refuses.
+        InputError: the type is not supported, or `read` raises an error for an item of a list.
     """
     if isinstance(inputs, np.ndarray) and inputs.ndim == 0:
         inputs = inputs.item()
@@ -64,7 +64,7 @@ def read_inputs(
     return Inputs(map(read, inputs), "iterator")
 
 
-def answered(
+def map_inputs(
     inputs: Inputs[_Item],
     answer: Callable[[Sequence[_Item]], Sequence[_Result]],
     *,
@@ -73,21 +73,21 @@ def answered(
     label: str = "",
     listed: Callable[[_Result], Any] = lambda result: result,
 ) -> Any:
-    """Answers in the form of the inputs.
+    """Applies a function to inputs in batches, and returns results in the form of the inputs.
 
     Args:
-        inputs: See `read_inputs`.
-        answer: A result for each of some inputs.
-        batch_size: Inputs that are answered at once, and that are read ahead of an iterator.
-        progress: Shows a bar on standard error.
-        label: Stands before the bar.
-        listed: The form that a result has among others, if it has another one alone.
+        inputs: Inputs from `read_inputs`.
+        answer: Function that returns a result for each input of a batch.
+        batch_size: Number of inputs in a batch; as many are read ahead from an iterator.
+        progress: Whether to show a progress bar on standard error.
+        label: Label of the progress bar.
+        listed: Conversion of a result in a list or iterator, if it differs from that of a single input.
 
     Returns:
-        The result of one input, a list, or an iterator.
+        A single result, a list, or an iterator.
 
     Raises:
-        InputError: a batch size or progress of a wrong kind.
+        InputError: `batch_size` or `progress` has a wrong type or value.
     """
     size, show = check("batch_size", batch_size, integer(1)), check("progress", progress, BOOLEAN)
 
@@ -100,15 +100,15 @@ def answered(
 
     if inputs.form == "one":
         return next(results())
-    found = map(listed, results())
-    return list(found) if inputs.form == "list" else found
+    converted = map(listed, results())
+    return list(converted) if inputs.form == "list" else converted
 
 
 def read_text(value: Any, what: str = "text") -> str:
-    """A text, or the one of a row `{"text": …}`.
+    """Returns a text, given as a string or as `{"text": …}`.
 
     Raises:
-        InputError: something else.
+        InputError: the value is neither.
     """
     if isinstance(value, Mapping) and set(value) == {"text"}:
         value = value["text"]
@@ -118,10 +118,10 @@ def read_text(value: Any, what: str = "text") -> str:
 
 
 def read_pair(value: Any) -> Pair:
-    """A text or a pair of texts.
+    """Returns a text or a pair of texts as a pair.
 
     Raises:
-        InputError: something else.
+        InputError: the value is neither.
     """
     if isinstance(value, str):
         return str(value), None
@@ -140,14 +140,14 @@ def read_pair(value: Any) -> Pair:
 
 
 def is_pair(value: Any) -> bool:
-    """Whether a tuple is one pair rather than several inputs."""
+    """Returns whether a value is a tuple of texts, which is a pair rather than several inputs."""
     return isinstance(value, tuple) and bool(value) and all(isinstance(text, str) for text in value)
 
 
 @contextmanager
-def _bar(label: str, total: int | None, shown: bool) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error; without it, what tells it of progress does nothing."""
-    if not shown:
+def _bar(label: str, total: int | None, visible: bool) -> Iterator[Callable[[int], object]]:
+    """Provides a function that advances a progress bar on standard error; it has no effect if the bar is hidden."""
+    if not visible:
         yield lambda count: None
         return
     from rich.console import Console

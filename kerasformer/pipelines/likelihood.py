@@ -1,4 +1,4 @@
-"""How probable a text is to a model: of the text as a whole, and of the token that comes next."""
+"""Log-probabilities of texts, and the distribution of the next token."""
 
 from __future__ import annotations
 
@@ -24,42 +24,44 @@ from kerasformer.pipelines.opening import open_reader
 from kerasformer.tokenization import Tokenizer
 
 Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | np.ndarray
-"""A text or its ids, or several of them; ids may be of different lengths."""
+"""A text or its token ids, or several of them; ids may have different lengths."""
 
 
 def sequence_logprob(model: Any, text: Texts, input_len: int = 0, *, target: Texts | None = None) -> Any:
-    """The log-probability of a text: the sum of `log p(token | tokens before it)`, natural logarithms.
+    """Computes the log-probability of a text: the sum of `log p(token | preceding tokens)`, natural logarithms.
 
-    A decoder's first token has nothing before it and is never counted. An encoder-decoder is given what its encoder
-    reads as `text`, as it is and without a task's prefix, and what it shall have written as `target`.
+    The first token of a decoder-only model has no preceding tokens and is never counted. For an encoder-decoder, `text`
+    is the input of the encoder (a task prefix is not added), and the log-probability is that of `target`.
 
     Args:
-        model: A Keras model, a pipeline, an engine (ids alone), or a source string: folder, preset, hub id, bundle.
-        text: A text or its ids, or several of them.
-        input_len: Tokens at the beginning that are not counted, such as those of the prompt; of an encoder-decoder,
-            of the target.
-        target: For an encoder-decoder, a text for each `text`.
+        model: Keras model, pipeline, engine (supports ids only), or a source: folder, preset, hub id or bundle.
+        text: A text or its token ids, or several of them.
+        input_len: Number of tokens at the start that are not counted, such as those of the prompt; for an
+            encoder-decoder, of the target.
+        target: For an encoder-decoder, a target for each text.
 
     Returns:
-        A float; for several texts `(B,)` float64.
+        A float for one text; float64 `(B,)` for several.
 
     Raises:
-        CapacityError: a text does not fit.
-        InputError: no texts, an `input_len` beyond a text, or a target that is missing or too many.
-        TokenizerError: texts for a model without a tokenizer.
+        CapacityError: a text exceeds the capacity of the model.
+        InputError: there is no text, `input_len` exceeds the length of a text, or `target` is missing or not supported.
+        TokenizerError: a text was passed and the model has no tokenizer.
 
     Reference: Tunstall, von Werra, Wolf 2022, "Natural Language Processing with Transformers", chapter 5. The function
-        there also leaves out the first token after `input_len`; to compare, give it one less.
+        there also omits the first token after `input_len`; to compare results, pass it a value smaller by one.
     """
     opened = _Opened(*open_reader(model))
     rows, single = _rows(opened, text, "text")
     if opened.step.is_encoder_decoder:
         if target is None:
-            raise InputError("An encoder-decoder writes one text from another. Expected target=. Received none.")
+            raise InputError("An encoder-decoder needs target=, the text whose probability is computed. Received: none")
         targets, _ = _rows(opened, target, "target")
         logs = _of_targets(opened, rows, targets, _checked_length(input_len, targets))
     elif target is not None:
-        raise InputError("target= is for an encoder-decoder. Received a decoder. Give the whole text and input_len=.")
+        raise InputError(
+            "target= is for an encoder-decoder. Received: a decoder-only model. Pass the whole text and input_len="
+        )
     else:
         logs = _of_continuations(opened, rows, max(_checked_length(input_len, rows), 1))
     sums = np.array([row.sum(dtype=np.float64) for row in logs])
@@ -68,27 +70,27 @@ def sequence_logprob(model: Any, text: Texts, input_len: int = 0, *, target: Tex
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What can come next.
+    """Distribution of the next token.
 
     Attributes:
-        probabilities: `(V,)` float32 of every token.
-        tokenizer: Of the model.
+        probabilities: Probabilities of all tokens, float32 `(V,)`.
+        tokenizer: Tokenizer of the model.
     """
 
     probabilities: np.ndarray
     tokenizer: Tokenizer
 
     def best(self, count: int = 10) -> list[tuple[str, float]]:
-        """The most probable tokens, readable, with their probabilities."""
+        """Returns the most probable tokens in readable form, with their probabilities."""
         check("count", count, integer(1))
         order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return [(readable_token(self.tokenizer, token), float(self.probabilities[token])) for token in order]
 
     def left(self, **cuts: Any) -> int:
-        """How many tokens sampling would draw from.
+        """Returns the number of tokens that remain after the filters of sampling.
 
         Args:
-            cuts: Settings of sampling, such as `top_k=50`, `top_p=0.9`, `temperature=0.7`.
+            cuts: Sampling settings, such as `top_k=50`, `top_p=0.9`, `temperature=0.7`.
         """
         with np.errstate(divide="ignore"):
             logits = np.log(self.probabilities[None])
@@ -97,17 +99,17 @@ class NextTokens:
     def picture(
         self, path: str | Path, top_k: int | None = 50, top_p: float | None = 0.9, title: str = "", dark: bool = False
     ) -> None:
-        """Draws their histogram and cumulative distribution, with what the cuts would leave.
+        """Draws the histogram and the cumulative distribution, with the cutoffs of top-k and top-p sampling.
 
         Args:
-            path: Ends in `.png` or `.svg`.
-            top_k: A cut to draw in; `None` draws none.
-            top_p: Likewise.
-            title: Above all.
-            dark: For dark pages.
+            path: Output file, ending in `.png` or `.svg`.
+            top_k: Value of top-k to mark; `None` for no mark.
+            top_p: Value of top-p to mark; `None` for no mark.
+            title: Title of the figure.
+            dark: Use colours for dark pages.
 
         Raises:
-            InputError: another ending, or no such folder.
+            InputError: `path` has another suffix, or its folder does not exist.
             MissingExtraError: matplotlib is not installed.
         """
         from kerasformer.viz import draw_distribution
@@ -121,15 +123,15 @@ class NextTokens:
 
 
 def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> NextTokens:
-    """The probabilities of the token after a text, or of the first one that an encoder-decoder writes from it.
+    """Computes the distribution of the token after a text, or of the first token that an encoder-decoder generates.
 
     Args:
-        model: A Keras model, a pipeline, or a source string.
-        text: A text.
-        temperature: Divides the logits.
+        model: Keras model, pipeline, or a source: folder, preset, hub id or bundle.
+        text: Prompt, or input of the encoder.
+        temperature: Divisor of the logits.
 
     Raises:
-        CapacityError: the text does not fit.
+        CapacityError: the text exceeds the capacity of the model.
     """
     divisor = np.float32(check("temperature", temperature, TEMPERATURE))
     opened = _Opened(*open_reader(model))
@@ -143,7 +145,7 @@ def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> 
 
 @dataclass(frozen=True)
 class _Opened:
-    """What reads the texts."""
+    """Engine, tokenizer and properties of a model."""
 
     step: Step
     tokenizer: Tokenizer | None
@@ -152,7 +154,7 @@ class _Opened:
     @property
     def needed_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise TokenizerError("Texts need a tokenizer, and there is none. Give ids, or a model that has one.")
+            raise TokenizerError("Texts need a tokenizer, and this model has none. Pass token ids instead.")
         return self.tokenizer
 
     @property
@@ -161,7 +163,7 @@ class _Opened:
 
 
 def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], bool]:
-    """The ids of each text, and whether there was only one."""
+    """Returns the ids of each text, and whether the argument was a single text."""
     last = opened.step.vocab_size - 1
     ids = sequence(integer(0, last), least=1)
     one = Kind(
@@ -170,33 +172,33 @@ def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], b
     )
     single = _is_single(texts)
     several = sequence(one, least=1).convert
-    rows = check(name, texts, Kind(one.expected, lambda given: several([given] if single else given)))
+    rows = check(name, texts, Kind(one.expected, lambda value: several([value] if single else value)))
     return [np.array(row, np.int32) for row in rows], single
 
 
 def _is_single(texts: Any) -> bool:
-    """Whether this is one text, or the ids of one."""
+    """Returns whether a value is one text or its ids."""
     if isinstance(texts, np.ndarray):
         return texts.ndim == 1
     return isinstance(texts, str) or (isinstance(texts, Sequence) and bool(texts) and isinstance(texts[0], Integral))
 
 
 def _checked_length(input_len: int, rows: Sequence[np.ndarray]) -> int:
-    advice = "It counts tokens at the beginning of each text, at most those of the shortest one."
+    advice = "It is a number of tokens at the start of each text, at most the length of the shortest one."
     return int(check("input_len", input_len, integer(0, min(map(len, rows))), advice=advice))
 
 
-def _of_continuations(opened: _Opened, rows: Sequence[np.ndarray], begin: int) -> list[np.ndarray]:
+def _of_continuations(opened: _Opened, rows: Sequence[np.ndarray], prefix_length: int) -> list[np.ndarray]:
     check_capacity(opened.step, max(map(len, rows)))
-    if max(map(len, rows)) == begin:
+    if max(map(len, rows)) == prefix_length:
         return [np.zeros(0, np.float32) for _ in rows]
-    heads = np.stack([row[:begin] for row in rows])
-    state = opened.step.start(heads, np.ones_like(heads))
-    return log_probabilities(opened.step, state, heads[:, -1], [row[begin:] for row in rows])
+    prefixes = np.stack([row[:prefix_length] for row in rows])
+    state = opened.step.start(prefixes, np.ones_like(prefixes))
+    return log_probabilities(opened.step, state, prefixes[:, -1], [row[prefix_length:] for row in rows])
 
 
 def _of_targets(
-    opened: _Opened, rows: Sequence[np.ndarray], targets: Sequence[np.ndarray], begin: int
+    opened: _Opened, rows: Sequence[np.ndarray], targets: Sequence[np.ndarray], prefix_length: int
 ) -> list[np.ndarray]:
     if len(rows) != len(targets):
         raise InputError(f"Each text needs a target. Expected: {len(rows)}. Received: {len(targets)}")
@@ -206,4 +208,4 @@ def _of_targets(
     mask = np.stack([np.arange(width) < len(row) for row in rows]).astype(np.int32)
     first = np.full(len(rows), opened.decoder_start, np.int32)
     logs = log_probabilities(opened.step, opened.step.start(ids, mask), first, targets)
-    return [row[begin:] for row in logs]
+    return [row[prefix_length:] for row in logs]

@@ -1,4 +1,4 @@
-"""From what a user names to something that answers: a Keras model or a bundle in its runtime, all behind one face."""
+"""Opening of sources: Keras models and bundles are wrapped in engines with a common interface."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opened:
-    """A source, ready to answer.
+    """An opened source.
 
     Attributes:
         engine: `"keras"`, `"litert"`, `"onnx"` or `"tensorflow"`.
-        model: What computes.
-        tokenizer: Of the source.
-        info: All else that a pipeline needs to know.
-        task: That was asked for, or that of the source.
+        model: Engine that runs the model.
+        tokenizer: Tokenizer of the source.
+        info: Properties of the model.
+        task: Requested task, or that of the source.
     """
 
     engine: str
@@ -47,57 +47,60 @@ def open_source(
     """Opens a model, checkpoint, preset, hub id or bundle.
 
     Args:
-        task: Hugging Face's name; the source's own if `None`.
-        source: What to open.
-        tokenizer: Instead of the source's own; or where to find it.
-        options: Of `runtime.open_engine`, for bundles alone: `num_threads`, `cache_dir`, `accelerator`, `providers`.
+        task: Hugging Face task name; the task of the source if `None`.
+        source: Model, checkpoint folder, preset, hub id or bundle.
+        tokenizer: Tokenizer, or a source that contains one; defaults to that of `source`.
+        options: Options of `runtime.open_engine`, for bundles only: `num_threads`, `cache_dir`, `accelerator`,
+            `providers`.
 
     Raises:
-        SourceError: nothing was found there.
-        InputError: the source is for another task, or an option of a bundle's runtime is given with Keras.
+        SourceError: the source was not found.
+        InputError: the source is for another task, or an option for bundles was passed with a Keras model.
         TokenizerError: the source has no tokenizer.
     """
     kind = instance("a Tokenizer, a preset, a folder or a hub id, or None", Tokenizer, str, os.PathLike, type(None))
-    given = check("tokenizer", tokenizer, kind)
-    own = load_tokenizer(given) if isinstance(given, str | os.PathLike) else given
+    tokenizer = check("tokenizer", tokenizer, kind)
+    replacement = load_tokenizer(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
     if not isinstance(source, str | os.PathLike):
-        return _open_model(task, source, own, options)
+        return _open_model(task, source, replacement, options)
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":
         _check_no_options(options)
         require("keras", "tensorflow")
         from kerasformer.zoo import load
 
-        return _open_model(task, load(folder, task), own, options)
+        return _open_model(task, load(folder, task), replacement, options)
     from kerasformer.runtime import ENGINES, open_engine
 
     def load_bundle(folder: Path, manifest: Manifest) -> Opened:
-        wanted = _checked_task(task, manifest.info.task)
+        checked = _checked_task(task, manifest.info.task)
         model = open_engine(folder, manifest, **options)
-        return Opened(ENGINES[manifest.format], model, own or load_tokenizer(folder), manifest.info, wanted)
+        return Opened(ENGINES[manifest.format], model, replacement or load_tokenizer(folder), manifest.info, checked)
 
     return bundle.load(folder, load_bundle)
 
 
 def open_step(source: Any) -> tuple[Step, Tokenizer | None]:
-    """What generates, with its tokenizer: an engine as it is, a pipeline, or whatever `open_source` opens.
+    """Returns the engine and the tokenizer of a model that generates.
 
+    Args:
+        source: Engine, which has no tokenizer; pipeline; or any source of `open_source`.
     Raises:
-        InputError: it does not generate.
+        InputError: the model does not generate.
     """
     if isinstance(source, Step):
         return source, None
     opened = source if hasattr(source, "engine") else open_source(None, source)
     if not isinstance(opened.model, Step):
-        raise InputError(f"A model that generates was expected. Received one that answers at once: {source!r}")
+        raise InputError(f"A model that generates was expected. Received: {source!r}")
     return opened.model, opened.tokenizer
 
 
 def open_reader(source: Any) -> tuple[Step, Tokenizer | None, ModelInfo | None]:
-    """As `open_step`, with what is known of the model; one of the zoo needs no tokenizer, for it can be given ids.
+    """Returns engine, tokenizer and properties of a model that generates; a Keras model may lack a tokenizer.
 
     Raises:
-        InputError: it does not generate.
+        InputError: the model does not generate.
     """
     if getattr(source, "generates", False) and source.tokenizer is None:
         from kerasformer.models.keras_engine import KerasStep
@@ -119,7 +122,7 @@ def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, optio
     tokenizer = tokenizer or model.tokenizer
     if tokenizer is None:
         raise TokenizerError(
-            "This model has no tokenizer, and so reads no texts. Give tokenizer=, a folder that has one, or set "
+            "This model has no tokenizer, which a pipeline needs. Pass tokenizer=, or set "
             "model.tokenizer = kerasformer.tokenizer(folder)."
         )
     engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
@@ -127,14 +130,15 @@ def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, optio
 
 
 def _check_no_options(options: dict[str, Any]) -> None:
-    """A Keras model runs on its backend, which has settings of its own."""
-    if given := ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None):
+    """Raises `InputError` for options of runtimes, which a Keras model does not have."""
+    if received := ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None):
         raise InputError(
-            f"Options of a runtime are for bundles; a Keras model has those of its backend. Received: {given}"
+            f"Options of a runtime are for bundles; a Keras model uses the settings of its backend. "
+            f"Received: {received}"
         )
 
 
-def _checked_task(wanted: str | None, own: str) -> str:
-    if wanted is None or wanted == own or of_model(wanted) == of_model(own):
-        return wanted or own
-    raise InputError(f"This source is for {own}. Received: {argument('task', wanted)}")
+def _checked_task(task: str | None, model_task: str) -> str:
+    if task is None or task == model_task or of_model(task) == of_model(model_task):
+        return task or model_task
+    raise InputError(f"This source is for {model_task}. Received: {argument('task', task)}")

@@ -1,4 +1,4 @@
-"""Answers that stand in a text, with their offsets; long texts are read in overlapping windows."""
+"""Extractive question answering; long contexts are split into overlapping chunks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, check, integer, optional, shown
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import Pipeline, softmax
-from kerasformer.pipelines.inputs import answered, read_inputs, read_text
+from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.tokenization.fitting import check_known
 
-_WINDOW = 384  # tokens of question and context together
-_NEVER = -1e4
-_SPANS = 20  # candidates of one window
+_CHUNK_LENGTH = 384  # tokens of question and context together
+_MASKED = -1e4
+_SPANS = 20  # candidates of one chunk
 
 
 @dataclass(frozen=True)
 class _Search:
-    """How answers are sought: the arguments of a call, by their names there."""
+    """Arguments of a call, by their names there."""
 
     top_k: int
     doc_stride: int
@@ -32,7 +32,7 @@ class _Search:
 
 
 class QuestionAnsweringPipeline(Pipeline):
-    """The span of a context that answers a question: `{"answer", "score", "start", "end"}`."""
+    """Finds the span of a context that answers a question: `{"answer", "score", "start", "end"}`."""
 
     def __call__(
         self,
@@ -48,28 +48,29 @@ class QuestionAnsweringPipeline(Pipeline):
         batch_size: int = 8,
         progress: bool = False,
     ) -> Any:
-        """Answers.
+        """Answers questions.
 
         Args:
-            inputs: `{"question": …, "context": …}`, a list of them, or an iterable, read as its results are.
-            question: Instead of `inputs`: a question or a list.
-            context: The text to search, one for each question.
-            top_k: So many answers, the best first.
-            doc_stride: Tokens that neighbouring windows of a long context share.
-            window: Tokens of a window, question and special tokens included; 384 by default, or the model's length.
-            max_answer_len: Longest answer, in tokens.
-            handle_impossible_answer: Lets "there is none" (an empty answer) compete.
-            batch_size: Windows that go through the model at once.
-            progress: Shows a bar on standard error.
+            inputs: `{"question": …, "context": …}`, a list of these, or another iterable, which is read lazily.
+            question: Alternative to `inputs`: a question, or a list of questions.
+            context: Text to search, one for each question.
+            top_k: Number of answers to return, the best first.
+            doc_stride: Overlap of neighbouring chunks of a long context in tokens.
+            window: Length of a chunk in tokens, including the question and special tokens; by default 384, or the
+                model's maximum length if that is less.
+            max_answer_len: Maximum length of an answer in tokens.
+            handle_impossible_answer: Whether to include the empty answer, which means that there is none.
+            batch_size: Number of chunks in one call of the model.
+            progress: Whether to show a progress bar on standard error.
 
         Returns:
-            An answer, or a list of `top_k`; `start` and `end` are characters of the context. For lists, a list; for an
-            iterable, an iterator.
+            An answer, or a list of `top_k` answers; `start` and `end` are character offsets in the context. For a list
+            of inputs, a list; for another iterable, an iterator.
 
         Raises:
-            InputError: not as many contexts as questions, or an empty one.
+            InputError: the numbers of questions and contexts differ, or a context is empty.
         """
-        asked = read_inputs(_asked(inputs, question, context), _read_question, "question with its context")
+        questions = read_inputs(_inputs(inputs, question, context), _read_question, "question with its context")
         search = _Search(
             check("top_k", top_k, integer(1)),
             check("doc_stride", doc_stride, integer(0)),
@@ -80,57 +81,59 @@ class QuestionAnsweringPipeline(Pipeline):
         )
 
         def answer(part: Sequence[tuple[str, str]]) -> list[Any]:
-            found = [self._answers(*pair, search)[: search.top_k] for pair in part]
-            return [row[0] for row in found] if search.top_k == 1 else found
+            results = [self._answers(*pair, search)[: search.top_k] for pair in part]
+            return [row[0] for row in results] if search.top_k == 1 else results
 
-        return answered(asked, answer, batch_size=1, progress=progress, label=self.task)
+        return map_inputs(questions, answer, batch_size=1, progress=progress, label=self.task)
 
     def _answers(self, question: str, context: str, search: _Search) -> list[dict[str, Any]]:
-        """All candidates, the best first; the same span from two windows counts once, with its best score."""
-        limit = search.window or min(_WINDOW, self.info.max_length or _WINDOW)
-        asked = len(self.tokenizer.encode(question, add_special_tokens=False))
-        room = limit - asked - self.tokenizer.num_special_tokens(pair=True)
-        if room < 1:
-            raise InputError(f"The question alone fills the model's {limit} tokens. Received: {asked} tokens")
-        windows = self.tokenizer(
+        """Returns all candidates, the best first; a span found in two chunks is listed once, with its best score."""
+        limit = search.window or min(_CHUNK_LENGTH, self.info.max_length or _CHUNK_LENGTH)
+        question_length = len(self.tokenizer.encode(question, add_special_tokens=False))
+        context_length = limit - question_length - self.tokenizer.num_special_tokens(pair=True)
+        if context_length < 1:
+            raise InputError(
+                f"The question must be shorter than the {limit} tokens of a chunk. Received: {question_length} tokens"
+            )
+        chunks = self.tokenizer(
             question,
             context,
             truncation="only_second",
             max_length=limit,
-            stride=min(search.doc_stride, room // 2),
+            stride=min(search.doc_stride, context_length // 2),
             return_overflowing_tokens=True,
             padding_side="right",
         )
-        check_known(windows.input_ids, self.tokenizer, self.info.vocab_size)
-        found: dict[tuple[int, int], float] = {}
+        check_known(chunks.input_ids, self.tokenizer, self.info.vocab_size)
+        spans: dict[tuple[int, int], float] = {}
         none_score = np.inf
-        outputs = self._run(windows, search.batch_size)
-        for place, (starts, ends) in enumerate(zip(outputs["start_logits"], outputs["end_logits"], strict=True)):
-            allowed = windows.sequence_ids[place] == 1
-            allowed[0] = True  # the first token stands for "no answer"
-            start, end = (softmax(np.where(allowed, scores, _NEVER)) for scores in (starts, ends))
+        outputs = self._run(chunks, search.batch_size)
+        for row, (starts, ends) in enumerate(zip(outputs["start_logits"], outputs["end_logits"], strict=True)):
+            allowed = chunks.sequence_ids[row] == 1
+            allowed[0] = True  # the first token means "no answer"
+            start, end = (softmax(np.where(allowed, scores, _MASKED)) for scores in (starts, ends))
             none_score = min(none_score, float(start[0] * end[0]))
             for first, last, score in _spans(start, end, allowed, search):
-                span = _trimmed(context, windows.offsets[place, first, 0], windows.offsets[place, last, 1])
-                found[span] = max(score, found.get(span, 0.0))
+                span = _trimmed(context, chunks.offsets[row, first, 0], chunks.offsets[row, last, 1])
+                spans[span] = max(score, spans.get(span, 0.0))
         answers = [
             {"score": score, "start": start, "end": end, "answer": context[start:end]}
-            for (start, end), score in found.items()
+            for (start, end), score in spans.items()
         ]
         if search.handle_impossible_answer or not answers:
             answers.append({"score": none_score, "start": 0, "end": 0, "answer": ""})
         return sorted(answers, key=lambda answer: -answer["score"])
 
 
-def _asked(inputs: Any, question: Any, context: Any) -> Any:
-    """Questions with their contexts, from either way to give them.
+def _inputs(inputs: Any, question: Any, context: Any) -> Any:
+    """Returns questions with their contexts, from `inputs` or from `question` and `context`.
 
     Raises:
-        InputError: both ways, or not as many contexts as questions.
+        InputError: both forms were used, or the numbers of questions and contexts differ.
     """
     if inputs is not None:
         if question is not None or context is not None:
-            raise InputError("Give inputs, or question and context. Received: both")
+            raise InputError("Either inputs, or question and context, were expected. Received: both")
         return inputs
     questions = read_inputs(question, read_text, "question")
     contexts = read_inputs(context, read_text, "context")
@@ -143,19 +146,19 @@ def _asked(inputs: Any, question: Any, context: Any) -> Any:
 
 
 def _read_question(value: Any) -> tuple[str, str]:
-    """A question and its context."""
+    """Returns a question and its context."""
     if not isinstance(value, Mapping) or not {"question", "context"} <= set(value):
         raise InputError(f'{{"question": …, "context": …}} or a list of them was expected. Received: {shown(value)}')
     question, context = (read_text(value[name], name) for name in ("question", "context"))
     if not context:
         raise InputError(
-            f"Each question needs a context that is not empty. Received: an empty one for {shown(question)}"
+            f"Each question needs a context that is not empty. Received: an empty context for {shown(question)}"
         )
     return question, context
 
 
 def _spans(start: np.ndarray, end: np.ndarray, allowed: np.ndarray, search: _Search) -> list[tuple[int, int, float]]:
-    """The most probable spans of one window: first token, last token, score."""
+    """Returns the most probable spans of a chunk, as first token, last token and score."""
     products = np.outer(start, end)
     scores = np.triu(products) - np.triu(products, search.max_answer_len)
     usable = allowed.copy()
@@ -167,6 +170,6 @@ def _spans(start: np.ndarray, end: np.ndarray, allowed: np.ndarray, search: _Sea
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without white space at its ends: some vocabularies count it as part of a token."""
+    """Removes whitespace at the ends of a span, which belongs to the tokens of some vocabularies."""
     span = text[start:end]
     return int(start) + len(span) - len(span.lstrip()), int(end) - len(span) + len(span.rstrip())

@@ -1,4 +1,4 @@
-"""Classes of texts."""
+"""Text classification."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from kerasformer.arguments import check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
-from kerasformer.pipelines.base import Pipeline, Reading, sigmoid, softmax
+from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import averaged
-from kerasformer.pipelines.inputs import Pair, answered, is_pair, read_inputs, read_pair, read_text
+from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, read_inputs, read_pair, read_text
 
 
 class TextClassificationPipeline(Pipeline):
-    """Scores of the classes of a text: `[{"label": …, "score": …}]`."""
+    """Classifies texts: `[{"label": …, "score": …}]`."""
 
     def __call__(
         self,
@@ -30,41 +30,41 @@ class TextClassificationPipeline(Pipeline):
         stride: int | None = None,
         progress: bool = False,
     ) -> Any:
-        """Classifies.
+        """Classifies texts.
 
         Args:
-            inputs: A text; a pair of texts for models that compare two, `("first", "second")` or `{"text": "first",
-                "text_pair": "second"}`; a list or an array of either; or an iterable, read as its results are.
-            pair: Second texts, instead of pairs.
-            top_k: So many classes of each text, the best first; `None` for all.
-            batch_size: Texts, or windows of a long text, that go through the model at once.
-            truncation: Reads the beginning alone of a text that is longer than the model, with a warning. Otherwise
-                it is read in windows, and its scores are their mean, each window counting as its tokens; a pair that
-                is too long is an error.
-            window: Tokens of a window, special tokens included; the model's length by default.
-            stride: Tokens that neighbouring windows share; a quarter of a window by default.
-            progress: Shows a bar on standard error.
+            inputs: A text; a pair of texts, `("first", "second")` or `{"text": "first", "text_pair": "second"}`, for
+                classifiers of pairs; a list or an array of either; or another iterable, which is read lazily.
+            pair: Second texts, as an alternative to pairs in `inputs`.
+            top_k: Number of classes to return for each text, the best first; `None` for all.
+            batch_size: Number of texts, or chunks of long texts, in one call of the model.
+            truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
+                is split into chunks, and scores are averaged over them, weighted by their numbers of tokens. Pairs
+                cannot be split.
+            window: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
+            progress: Whether to show a progress bar on standard error.
 
         Returns:
-            For a text, a list of its `top_k` classes. For a list, one class a text, or a list each if `top_k` is not
-            1. For an iterable, an iterator.
+            For a text, a list of its `top_k` classes. For a list of texts, a list of classes, or a list of such lists
+            unless `top_k` is 1. For another iterable, an iterator.
 
         Raises:
             CapacityError: a pair is too long.
-            InputError: no text, or not as many second texts as first ones.
+            InputError: the input is not a text or a pair, or the numbers of first and second texts differ.
         """
-        given = read_inputs(inputs if pair is None else _paired(inputs, pair), read_pair, is_one=is_pair)
+        checked = read_inputs(inputs if pair is None else _paired(inputs, pair), read_pair, is_one=is_pair)
         top_k = check("top_k", top_k, optional(integer(1)))
-        reading = Reading(truncation, window, stride)
+        options = LengthOptions(truncation, window, stride)
 
         def answer(part: Sequence[Pair]) -> list[list[dict[str, Any]]]:
             texts, pairs = zip(*part, strict=True)
-            encoded = self._encode(texts, reading, pairs if any(second is not None for second in pairs) else None)
+            encoded = self._encode(texts, options, pairs if any(second is not None for second in pairs) else None)
             scores = averaged(self._scores(self._run(encoded, batch_size)), encoded)
             return [self._ranked(row, top_k) for row in scores]
 
-        return answered(
-            given,
+        return map_inputs(
+            checked,
             answer,
             batch_size=batch_size,
             progress=progress,
@@ -77,7 +77,7 @@ class TextClassificationPipeline(Pipeline):
         return [{"label": self.info.labels[i], "score": float(scores[i])} for i in order]
 
     def _scores(self, outputs: dict[str, np.ndarray]) -> np.ndarray:
-        """`(B, C)`, by the kind of problem: classes that exclude each other, or not, or a number."""
+        """Returns scores `(B, C)`: softmax or sigmoid probabilities, or the outputs of a regression."""
         if PROBABILITIES in outputs:
             return outputs[PROBABILITIES]
         logits = outputs["logits"]
@@ -89,15 +89,15 @@ class TextClassificationPipeline(Pipeline):
 
 
 def _paired(inputs: Any, pair: Any) -> Any:
-    """First and second texts as pairs.
+    """Combines first and second texts to pairs.
 
     Raises:
-        InputError: not as many second texts as first ones.
+        InputError: the numbers of first and second texts differ.
     """
     if isinstance(inputs, str) and isinstance(pair, str):
         return inputs, pair
     firsts, seconds = read_inputs(inputs, read_text), read_inputs(pair, read_text, "second text")
     if firsts.total != seconds.total or firsts.form != seconds.form or firsts.total is None:
-        counts = f"{firsts.total} texts and {seconds.total} second ones"
-        raise InputError(f"Each text needs a second one. Received: {counts}")
+        counts = f"{firsts.total} texts and {seconds.total} second texts"
+        raise InputError(f"Each text needs a second text. Received: {counts}")
     return list(zip(firsts.items, seconds.items, strict=True))

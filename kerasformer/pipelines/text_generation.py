@@ -1,4 +1,4 @@
-"""Texts that are continued, and texts that are rewritten into others."""
+"""Text generation: continuation of prompts, and text-to-text tasks such as summarization and translation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, argument
 from kerasformer.generation import GeneratedText, Request, Stream, request
 from kerasformer.generation.streams import Callback
-from kerasformer.pipelines.base import Pipeline, Reading
-from kerasformer.pipelines.inputs import Inputs, answered, read_inputs, read_text
+from kerasformer.pipelines.base import LengthOptions, Pipeline
+from kerasformer.pipelines.inputs import Inputs, map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened, open_step
 from kerasformer.tasks import of_prefix
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
 
 
-class _Writes(Pipeline):
-    """What both kinds of generation share: settings, batches, streams."""
+class _GenerationPipeline(Pipeline):
+    """Base class of both pipelines: settings, batches, streams."""
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened)
@@ -31,61 +31,61 @@ class _Writes(Pipeline):
             base = base.replace(eos_token_id=self.info.eos_token_id)
         return request(settings, base, self.tokenizer, open_step)
 
-    def _written(self, asked: Request, encoded: Encoding) -> GeneratedText:
-        return asked.write(self._step(), encoded.input_ids, encoded.attention_mask)
+    def _generated(self, generation: Request, encoded: Encoding) -> GeneratedText:
+        return generation.write(self._step(), encoded.input_ids, encoded.attention_mask)
 
-    def _write(
+    def _generate(
         self,
-        asked: Request,
-        given: Inputs[str],
+        generation: Request,
+        inputs: Inputs[str],
         result: Callable[[str, list[str]], Any],
         *,
         batch_size: int,
-        reading: Reading,
+        options: LengthOptions,
         progress: bool,
         listed: Callable[[Any], Any] = lambda row: row,
     ) -> Any:
-        """Results in the form of the inputs.
+        """Generates texts and returns results in the form of the inputs.
 
         Args:
-            asked: What to write.
-            given: From which texts.
-            result: From a text and those that were written from it to what the pipeline gives for it.
-            batch_size: Texts that go through the model at once; one, where the whole of its run is asked for.
-            reading: Of long texts.
-            progress: Shows a bar.
-            listed: The form of a result among others.
+            generation: Checked settings.
+            inputs: Prompts, or inputs of the encoder.
+            result: Creates the result for an input from it and its generated texts.
+            batch_size: Number of inputs in one batch; 1 is used if a `GenerationOutput` is requested.
+            options: Treatment of long texts.
+            progress: Whether to show a progress bar.
+            listed: Conversion of a result in a list or iterator.
         """
-        in_texts = asked.result == "texts"
-        size = check("batch_size", batch_size, integer(1)) if in_texts else 1
-        # A list of prompts may have a list of negative prompts: each part of the one goes with its part of the other.
-        sizes = [min(size, given.total - start) for start in range(0, given.total, size)] if given.total else []
-        parts = iter(asked.split(sizes)) if given.form != "iterator" else None
+        returns_texts = generation.result == "texts"
+        size = check("batch_size", batch_size, integer(1)) if returns_texts else 1
+        # Lists in the settings, such as negative prompts, are split into the same batches as the inputs.
+        sizes = [min(size, inputs.total - start) for start in range(0, inputs.total, size)] if inputs.total else []
+        batches = iter(generation.split(sizes)) if inputs.form != "iterator" else None
 
         def answer(texts: Sequence[str]) -> list[Any]:
-            each = next(parts) if parts is not None else asked.split([len(texts)])[0]
-            written = self._written(each, self._encode(texts, reading))
-            if not in_texts:
-                return [written.result(asked.result)]
-            return [result(text, row) for text, row in zip(texts, written.texts, strict=True)]
+            batch = next(batches) if batches is not None else generation.split([len(texts)])[0]
+            generated = self._generated(batch, self._encode(texts, options))
+            if not returns_texts:
+                return [generated.result(generation.result)]
+            return [result(text, row) for text, row in zip(texts, generated.texts, strict=True)]
 
-        return answered(
-            given,
+        return map_inputs(
+            inputs,
             answer,
             batch_size=size,
             progress=progress,
             label=self.task,
-            listed=listed if in_texts else lambda row: row,
+            listed=listed if returns_texts else lambda row: row,
         )
 
     def _streamed(self, text: str, callback: Callback | None, settings: dict[str, Any]) -> Stream:
-        """The new text piece by piece; arguments are checked at the call, not at the first piece."""
-        asked, encoded = self._request(settings), self._encode([text], Reading(in_windows=False))
-        return asked.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
+        """Returns the new text piece by piece; arguments are checked immediately, not at the first piece."""
+        generation, encoded = self._request(settings), self._encode([text], LengthOptions(in_chunks=False))
+        return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
 
 
-class TextGenerationPipeline(_Writes):
-    """Continues a text: `[{"generated_text": …}]`."""
+class TextGenerationPipeline(_GenerationPipeline):
+    """Continues a prompt: `[{"generated_text": …}]`."""
 
     def __call__(
         self,
@@ -96,58 +96,61 @@ class TextGenerationPipeline(_Writes):
         progress: bool = False,
         **settings: Any,
     ) -> Any:
-        """Generates.
+        """Generates continuations.
 
         Args:
-            inputs: A prompt, a list or an array of prompts, or an iterable, read as its results are.
-            return_full_text: The prompt is part of the text.
-            batch_size: Prompts that go through the model at once.
-            progress: Shows a bar on standard error.
+            inputs: A prompt, a list or an array of prompts, or another iterable, which is read lazily.
+            return_full_text: Whether results start with the prompt.
+            batch_size: Number of prompts in one batch.
+            progress: Whether to show a progress bar on standard error.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
-                and what `kerasformer.generation.request` knows beside them: `stop`, `negative_prompt`, `assistant`, …
+                and further settings of `kerasformer.generation.request`, such as `stop`, `negative_prompt`,
+                `assistant`.
 
         Returns:
-            For a prompt, a list of `num_return_sequences` results; for a list, a list each; for an
-            iterable, an iterator of these. With `return_dict_in_generate` or `output_scores` the `GenerationOutput` of
-            each prompt instead.
+            For a prompt, a list of `num_return_sequences` results; for a list of prompts, a list of such lists; for
+            another iterable, an iterator of them. With `return_dict_in_generate` or `output_scores`, a
+            `GenerationOutput` for each prompt instead.
 
         Raises:
-            CapacityError: a prompt is longer than the cache.
-            GenerationError: settings that cannot be.
+            CapacityError: a prompt exceeds the capacity of the cache.
+            GenerationError: settings are invalid or contradict each other.
         """
-        given = read_inputs(inputs, lambda value: read_text(value, "prompt"), "prompt")
+        checked = read_inputs(inputs, lambda value: read_text(value, "prompt"), "prompt")
         full = check("return_full_text", return_full_text, BOOLEAN)
 
         def result(text: str, row: list[str]) -> list[dict[str, str]]:
             return [{"generated_text": text * full + new} for new in row]
 
-        reading = Reading(in_windows=False)
-        return self._write(
-            self._request(settings), given, result, batch_size=batch_size, reading=reading, progress=progress
+        options = LengthOptions(in_chunks=False)
+        return self._generate(
+            self._request(settings), checked, result, batch_size=batch_size, options=options, progress=progress
         )
 
-    def _encode(self, texts: Sequence[str], reading: Reading, pairs: Sequence[str | None] | None = None) -> Encoding:
-        """Tokens of some prompts, never cut: what is too long for the engine's cache is told when it is to be read."""
+    def _encode(
+        self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None
+    ) -> Encoding:
+        """Tokenizes prompts without a limit; the engine raises an error for one that exceeds its cache."""
         encoded = self.tokenizer(texts, padding_side="right")
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         empty = [text for text, mask in zip(texts, encoded.attention_mask, strict=True) if not mask.any()]
         if empty:
-            raise InputError(f"A prompt needs a token to be continued. Received: {empty[0]!r}. Give at least a letter.")
+            raise InputError(f"A prompt must have at least one token. Received: {empty[0]!r}")
         return encoded
 
     def stream(self, inputs: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
-        """Pieces of the continuation as they come.
+        """Yields pieces of the continuation while it is generated.
 
         Args:
-            inputs: One prompt.
-            callback: Is given each piece.
-            settings: As in a call; without beams.
+            inputs: A single prompt.
+            callback: Called with each piece.
+            settings: Settings as in a call; beam search is not supported.
         """
         return self._streamed(check("inputs", inputs, STRING), callback, settings)
 
 
-class Text2TextGenerationPipeline(_Writes):
-    """Writes a text from another: `[{"generated_text": …}]`, or the key of the task."""
+class Text2TextGenerationPipeline(_GenerationPipeline):
+    """Generates a text from another: `[{"generated_text": …}]`, or with a key for the task, such as `summary_text`."""
 
     _KEYS = {"summarization": "summary_text", "translation": "translation_text"}
 
@@ -161,41 +164,42 @@ class Text2TextGenerationPipeline(_Writes):
         progress: bool = False,
         **settings: Any,
     ) -> Any:
-        """Generates.
+        """Generates texts.
 
         Args:
-            inputs: A text, a list or an array of texts, or an iterable, read as its results are.
-            prefix: Put before each text; for a task, what the checkpoint names for it by default.
-            batch_size: Texts that go through the model at once.
-            truncation: Cuts texts that are longer than the encoder, with a warning, where otherwise there is an error.
-            progress: Shows a bar on standard error.
-            settings: As for `TextGenerationPipeline`.
+            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
+            prefix: Text put before each input; defaults to the checkpoint's prefix for the task.
+            batch_size: Number of texts in one batch.
+            truncation: Whether to truncate texts that exceed the encoder's maximum length, with a warning, instead of
+                raising an error.
+            progress: Whether to show a progress bar on standard error.
+            settings: Settings as for `TextGenerationPipeline`.
 
         Returns:
-            For a text, a list of `num_return_sequences` results. For a list, one result a text, or a list each if
-            `num_return_sequences` is not 1; for an iterable, an iterator of these. With `return_dict_in_generate` or
-            `output_scores` the `GenerationOutput` of each text instead.
+            For a text, a list of `num_return_sequences` results. For a list of texts, a list of results, or a list of
+            lists unless `num_return_sequences` is 1; for another iterable, an iterator of them. With
+            `return_dict_in_generate` or `output_scores`, a `GenerationOutput` for each text instead.
 
         Raises:
-            CapacityError: a text is longer than the encoder.
-            InputError: several prefixes would fit.
+            CapacityError: a text exceeds the encoder's maximum length.
+            InputError: a text is empty, or `prefix` is needed because the model has several for the task.
         """
-        before = self._prefix(prefix)
+        task_prefix = self._prefix(prefix)
 
         def read(value: Any) -> str:
             text = read_text(value)
             if not text:
-                raise InputError("There is nothing to write from. Received: an empty text.")
-            return before + text
+                raise InputError("A text that is not empty was expected. Received: an empty text.")
+            return task_prefix + text
 
-        given, reading = read_inputs(inputs, read), Reading(truncation, in_windows=False)
+        checked, options = read_inputs(inputs, read), LengthOptions(truncation, in_chunks=False)
         key = self._KEYS.get(of_prefix(self.task), "generated_text")
-        return self._write(
+        return self._generate(
             self._request(settings),
-            given,
+            checked,
             lambda text, row: [{key: new} for new in row],
             batch_size=batch_size,
-            reading=reading,
+            options=options,
             progress=progress,
             listed=lambda row: row[0] if len(row) == 1 else row,
         )
@@ -203,23 +207,30 @@ class Text2TextGenerationPipeline(_Writes):
     def stream(
         self, inputs: str, *, prefix: str | None = None, callback: Callback | None = None, **settings: Any
     ) -> Stream:
-        """Pieces of the text as they come; arguments as in a call and for `TextGenerationPipeline.stream`."""
-        before = self._prefix(prefix)
-        return self._streamed(before + check("inputs", inputs, STRING), callback, settings)
+        """Yields pieces of the text while it is generated.
 
-    def _prefix(self, given: str | None) -> str:
-        """What was given, or what the checkpoint puts before a text for this task; translations name languages."""
-        if check("prefix", given, optional(STRING)) is not None:
-            return str(given)
-        fitting = self.info.prefixes(self.task)
-        if len(fitting) > 1:
+        Args:
+            inputs: A single text.
+            prefix: Text put before the input, as in a call.
+            callback: Called with each piece.
+            settings: Settings as in a call; beam search is not supported.
+        """
+        task_prefix = self._prefix(prefix)
+        return self._streamed(task_prefix + check("inputs", inputs, STRING), callback, settings)
+
+    def _prefix(self, prefix: str | None) -> str:
+        """Returns the prefix, or by default that of the checkpoint for the task."""
+        if check("prefix", prefix, optional(STRING)) is not None:
+            return str(prefix)
+        prefixes = self.info.prefixes(self.task)
+        if len(prefixes) > 1:
             raise InputError(
                 f"This model has several prefixes for {self.task}. Expected {argument('prefix', ...)} to be one of "
-                f"{', '.join(map(repr, fitting.values()))}. Received none"
+                f"{', '.join(map(repr, prefixes.values()))}. Received: none"
             )
-        if not fitting and of_prefix(self.task) != self.task and self.info.task_prefixes:
+        if not prefixes and of_prefix(self.task) != self.task and self.info.task_prefixes:
             raise InputError(
                 f"This model has no prefix for {self.task}. Expected one of {', '.join(self.info.task_prefixes)}, or "
                 "prefix="
             )
-        return next(iter(fitting.values()), "")
+        return next(iter(prefixes.values()), "")

@@ -1,4 +1,4 @@
-"""Classes of words, such as names of persons and places, with their offsets in the text."""
+"""Token classification, such as named entity recognition, with offsets in the text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import STRING, check, one_of, sequence
-from kerasformer.pipelines.base import Pipeline, Reading, softmax
-from kerasformer.pipelines.chunks import best_places, rows_of
-from kerasformer.pipelines.inputs import answered, read_inputs, read_text
+from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
+from kerasformer.pipelines.chunks import best_locations, rows_of
+from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.tokenization import Encoding
 
 _STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -19,7 +19,7 @@ _STRATEGIES = ("none", "simple", "first", "average", "max")
 
 @dataclass(frozen=True)
 class _Piece:
-    """A token, or the tokens of a word, with its scores `(C,)`."""
+    """A token or a word, with its class scores `(C,)`, character offsets, token position and word index."""
 
     scores: np.ndarray
     start: int
@@ -33,7 +33,7 @@ class _Piece:
 
 
 class TokenClassificationPipeline(Pipeline):
-    """Entities of a text: each token by itself, or words and spans grouped."""
+    """Finds entities in texts, as single tokens or grouped to words and spans."""
 
     def __call__(
         self,
@@ -50,37 +50,37 @@ class TokenClassificationPipeline(Pipeline):
         """Finds entities.
 
         Args:
-            inputs: A text, a list or an array of texts, or an iterable, read as its results are.
-            aggregation_strategy: `"none"` gives tokens; `"simple"` groups neighbouring tokens of a class; `"first"`,
-                `"average"` and `"max"` first decide the class of each whole word, by its first token, by the mean of
-                its tokens' scores, or by its surest token.
-            ignore_labels: Classes that are left out.
-            batch_size: Texts, or windows of a long text, that go through the model at once.
-            truncation: Reads the beginning alone of a text that is longer than the model, with a warning. Otherwise
-                it is read in windows, and each token is classified in the one that shows most around it.
-            window: Tokens of a window, special tokens included; the model's length by default.
-            stride: Tokens that neighbouring windows share; a quarter of a window by default.
-            progress: Shows a bar on standard error.
+            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
+            aggregation_strategy: `"none"` returns tokens; `"simple"` groups neighbouring tokens of the same class;
+                `"first"`, `"average"` and `"max"` first determine the class of each word, by its first token, by the
+                mean of its tokens' scores, or by its token with the highest score.
+            ignore_labels: Classes to omit.
+            batch_size: Number of texts, or chunks of long texts, in one call of the model.
+            truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
+                is split into chunks, and each token is classified in the chunk with the most context around it.
+            window: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
+            progress: Whether to show a progress bar on standard error.
 
         Returns:
-            For a text a list of `{"entity", "score", "index", "word", "start", "end"}`, or when grouped of
-            `{"entity_group", "score", "word", "start", "end"}`; offsets are characters. For a list, a list
-            each; for an iterable, an iterator.
+            For a text, a list of `{"entity", "score", "index", "word", "start", "end"}` or, with aggregation, of
+            `{"entity_group", "score", "word", "start", "end"}`; `start` and `end` are character offsets. For a list of
+            texts, a list of such lists; for another iterable, an iterator.
 
         Raises:
-            InputError: no text, or an unknown strategy.
+            InputError: the input is not a text, or the strategy is unknown.
         """
         strategy = check("aggregation_strategy", aggregation_strategy, one_of(*_STRATEGIES))
         ignored = set(check("ignore_labels", ignore_labels, sequence(STRING)))
-        given, reading = read_inputs(inputs, read_text), Reading(truncation, window, stride)
+        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, window, stride)
 
         def answer(part: Sequence[str]) -> list[list[dict[str, Any]]]:
-            encoded = self._encode(part, reading)
+            encoded = self._encode(part, options)
             scores = softmax(self._run(encoded, batch_size)["logits"])
-            found = zip(part, rows_of(encoded), strict=True)
-            return [self._entities(text, _pieces(encoded, scores, rows), strategy, ignored) for text, rows in found]
+            pairs = zip(part, rows_of(encoded), strict=True)
+            return [self._entities(text, _pieces(encoded, scores, rows), strategy, ignored) for text, rows in pairs]
 
-        return answered(given, answer, batch_size=batch_size, progress=progress, label=self.task)
+        return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
 
     def _entities(self, text: str, pieces: list[_Piece], strategy: str, ignored: set[str]) -> list[dict[str, Any]]:
         labels = self.info.labels
@@ -112,7 +112,7 @@ class TokenClassificationPipeline(Pipeline):
         return entities
 
     def _groups(self, pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-        """Neighbours of one class; a `B-` begins a new entity."""
+        """Groups neighbours of the same class; a label with the prefix `B-` starts a new entity."""
         group: list[_Piece] = []
         for piece in pieces:
             prefix, label = _without_prefix(self.info.labels[piece.label])
@@ -125,18 +125,18 @@ class TokenClassificationPipeline(Pipeline):
 
 
 def _pieces(encoded: Encoding, scores: np.ndarray, rows: np.ndarray) -> list[_Piece]:
-    """The tokens of a text, without special ones, each with its scores."""
+    """Returns the tokens of a text with their scores, without special tokens."""
     pieces = []
-    for place in zip(*best_places(encoded, rows), strict=True):
-        if encoded.special_tokens_mask[place] == 0:
-            start, end = map(int, encoded.offsets[place])
-            index, word = int(encoded.positions[place]), int(encoded.word_ids[place])
-            pieces.append(_Piece(scores[place], start, end, index, word))
+    for location in zip(*best_locations(encoded, rows), strict=True):
+        if encoded.special_tokens_mask[location] == 0:
+            start, end = map(int, encoded.offsets[location])
+            index, word = int(encoded.positions[location]), int(encoded.word_ids[location])
+            pieces.append(_Piece(scores[location], start, end, index, word))
     return pieces
 
 
 def _without_prefix(label: str) -> tuple[str, str]:
-    """`("B", "PER")` of `"B-PER"`; other labels stand for their own inside."""
+    """Splits a label: `("B", "PER")` for `"B-PER"`; a label without prefix is treated as `I-`."""
     return (label[0], label[2:]) if label[:2] in ("B-", "I-") else ("I", label)
 
 
@@ -152,7 +152,7 @@ def _words(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def _word(tokens: list[_Piece], strategy: str) -> _Piece:
-    """One piece of a word's tokens."""
+    """Combines the tokens of a word."""
     if strategy == "first":
         scores = tokens[0].scores
     elif strategy == "max":

@@ -1,4 +1,4 @@
-"""Bundles in their runtimes: one engine each, behind the protocols of `kerasformer.decoding`."""
+"""Engines that run bundles, one for each runtime, with the protocols of `kerasformer.decoding`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kerasformer.errors import InputError
 __all__ = ["ENGINES", "open_engine"]
 
 ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
-"""What runs each format."""
+"""Engine of each format."""
 
 
 def open_engine(
@@ -28,21 +28,24 @@ def open_engine(
     accelerator: str | None = None,
     providers: Sequence[str] | None = None,
 ) -> Forward | Step:
-    """The engine for a bundle.
+    """Opens a bundle in its runtime.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest, if it has been read already.
-        num_threads: Threads of the runtime; all cores by default. TensorFlow has one number for a process.
-        cache_dir: Folder for what the runtime prepares at a first load and finds at the next ones; `True` for that of
-            the user. Nothing is kept by default.
-        accelerator: For LiteRT: `"gpu"` or `"npu"`, where the device has one.
-        providers: For ONNX Runtime: its execution providers, the preferred one first.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle, if it has been read already.
+        num_threads: Number of CPU threads; the runtime's default if `None`. TensorFlow uses one setting per process.
+        cache_dir: Folder for packed weights, which make later loads faster; `True` for the user's cache folder. Nothing
+            is cached by default.
+        accelerator: For LiteRT: `"gpu"` or `"npu"`, if the device has one.
+        providers: For ONNX Runtime: execution providers in order of preference.
+
+    Returns:
+        A `Step` for a model that generates, a `Forward` for any other.
 
     Raises:
-        BundleError: the folder is no whole bundle.
-        InputError: an option that the runtime of the bundle does not have.
-        MissingExtraError: its runtime is not installed.
+        BundleError: the folder is not a complete bundle.
+        InputError: an option that the runtime of the bundle does not support.
+        MissingExtraError: the runtime is not installed.
     """
     num_threads = check("num_threads", num_threads, optional(integer(1, max_threads())))
     check("cache_dir", cache_dir, optional(instance("a folder, True or False", str, Path, bool)))
@@ -50,36 +53,36 @@ def open_engine(
     providers = check("providers", providers, optional(sequence(STRING, least=1)))
     if manifest is None:
         options: dict[str, Any] = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
-        return bundle.load(folder, lambda path, read: open_engine(path, read, num_threads, **options))
-    writes = bool(manifest.of_role(Role.DECODE))
+        return bundle.load(folder, lambda path, loaded: open_engine(path, loaded, num_threads, **options))
+    generates = bool(manifest.of_role(Role.DECODE))
     if manifest.format == "tflite":
         _check_absent(manifest, "ONNX", providers=providers)
         from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
 
-        litert = LiteRTStep if writes else LiteRTForward
+        litert = LiteRTStep if generates else LiteRTForward
         return litert(folder, manifest, num_threads, cache_dir=cache_dir, accelerator=accelerator)
     _check_absent(manifest, "TFLite", accelerator=accelerator)
     if manifest.format == "saved-model":
         _check_absent(manifest, "ONNX", providers=providers)
         from kerasformer.runtime.saved_model import SavedModelForward, SavedModelStep
 
-        return (SavedModelStep if writes else SavedModelForward)(folder, manifest, num_threads)
+        return (SavedModelStep if generates else SavedModelForward)(folder, manifest, num_threads)
     from kerasformer.runtime.onnx import OnnxForward, OnnxStep
 
-    onnx = OnnxStep if writes else OnnxForward
+    onnx = OnnxStep if generates else OnnxForward
     return onnx(folder, manifest, num_threads, providers=providers, cache_dir=cache_dir)
 
 
 def max_threads() -> int:
-    """Most threads that a runtime is given: more than a machine has use for, and fewer than runtimes fail with."""
+    """Returns the maximum number of threads: more than a machine can use, but not so many that runtimes fail."""
     return max(64, 4 * (os.cpu_count() or 1))
 
 
-def _check_absent(manifest: Manifest, owner: str, **options: object) -> None:
-    """Refuses options that only bundles of another format have."""
+def _check_absent(manifest: Manifest, supported: str, **options: object) -> None:
+    """Raises `InputError` for options that only bundles of another format support."""
     for name, value in options.items():
         if value is not None:
             raise InputError(
-                f"{name} is for {owner} bundles. Expected: {name}=None for the format {manifest.format!r}. "
+                f"{name} is for {supported} bundles. Expected: {name}=None for the format {manifest.format!r}. "
                 f"Received: {name}={value!r}"
             )

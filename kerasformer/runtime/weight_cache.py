@@ -1,8 +1,8 @@
-"""What a runtime prepares from a model file once and finds again at later loads, in a folder of bounded size.
+"""Disk cache of weights that a runtime has packed from a model file, with a limited total size.
 
-A file is named by its key, which holds all that it was made from, and by the sha256 of its own content. It is written
-aside and renamed, so that several processes may prepare the same file at once; one that is damaged, or that a killed
-process left half-written, is never used: it is removed and made again.
+The name of a cache file consists of its key, which is a hash of everything that it depends on, and of the SHA-256 of
+its content. It is written to a temporary file and renamed, so that several processes may create the same file at once.
+A damaged or partly written file is never used; it is removed and created again.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from uuid import uuid4
 from kerasformer.errors import InputError
 
 MAX_BYTES = 4 * 1000**3
-"""Of all files together; those that were not used for the longest time make room."""
+"""Maximum total size of a cache; the least recently used files are removed first."""
 
 _SUFFIX = ".packed"
 _UNFINISHED = ".unfinished"
 _ABANDONED = 3600.0
-"""Seconds after which an unfinished file is taken for one of a killed process."""
+"""Seconds after which an unfinished file is considered left behind by a killed process."""
 
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a cache.
+    """A cached file.
 
     Attributes:
-        path: Where it is.
-        size: In bytes.
-        used: Seconds since the epoch, of its last use.
+        path: Path of the file.
+        size: Size in bytes.
+        used: Time of the last use, in seconds since the epoch.
     """
 
     path: Path
@@ -48,20 +48,20 @@ class Entry:
 
 
 def user_folder() -> Path:
-    """`KERASFORMER_CACHE`, or a folder of ours among the user's caches."""
-    if chosen := os.environ.get("KERASFORMER_CACHE"):
-        return Path(chosen)
+    """Returns the folder set by `KERASFORMER_CACHE`, or `kerasformer` in the user's cache folder."""
+    if folder := os.environ.get("KERASFORMER_CACHE"):
+        return Path(folder)
     home = Path.home()
-    usual = {"darwin": home / "Library" / "Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home))}
-    base = os.environ.get("XDG_CACHE_HOME") or usual.get(sys.platform, home / ".cache")
+    defaults = {"darwin": home / "Library" / "Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home))}
+    base = os.environ.get("XDG_CACHE_HOME") or defaults.get(sys.platform, home / ".cache")
     return Path(base) / "kerasformer"
 
 
 def folder_of(cache_dir: str | Path | bool | None) -> Path | None:
-    """The folder that `cache_dir=` means: `True` is that of the user, `None` or `False` none.
+    """Returns the folder for a value of `cache_dir`: that of the user for `True`, `None` for `None` or `False`.
 
     Raises:
-        InputError: it is no folder that can be made and written to.
+        InputError: the folder cannot be created or written to.
     """
     if cache_dir is None or cache_dir is False:
         return None
@@ -78,50 +78,52 @@ def folder_of(cache_dir: str | Path | bool | None) -> Path | None:
 
 
 def key_of(*parts: str) -> str:
-    """A key of these parts and of this machine's processor, whose instructions decide about the layout of weights."""
+    """Returns a key for these parts and the processor, whose instruction set determines the layout of weights."""
     return hashlib.sha256("\n".join((*parts, _processor())).encode()).hexdigest()[:32]
 
 
 def load(folder: Path, key: str, make: Callable[[Path], _Made], max_bytes: int = MAX_BYTES) -> _Made:
-    """Makes something with a file that is there, or that it writes.
+    """Creates an object with a cached file, or caches the file that its creation writes.
 
     Args:
-        folder: Of the cache.
-        key: Of the file.
-        make: Gets a path, and reads the file there if there is one or writes it otherwise.
-        max_bytes: The most that the folder may hold afterwards.
+        folder: Folder of the cache.
+        key: Key of the file.
+        make: Function that receives a path, and reads the file if it exists or writes it otherwise.
+        max_bytes: Maximum total size of the cache afterwards.
+    Returns:
+        The result of `make`.
     """
-    if found := _whole(folder, key):
+    if cached := _valid_file(folder, key):
         with suppress(OSError):
-            os.utime(found)
-        return make(found)
+            os.utime(cached)
+        return make(cached)
     unfinished = folder / f"{key}-{uuid4().hex}{_UNFINISHED}"
     try:
         made = make(unfinished)
         if unfinished.is_file():
             unfinished.replace(folder / f"{key}-{_sha256(unfinished)}{_SUFFIX}")
     finally:
-        with suppress(OSError):  # where a file in use cannot be renamed, nothing is kept
+        with suppress(OSError):  # on systems that cannot rename a file in use, nothing is cached
             unfinished.unlink(missing_ok=True)
     trim(folder, max_bytes)
     return made
 
 
 def entries(folder: Path) -> list[Entry]:
-    """The files of a cache, last used first."""
-    found = []
+    """Returns the files of a cache, most recently used first."""
+    files = []
     for path in folder.glob(f"*{_SUFFIX}"):
-        with suppress(OSError):  # another process may just have removed it
+        with suppress(OSError):  # another process may have removed it meanwhile
             status = path.stat()
-            found.append(Entry(path, status.st_size, status.st_mtime))
-    return sorted(found, key=lambda entry: -entry.used)
+            files.append(Entry(path, status.st_size, status.st_mtime))
+    return sorted(files, key=lambda entry: -entry.used)
 
 
 def trim(folder: Path, max_bytes: int) -> int:
-    """Removes what was not used for the longest time until the rest fits, and what killed processes left.
+    """Removes the least recently used files above `max_bytes`, and files left behind by killed processes.
 
     Returns:
-        How many bytes were freed.
+        Number of bytes freed.
     """
     total, freed = 0, 0
     for entry in entries(folder):
@@ -136,7 +138,7 @@ def trim(folder: Path, max_bytes: int) -> int:
 
 
 def _remove(path: Path) -> int:
-    """Bytes that this freed; none where another process has the file in use, or was faster."""
+    """Removes a file; returns the bytes freed, 0 if it is in use or another process has removed it."""
     try:
         size = path.stat().st_size
         path.unlink()
@@ -145,8 +147,8 @@ def _remove(path: Path) -> int:
     return size
 
 
-def _whole(folder: Path, key: str) -> Path | None:
-    """The file with this key whose content is what its name says; others with this key are removed."""
+def _valid_file(folder: Path, key: str) -> Path | None:
+    """Returns the file with this key whose content has the checksum in its name; removes damaged ones."""
     for path in sorted(folder.glob(f"{key}-*{_SUFFIX}")):
         with suppress(OSError):
             if path.name == f"{key}-{_sha256(path)}{_SUFFIX}":
@@ -161,9 +163,9 @@ def _sha256(path: Path) -> str:
 
 
 def _processor() -> str:
-    """What tells processors apart whose kernels lay weights out differently."""
+    """Returns a description of the processor that differs if kernels lay out weights differently."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
-        return "\n".join((platform.machine(), *told))
+        features = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+        return "\n".join((platform.machine(), *features))
     return f"{platform.machine()} {platform.processor()}"

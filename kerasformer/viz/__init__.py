@@ -1,4 +1,4 @@
-"""Pictures of how texts are chosen, drawn with matplotlib (the extra `viz`)."""
+"""Figures of how tokens are selected, drawn with matplotlib (the extra `viz`)."""
 
 from __future__ import annotations
 

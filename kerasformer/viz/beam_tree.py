@@ -1,4 +1,4 @@
-"""Beam search as a tree: every continuation that was looked at, and what became of it."""
+"""Beam search as a tree: every continuation that was considered, and whether it was kept."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kerasformer.decoding import Node, Record
 from kerasformer.errors import GenerationError, require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
 
-_BOX, _TALL = 0.78, 0.74
-"""Size of a token's box, of 1 for its column and row."""
-_LETTERS = 14
-"""Most letters of a token."""
+_WIDTH, _HEIGHT = 0.78, 0.74
+"""Size of a token's box, relative to its column and row."""
+_MAX_CHARACTERS = 14
+"""Maximum number of characters of a token."""
 _THICK, _DASHED = 2.6, (0, (2, 2))
 
 
 def draw_beam_tree(
     record: Record,
-    spell: Callable[[int], str],
+    decode: Callable[[int], str],
     path: str | Path,
     *,
     prompt: int = 0,
@@ -28,73 +28,73 @@ def draw_beam_tree(
     title: str = "",
     dark: bool = False,
 ) -> None:
-    """Draws a tree: a column for each step, the most probable hypotheses on top.
+    """Draws a beam search as a tree: one column per step, the most probable hypotheses at the top.
 
-    In a box are the token, its own log-probability in the model, and the sum that beams are compared by, which rules
-    and cuts have changed where there are any.
+    Each box shows a token, its log-probability in the model, and the score by which beams are compared (after rules
+    and sampling filters, if there are any).
 
     Args:
-        record: Of a run with beams and `Controls(record=True)`.
-        spell: From a token to its text.
-        path: Ends in `.png` or `.svg`.
-        prompt: The number of the prompt.
-        output: The number of the returned sequence whose path is marked.
-        steps: Most columns, from the first.
-        title: Above all.
-        dark: For dark pages.
+        record: Record of a beam search with `Controls(record=True)`.
+        decode: Converts a token id to its text.
+        path: Output file, ending in `.png` or `.svg`.
+        prompt: Index of the prompt.
+        output: Index of the returned sequence whose path is highlighted.
+        steps: Maximum number of columns.
+        title: Title of the figure.
+        dark: Use colours for dark pages.
 
     Raises:
-        GenerationError: the record holds no beams.
-        InputError: another ending of `path`, or no such folder.
+        GenerationError: the record contains no beams.
+        InputError: `path` has another suffix, or its folder does not exist.
         MissingExtraError: matplotlib is not installed.
     """
     columns = [_ranked([node for node in nodes if node.prompt == prompt]) for nodes in record.steps[:steps]]
     columns = [nodes for nodes in columns if nodes]
     if not columns or any(node.total is None for nodes in columns for node in nodes):
-        raise GenerationError("A tree of beams needs a run with beams. Received none. Set num_beams above 1.")
+        raise GenerationError("A beam tree needs a run with beams. Received: none. Set num_beams above 1.")
     theme = DARK if dark else LIGHT
     rows = max(map(len, columns))
     with canvas(Path(path), 0.4 + 1.62 * len(columns), 1.05 + 0.5 * rows, theme) as figure:
         axis = figure.subplots()
         axis.set(xlim=(-0.72, len(columns) - 0.5), ylim=(rows - 0.4, -0.95))
         axis.set_axis_off()
-        _Tree(axis, theme, spell, set(map(id, record.paths[output]))).draw(columns)
+        _Tree(axis, theme, decode, set(map(id, record.paths[output]))).draw(columns)
         if title:
             figure.suptitle(title, fontsize=12, fontweight="bold")
 
 
 def _ranked(nodes: Sequence[Node]) -> list[Node]:
-    """Those that go on or have ended first, then the dropped, each with the best sum on top."""
+    """Sorts nodes: kept or finished ones first, then dropped ones, each by descending score."""
     return sorted(nodes, key=lambda node: (not node.selected, -(node.total or 0)))
 
 
 class _Tree:
-    """Draws into one axis; `x` counts steps and `y` ranks."""
+    """Draws a tree into an axis, where `x` is the step and `y` the rank."""
 
-    def __init__(self, axis: Any, theme: Theme, spell: Callable[[int], str], best: set[int]) -> None:
-        self._axis, self._theme, self._spell, self._best = axis, theme, spell, best
+    def __init__(self, axis: Any, theme: Theme, decode: Callable[[int], str], best: set[int]) -> None:
+        self._axis, self._theme, self._decode, self._best = axis, theme, decode, best
         self._patches = require("matplotlib.patches", "viz")
         self._path = require("matplotlib.path", "viz").Path
 
     def draw(self, columns: Sequence[Sequence[Node]]) -> None:
-        """All boxes, lines and the legend."""
+        """Draws all boxes, lines and the legend."""
         running = [node for node in columns[0] if node.selected]
-        begin = (-0.6, (len(running) - 1) / 2)
-        places: dict[int, tuple[float, float]] = {}
+        root = (-0.6, (len(running) - 1) / 2)
+        coordinates: dict[int, tuple[float, float]] = {}
         for step, nodes in enumerate(columns):
             self._axis.text(step, -0.72, f"step {step + 1}", ha="center", fontsize=9, color=self._theme.faint)
             for rank, node in enumerate(nodes):
-                places[id(node)] = (step, rank)
-                x, y = begin if node.parent is None else places[id(node.parent)]
-                self._line(node, x if node.parent is None else x + _BOX / 2, y, step - _BOX / 2, rank)
+                coordinates[id(node)] = (step, rank)
+                x, y = root if node.parent is None else coordinates[id(node.parent)]
+                self._line(node, x if node.parent is None else x + _WIDTH / 2, y, step - _WIDTH / 2, rank)
                 self._box(node, step, rank)
-        self._axis.plot(*begin, "o", color=self._theme.ink, markersize=6, zorder=3)
+        self._axis.plot(*root, "o", color=self._theme.ink, markersize=6, zorder=3)
         self._legend([node for nodes in columns for node in nodes])
 
     def _color(self, node: Node) -> str:
         if node.finished:
             return self._theme.second
-        return self._theme.own if node.selected else self._theme.other
+        return self._theme.accent if node.selected else self._theme.muted
 
     def _line(self, node: Node, x: float, y: float, to_x: float, to_y: float) -> None:
         half = (to_x - x) / 2
@@ -116,11 +116,11 @@ class _Tree:
     def _box(self, node: Node, x: float, y: float) -> None:
         theme, best = self._theme, id(node) in self._best
         box = self._patches.FancyBboxPatch(
-            (x - _BOX / 2, y - _TALL / 2),
-            _BOX,
-            _TALL,
+            (x - _WIDTH / 2, y - _HEIGHT / 2),
+            _WIDTH,
+            _HEIGHT,
             boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=theme.paper,
+            facecolor=theme.background,
             edgecolor=self._color(node),
             linewidth=_THICK if best else 1.3,
             linestyle="-" if node.selected else _DASHED,
@@ -128,23 +128,23 @@ class _Tree:
         )
         self._axis.add_patch(box)
         ink = theme.ink if node.selected else theme.faint
-        word = self._spell(node.token)
-        word = word if len(word) <= _LETTERS else f"{word[: _LETTERS - 1]}…"
+        text = self._decode(node.token)
+        text = text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
         weight = "bold" if best else "normal"
-        self._axis.text(x, y - 0.14, word, ha="center", va="center", fontsize=9.5, color=ink, weight=weight, zorder=4)
+        self._axis.text(x, y - 0.14, text, ha="center", va="center", fontsize=9.5, color=ink, weight=weight, zorder=4)
         numbers = f"{node.log_probability:.2f}   Σ {node.total:.2f}".replace("-", "−")
         self._axis.text(x, y + 0.19, numbers, ha="center", va="center", fontsize=7.5, color=theme.faint, zorder=4)
 
     def _legend(self, nodes: Sequence[Node]) -> None:
-        """What the lines mean, as far as they occur."""
+        """Draws a legend of the line styles that occur."""
         line, theme = require("matplotlib.lines", "viz").Line2D, self._theme
-        looks: dict[str, tuple[dict[str, Any], bool]] = {
-            "goes on": ({"color": theme.own}, any(node.selected and not node.finished for node in nodes)),
+        styles: dict[str, tuple[dict[str, Any], bool]] = {
+            "continued": ({"color": theme.accent}, any(node.selected and not node.finished for node in nodes)),
             "finished": ({"color": theme.second}, any(node.finished for node in nodes)),
-            "dropped": ({"color": theme.other, "linestyle": _DASHED}, any(not node.selected for node in nodes)),
+            "dropped": ({"color": theme.muted, "linestyle": _DASHED}, any(not node.selected for node in nodes)),
             "returned": ({"color": theme.ink, "linewidth": _THICK}, any(id(node) in self._best for node in nodes)),
         }
-        marks = [line([], [], label=name, **look) for name, (look, occurs) in looks.items() if occurs]
+        handles = [line([], [], label=name, **style) for name, (style, occurs) in styles.items() if occurs]
         self._axis.legend(
-            handles=marks, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, frameon=False, fontsize=8.5
+            handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4, frameon=False, fontsize=8.5
         )

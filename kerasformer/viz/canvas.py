@@ -1,4 +1,4 @@
-"""What all pictures share: colours, letters, and a file that is whole or not there."""
+"""Shared parts of all figures: colours, fonts, and atomic writing of the output file."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ FORMATS = (".png", ".svg")
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours that also people tell apart who do not see red or green: blue, orange and greys.
+    """Colour theme of blue, orange and greys, which colour-blind readers can distinguish too.
 
     Attributes:
-        paper: Behind all.
-        ink: Letters and axes.
-        faint: Small letters.
-        own: What stands out.
-        second: What stands out in another way.
-        other: The rest.
+        background: Background colour.
+        ink: Colour of text and axes.
+        faint: Colour of small text.
+        accent: First highlight colour.
+        second: Second highlight colour.
+        muted: Colour of items that are not highlighted.
     """
 
-    paper: str
+    background: str
     ink: str
     faint: str
-    own: str
+    accent: str
     second: str
-    other: str
+    muted: str
 
 
 LIGHT = Theme("#ffffff", "#1f2328", "#656d76", "#1f6feb", "#c4570a", "#b6bfca")
@@ -40,29 +40,29 @@ DARK = Theme("#0d1117", "#e6edf3", "#9198a1", "#4493f8", "#f0883e", "#59636e")
 
 
 def check_picture(path: Path) -> None:
-    """That a picture can be drawn there, before minutes are spent on its figures.
+    """Checks that a figure can be written, before time is spent on computing its content.
 
     Raises:
-        InputError: neither PNG nor SVG, or no such folder.
+        InputError: `path` does not end in `.png` or `.svg`, or its folder does not exist.
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"A picture's name must end in {' or '.join(FORMATS)}. Received: {path}")
+        raise InputError(f"The name of a picture must end in {' or '.join(FORMATS)}. Received: {path}")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"A picture needs a folder that exists. Received: {path}")
+        raise InputError(f"The folder of a picture must exist. Received: {path}")
     require("matplotlib", "viz")
 
 
 @contextmanager
 def canvas(path: Path, width: float, height: float, theme: Theme = LIGHT) -> Iterator[Any]:
-    """A matplotlib figure that is written when the block ends without an error.
+    """Provides a matplotlib figure, which is saved when the block ends without an error.
 
-    It is a figure of its own, not one of `pyplot`: a notebook's backend and open figures stay as they are.
+    The figure is not managed by `pyplot`, so that the backend and open figures of a notebook are not affected.
 
     Args:
-        path: Ends in `.png` or `.svg`.
-        width: Inches.
-        height: Inches.
+        path: Output file, ending in `.png` or `.svg`.
+        width: Width in inches.
+        height: Height in inches.
         theme: Colours.
 
     Raises:
@@ -81,11 +81,11 @@ def canvas(path: Path, width: float, height: float, theme: Theme = LIGHT) -> Ite
 
 def _style(theme: Theme) -> dict[str, Any]:
     ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    paper = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
+    background = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
     return {
         **dict.fromkeys(ink, theme.ink),
-        **dict.fromkeys(paper, theme.paper),
-        "font.family": "DejaVu Sans",  # comes with matplotlib, and has the signs for spaces and marks
+        **dict.fromkeys(background, theme.background),
+        "font.family": "DejaVu Sans",  # ships with matplotlib and has the symbols that mark spaces
         "font.size": 10,
         "mathtext.fontset": "dejavusans",
         "svg.fonttype": "path",

@@ -1,4 +1,4 @@
-"""The probabilities of the next token: how many tokens have how much of it, and where cuts fall."""
+"""Figure of the probability distribution of the next token, with the cutoffs of sampling filters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
 
 Cut = tuple[str, int]
-"""How a cut is called, and how many of the most probable tokens it leaves."""
+"""Label of a cutoff, and the number of most probable tokens that it keeps."""
 
 
 def draw_distribution(
@@ -19,14 +19,14 @@ def draw_distribution(
     """Draws a histogram and the cumulative distribution, side by side.
 
     Args:
-        probabilities: `(V,)` of all tokens, in any order.
-        path: Ends in `.png` or `.svg`.
-        cuts: Drawn into both.
-        title: Above all.
-        dark: For dark pages.
+        probabilities: Probabilities of all tokens, `(V,)`, in any order.
+        path: Output file, ending in `.png` or `.svg`.
+        cuts: Cutoffs, drawn into both plots.
+        title: Title of the figure.
+        dark: Use colours for dark pages.
 
     Raises:
-        InputError: another ending, or no such folder.
+        InputError: `path` has another suffix, or its folder does not exist.
         MissingExtraError: matplotlib is not installed.
     Reference: the figure of Tunstall, von Werra, Wolf 2022, "Natural Language Processing with Transformers", chapter 5.
     """
@@ -46,38 +46,38 @@ def draw_distribution(
 
 
 def _draw_histogram(axis: Any, ranked: np.ndarray, cuts: tuple[Cut, ...], theme: Theme) -> None:
-    """Tokens by the power of ten of their probability."""
+    """Draws the number of tokens by the logarithm of their probability."""
     exponents = np.log10(np.maximum(ranked, 1e-12))
     lowest, highest = np.floor(exponents.min()), np.ceil(exponents.max() + 1e-9)
-    axis.hist(exponents, bins=np.arange(lowest, highest + 0.01, 0.25), color=theme.own, log=True, rwidth=0.9)
+    axis.hist(exponents, bins=np.arange(lowest, highest + 0.01, 0.25), color=theme.accent, log=True, rwidth=0.9)
     for (_, count), color, style in _lines(cuts, theme):
         axis.axvline(exponents[min(count, len(ranked)) - 1], color=color, linestyle=style)
     ticks = np.arange(highest, lowest - 0.01, -1 if highest - lowest < 8 else -2)
     axis.set_xticks(ticks, [f"$10^{{{int(tick)}}}$" for tick in ticks])
     axis.set_xlabel("probability of a token")
     axis.set_ylabel("tokens")
-    axis.set_title("How many tokens are how probable", loc="left", fontsize=10)
+    axis.set_title("Number of tokens by probability", loc="left", fontsize=10)
 
 
 def _draw_cumulative(axis: Any, ranked: np.ndarray, cuts: tuple[Cut, ...], theme: Theme) -> None:
-    """The probability that the best so many tokens hold together."""
-    places = np.arange(1, len(ranked) + 1)
+    """Draws the cumulative probability of the most probable tokens."""
+    counts = np.arange(1, len(ranked) + 1)
     sums = ranked.cumsum()
-    axis.plot(places, sums, color=theme.own, linewidth=2)
+    axis.plot(counts, sums, color=theme.accent, linewidth=2)
     for (name, count), color, style in _lines(cuts, theme):
-        held = sums[min(count, len(ranked)) - 1]
-        label = f"{name}: {count:,} tokens hold {held:.0%}"
+        mass = sums[min(count, len(ranked)) - 1]
+        label = f"{name}: {count:,} tokens have {mass:.0%}"
         axis.axvline(count, color=color, linestyle=style, label=label)
-        axis.plot([count], [held], "o", color=color, markersize=5)
+        axis.plot([count], [mass], "o", color=color, markersize=5)
     axis.set_xscale("log")
     axis.set_xlim(1, len(ranked))
     axis.set_ylim(0, 1.02)
     axis.yaxis.set_major_formatter("{x:.0%}")
     axis.set_xlabel("tokens, most probable first")
-    axis.set_title("What the best of them hold together", loc="left", fontsize=10)
+    axis.set_title("Cumulative probability", loc="left", fontsize=10)
 
 
 def _lines(cuts: tuple[Cut, ...], theme: Theme) -> list[tuple[Cut, str, str]]:
-    """Cuts with colours and dashes of their own."""
-    looks = [(theme.second, "--"), (theme.ink, ":"), (theme.faint, "-.")]
-    return [(cut, *looks[place % len(looks)]) for place, cut in enumerate(cuts)]
+    """Assigns a colour and a line style to each cutoff."""
+    styles = [(theme.second, "--"), (theme.ink, ":"), (theme.faint, "-.")]
+    return [(cut, *styles[index % len(styles)]) for index, cut in enumerate(cuts)]

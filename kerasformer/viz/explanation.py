@@ -1,4 +1,4 @@
-"""The table of choices as a picture."""
+"""Figure of the table of candidate tokens at each generation step."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kerasformer.errors import InputError, require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
 
 _SIZE = 9.0
-"""Points of the letters."""
+"""Font size in points."""
 _ROW, _GAP, _MARGIN = 0.27, 0.12, 0.1
-"""Inches of a row, on each side of a column, and around all."""
+"""Height of a row, padding at each side of a column, and margin of the figure, in inches."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell.
+    """Cell of a table.
 
     Attributes:
-        text: What it says.
-        weight: From 0 to 1, how strongly it is tinted.
-        chosen: Stands out.
-        excluded: Struck out.
-        head: Of the first row or the first column.
+        text: Text of the cell.
+        weight: Strength of the tint, from 0 to 1.
+        chosen: Whether the cell is highlighted.
+        excluded: Whether the text is struck through.
+        head: Whether the cell belongs to the header row or column.
     """
 
     text: str
@@ -36,20 +36,20 @@ class Cell:
 
 
 def draw_explanation(rows: Sequence[Sequence[Cell]], path: str | Path, note: str = "", dark: bool = False) -> None:
-    """Draws a table, its first column flush right.
+    """Draws a table whose first column is right-aligned.
 
     Args:
-        rows: The cells, those of the head first; all rows are of one length.
-        path: Ends in `.png` or `.svg`.
-        note: Below all.
-        dark: For dark pages.
+        rows: Rows of cells, the header first; all of the same length.
+        path: Output file, ending in `.png` or `.svg`.
+        note: Text below the table.
+        dark: Use colours for dark pages.
 
     Raises:
-        InputError: nothing to draw, another ending, or no such folder.
+        InputError: there are no rows, `path` has another suffix, or its folder does not exist.
         MissingExtraError: matplotlib is not installed.
     """
     if len(rows) < 2:
-        raise InputError("A table needs rows. Received none: nothing was generated.")
+        raise InputError("A table needs rows. Received: none, because nothing was generated.")
     require("matplotlib", "viz")
     theme = DARK if dark else LIGHT
     widths = [max(_inches(row[column]) for row in rows) + 2 * _GAP for column in range(len(rows[0]))]
@@ -57,18 +57,18 @@ def draw_explanation(rows: Sequence[Sequence[Cell]], path: str | Path, note: str
     height = _ROW * (len(rows) + (1.2 if note else 0))
     with canvas(Path(path), edges[-1] + 2 * _MARGIN, height + 2 * _MARGIN, theme) as figure:
         figure.set_layout_engine("none")
-        axis = figure.add_axes((0, 0, 1, 1))  # whose unit is the inch
+        axis = figure.add_axes((0, 0, 1, 1))  # its coordinates are inches
         axis.set(xlim=(-_MARGIN, edges[-1] + _MARGIN), ylim=(height + _MARGIN, -_MARGIN))
         axis.set_axis_off()
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             for column, cell in enumerate(row):
-                _draw_cell(axis, cell, edges[column], widths[column], place * _ROW, column == 0, theme)
+                _draw_cell(axis, cell, edges[column], widths[column], index * _ROW, column == 0, theme)
         axis.plot([0, edges[-1]], [_ROW, _ROW], color=theme.ink, linewidth=1)
         axis.text(_GAP, height - 0.12, note, fontsize=8, color=theme.faint, va="center")
 
 
 def _inches(cell: Cell) -> float:
-    """How long its text is."""
+    """Returns the width of the cell's text in inches."""
     if not cell.text:
         return 0.0
     weight = "bold" if cell.chosen or cell.head else "normal"
@@ -81,12 +81,12 @@ def _draw_cell(axis: Any, cell: Cell, x: float, width: float, y: float, right: b
     if cell.weight or cell.chosen:
         patches = require("matplotlib.patches", "viz")
         inner = (x + 0.03, y + 0.02), width - 0.06, _ROW - 0.04
-        axis.add_patch(patches.Rectangle(*inner, facecolor=theme.own, alpha=0.05 + 0.45 * cell.weight, linewidth=0))
+        axis.add_patch(patches.Rectangle(*inner, facecolor=theme.accent, alpha=0.05 + 0.45 * cell.weight, linewidth=0))
         if cell.chosen:
             axis.add_patch(patches.Rectangle(*inner, fill=False, edgecolor=theme.second, linewidth=1.6))
-    place = x + width - _GAP if right else x + _GAP
+    text_x = x + width - _GAP if right else x + _GAP
     axis.text(
-        place,
+        text_x,
         y + _ROW / 2,
         cell.text,
         ha="right" if right else "left",
@@ -97,4 +97,4 @@ def _draw_cell(axis: Any, cell: Cell, x: float, width: float, y: float, right: b
         parse_math=False,
     )
     if cell.excluded:
-        axis.plot([place, place + _inches(cell)], [y + _ROW / 2] * 2, color=theme.faint, linewidth=1)
+        axis.plot([text_x, text_x + _inches(cell)], [y + _ROW / 2] * 2, color=theme.faint, linewidth=1)

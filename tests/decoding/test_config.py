@@ -179,9 +179,9 @@ def test_transformers_loads_saved_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"{", "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"[1]", "must hold a JSON object.*list"),
+    [(b"{", "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"[1]", "must contain a JSON object.*list"),
      (b'{"top_p": 3}', "top_p must be a number"), (b'{"eos_token_id": "x"}', "eos_token_id must be a token"),
-     (b'{"min_length": 2, "min_length": NaN}', "two values under one name, 'min_length'"),
+     (b'{"min_length": 2, "min_length": NaN}', "has the name 'min_length' twice"),
      (None, "cannot be read.*is missing")],
     ids=str,
 )  # fmt: skip

@@ -70,7 +70,7 @@ def test_every_kind_of_source(checkpoint, story):
     assert kf.sequence_logprob(model, PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
     model.tokenizer = None
     assert kf.sequence_logprob(model, story.tokenizer.encode(PROMPTS[0])) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(TokenizerError, match="Give ids"):
+    with pytest.raises(TokenizerError, match="Pass token ids"):
         kf.sequence_logprob(model, PROMPTS[0])
 
 

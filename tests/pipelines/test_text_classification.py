@@ -58,7 +58,7 @@ def test_pairs(checkpoint, name):
         ours([firsts[1], pairs[0], {"text": firsts[1]}]), [theirs(firsts[1])[0], expected[0], *theirs([firsts[1]])]
     )
     assert ours(pairs[0], top_k=None) != ours(firsts[0], top_k=None)
-    with pytest.raises(InputError, match="3 texts and 2 second ones"):
+    with pytest.raises(InputError, match="3 texts and 2 second texts"):
         ours(TEXTS[:3], pair=seconds[:2])
 
 

@@ -212,7 +212,7 @@ def test_a_state_is_used_once(step: LiteRTStep) -> None:
 
 
 def test_capacity(step: LiteRTStep) -> None:
-    with pytest.raises(CapacityError, match="at most 48 tokens here. Received: 49"):
+    with pytest.raises(CapacityError, match="at most 48 tokens. Received: 49"):
         step.start(*prompt(tokens(1, 49)))
     state = step.start(*prompt(tokens(1, 47), tokens(2, 3)))
     _, state = follow(step, state, tokens(3, 2, 2))
@@ -291,7 +291,7 @@ def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
         assert near(received[index], expected[:3], 2e-4)
         for place in np.flatnonzero(rows == index):
             assert near(rest[place], expected[3:], 2e-4)
-    with pytest.raises(CapacityError, match="at most 24 tokens here. Received: 25"):
+    with pytest.raises(CapacityError, match="at most 24 tokens. Received: 25"):
         step.start(tokens(1, 1, 25), np.ones((1, 25), "int32"))
 
 
@@ -336,7 +336,7 @@ def test_forward_fills_in_masks_and_segments(forward: LiteRTForward) -> None:
 
 def test_forward_refuses(forward: LiteRTForward) -> None:
     ids = tokens(1, 1, 17)
-    with pytest.raises(CapacityError, match="at most 16 tokens here. Received: 17"):
+    with pytest.raises(CapacityError, match="at most 16 tokens. Received: 17"):
         forward.run({"input_ids": ids})
     mask = np.ones_like(ids)
     mask[0, 16:] = 0

@@ -105,7 +105,7 @@ def test_forward_refuses_bad_inputs(classifier, inputs, message):
 
 
 def test_forward_refuses_texts_that_are_too_long(classifier):
-    with pytest.raises(CapacityError, match="32 tokens at most. Received: 33"):
+    with pytest.raises(CapacityError, match="at most 32 tokens. Received: 33"):
         OnnxForward(classifier[1], classifier[2]).run({"input_ids": np.zeros((1, 33), int)})
 
 
@@ -288,7 +288,7 @@ def test_a_state_is_used_once(decoder, again):
         "rewind": lambda: engine.rewind(old, 0),
         "fork": lambda: engine.fork(old),
     }
-    with pytest.raises(InputError, match="A state is used once"):
+    with pytest.raises(InputError, match="A state can be used only once"):
         uses[again]()
 
 
@@ -485,7 +485,7 @@ def test_a_file_that_is_no_onnx_is_refused(classifier, tmp_path):
 
 def test_a_manifest_without_the_signature_is_refused(classifier):
     _, folder, manifest = classifier
-    with pytest.raises(BundleError, match="has the signature 'model'"):
+    with pytest.raises(BundleError, match="must have the signature 'model'"):
         OnnxForward(folder, replace(manifest, signatures={}))
 
 

@@ -52,7 +52,7 @@ def test_a_picture_has_the_colours_of_its_theme(tmp_path: Path, name: str, theme
     path = tmp_path / "picture.png"
     before = dict(matplotlib.rcParams)
     DRAWN[name](path, theme is DARK)
-    assert share(path, theme.paper) > 0.3 and share(path, theme.ink) > 0.001
+    assert share(path, theme.background) > 0.3 and share(path, theme.ink) > 0.001
     assert share(path, theme.second) > 0  # a cut, a finished hypothesis, the chosen token
     assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
     assert dict(matplotlib.rcParams) == before
@@ -70,7 +70,7 @@ def test_colours_stand_for_what_happened(tmp_path: Path) -> None:
     draw_distribution(PROBABILITIES, path)
     assert share(path, LIGHT.second) == 0
     draw_beam_tree(beams(eos_token_id=None, max_new_tokens=6), str, path, steps=3)  # none ends within three steps
-    assert share(path, LIGHT.second) == 0 and share(path, LIGHT.own) > 0 and share(path, LIGHT.other) > 0
+    assert share(path, LIGHT.second) == 0 and share(path, LIGHT.accent) > 0 and share(path, LIGHT.muted) > 0
     table(path)
     assert share(path, LIGHT.second) == 0
 
@@ -93,7 +93,7 @@ def test_trees_show_the_first_steps_and_one_prompt(tmp_path: Path) -> None:
 def test_what_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.png or \.svg"):
         draw_distribution(PROBABILITIES, tmp_path / "a.jpg")
-    with pytest.raises(InputError, match="folder that exists"):
+    with pytest.raises(InputError, match="folder of a picture must exist"):
         draw_distribution(PROBABILITIES, tmp_path / "missing" / "a.png")
     with pytest.raises(InputError, match="nothing was generated"):
         draw_explanation([[Cell("Input", head=True)]], tmp_path / "a.png")

@@ -145,7 +145,7 @@ def test_the_version_changes_with_any_file(site, tmp_path, packages):
 
 def test_a_site_is_replaced_only_on_request(site, tmp_path, packages):
     other = write_bundle(tmp_path / "other")
-    with pytest.raises(BundleError, match="a site is there already.*overwrite=True"):
+    with pytest.raises(BundleError, match="a site already exists there.*overwrite=True"):
         build([other], site, runtime_files=packages)
     build([other], site, runtime_files=packages, overwrite=True)
     assert [model["title"] for model in check_site(site)["models"]] == ["other"]
@@ -436,7 +436,7 @@ def test_the_commands(tmp_path, packages, capsys):
     assert "kerasformer serve" in capsys.readouterr().out
     assert len(check_site(tmp_path / "site")["models"]) == 1
     assert main(*arguments) == 1
-    assert "a site is there already" in capsys.readouterr().err
+    assert "a site already exists there" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, packages, monkeypatch, capsys):
@@ -459,7 +459,7 @@ def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, 
     assert calls == [(str(checkpoint), recipe, "litert-web") for recipe in ("int8", "fp16")]
     printed = capsys.readouterr().out
     assert (
-        "int8 will not do: agreement 50 %. Trying fp16." in printed and "--target litert-web --quantize fp16" in printed
+        "int8 is not faithful enough: agreement 50 %. Trying fp16." in printed and "--target litert-web --quantize fp16" in printed
     )
     tiny, other = check_site(site)["models"]
     assert (tiny["title"], tiny["engines"][0]["recipe"], other["title"]) == ("Tiny", "fp16", "b")

@@ -337,7 +337,7 @@ def test_a_checkpoint_of_another_architecture(gpt2, folder):
     [
         ({"weight_map": {"a": "../secret.safetensors"}}, SourceError, "relative to its folder.*secret"),
         ({"weight_map": {"a": "/etc/passwd"}}, SourceError, "relative to its folder.*passwd"),
-        ({"weight_map": {"a": "link.safetensors"}}, SourceError, "must lie inside its folder"),
+        ({"weight_map": {"a": "link.safetensors"}}, SourceError, "must be inside its folder"),
         ({"weight_map": {"a": "absent.safetensors"}}, CheckpointError, "missing. Expected: .*absent"),
         ({"weight_map": {"a": 5}}, CheckpointError, "weight_map"),
         ({"weight_map": []}, CheckpointError, "must have a weight_map"),

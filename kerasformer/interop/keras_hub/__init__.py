@@ -1,1 +1,1 @@
-"""Models of KerasHub, to and from models of this package."""
+"""Conversion of models between this package and KerasHub."""

@@ -1,4 +1,4 @@
-"""A model of KerasHub as one of ours, and back: configuration, weights, tokenizer, head."""
+"""Conversion of models from and to KerasHub: configuration, weights, tokenizer, head."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from kerasformer.models.weight_table import load_weights, variables_by_path
 
 logger = logging.getLogger("kerasformer")
 
-# What a classifier's activation says of its labels; our models give the scores before it, and pipelines apply it.
-_PROBLEMS = {
+# Problem type for the activation of a classifier; our models return logits, and pipelines apply the activation.
+_PROBLEM_TYPES = {
     "linear": None,
     "softmax": "single_label_classification",
     "sigmoid": "multi_label_classification",
 }
 
 
-class Found(NamedTuple):
-    """The architecture of a model of KerasHub."""
+class Architecture(NamedTuple):
+    """Architecture of a model of KerasHub."""
 
     model_type: str
     module: ModuleType
@@ -49,32 +49,32 @@ def from_keras_hub(
     dtype: Any = None,
     tokenizer: Any = None,
 ) -> PretrainedModel:
-    """Our model with the weights, tokenizer and head of one of KerasHub.
+    """Converts a model of KerasHub, with its weights, tokenizer and head.
 
     Args:
-        source: A task or backbone of KerasHub.
-        task: Ours; by default that of the class.
-        request: What is asked of the head.
+        source: Task or backbone of KerasHub.
+        task: Hugging Face task name; by default that of the class of `source`.
+        request: Requested changes of the head.
         dtype: Keras dtype policy.
-        tokenizer: Of KerasHub, for a source without preprocessor.
+        tokenizer: Tokenizer of KerasHub, for a source without preprocessor.
 
     Raises:
-        UnsupportedConfigError: an architecture or setting that is not implemented.
-        CheckpointError: a task whose head the source lacks.
-        TokenizerError: a tokenizer that cannot be carried over.
+        UnsupportedConfigError: the architecture or a setting is not supported.
+        CheckpointError: the source has no head for the task.
+        TokenizerError: the tokenizer cannot be converted.
     """
-    found = _find(source, task)
-    kinds = found.module.MODELS
-    wanted = task or (found.task.task if found.task is not None else found.table.default_task)
-    kind = loading.model_class(kinds, found.model_type, wanted)
+    architecture = _architecture(source, task)
+    if task is None:
+        task = architecture.task.task if architecture.task is not None else architecture.table.default_task
+    kind = loading.model_class(architecture.module.MODELS, architecture.model_type, task)
     preprocessor = getattr(source, "preprocessor", None)
     tokenizer = getattr(preprocessor, "tokenizer", None) if tokenizer is None else tokenizer
-    config = _config(source, found, kind, tokenizer)
+    config = _config(source, architecture, kind, tokenizer)
     config = request.applied(config, kind.task, kind.has_labels)
-    hub_task = found.table.find(kind.task)
+    hub_task = architecture.table.find(kind.task)
     parts = dict(hub_task.parts) if hub_task is not None else {}
     model: PretrainedModel = create(kind, config, dtype, build=False, name=source.name, **parts)
-    rows = found.table.weight_table(model)
+    rows = architecture.table.weight_table(model)
     weights = HubWeights(source, rows)
     weights.check_float()
     loading.start_head(model, load_weights(model, weights, HubNames(), (), request.new, rows), request)
@@ -85,66 +85,67 @@ def from_keras_hub(
     return model
 
 
-def _find(source: Any, task: str | None) -> Found:
-    """The architecture of a task or backbone.
+def _architecture(source: Any, task: str | None) -> Architecture:
+    """Returns the architecture of a task or backbone.
 
     Raises:
-        UnsupportedConfigError: there is none.
+        UnsupportedConfigError: the architecture or task is not supported.
     """
     backbone = getattr(source, "backbone", source)
     tables = all_tables()
     for model_type, table in tables.items():
-        if type(backbone).__name__ != table.backbone or not _own(backbone):
+        if type(backbone).__name__ != table.backbone or not _is_hub_class(backbone):
             continue
-        hub_task = table.named(type(source).__name__) if _own(source) else None
+        hub_task = table.named(type(source).__name__) if _is_hub_class(source) else None
         if source is not backbone and hub_task is None and task is None:
             names = ", ".join(each.name for each in table.tasks)
             raise UnsupportedConfigError(
-                f"This task of KerasHub is not implemented. Expected one of {names}, or {table.backbone}. "
-                f"Received: {type(source).__name__}. Give its backbone, or name a task"
+                f"This task of KerasHub is not supported. Expected one of {names}, or {table.backbone}. "
+                f"Received: {type(source).__name__}. Pass its backbone, or specify a task"
             )
-        return Found(model_type, loading.architecture(model_type), table, hub_task)
+        return Architecture(model_type, loading.architecture(model_type), table, hub_task)
     raise UnsupportedConfigError(
-        "This architecture of KerasHub is not implemented. Expected a backbone, or a task with one, of "
+        "This architecture of KerasHub is not supported. Expected a model with one of the backbones "
         f"{', '.join(table.backbone for table in tables.values())}. Received: {type(backbone).__name__}"
     )
 
 
-def _own(value: Any) -> bool:
-    """Whether a class is KerasHub's own: one derived from it may compute something else."""
+def _is_hub_class(value: Any) -> bool:
+    """Returns whether a class is defined in KerasHub; a class derived from it may compute something else."""
     return type(value).__module__.split(".")[0] in PACKAGES
 
 
-def _config(source: Any, found: Found, kind: type[PretrainedModel], tokenizer: Any) -> Config:
+def _config(source: Any, architecture: Architecture, kind: type[PretrainedModel], tokenizer: Any) -> Config:
     backbone = getattr(source, "backbone", source)
-    values = found.table.config_values(backbone)
+    values = architecture.table.config_values(backbone)
     if values["hidden_dim"] % values["num_heads"] and "head_dim" not in values:
         raise UnsupportedConfigError(
             "num_heads must divide hidden_dim. "
             f"Received: num_heads={values['num_heads']}, hidden_dim={values['hidden_dim']}"
         )
     config_type: Any = kind.backbone_type.config_type
+    tokens, hub_task = architecture.table.tokens, architecture.task
     if tokenizer is not None:
-        values |= {name: getattr(tokenizer, theirs) for name, theirs in found.table.tokens.items()}
+        values |= {name: getattr(tokenizer, hub_name) for name, hub_name in tokens.items()}
     else:
-        values |= {name: None for name in found.table.tokens if _beyond(config_type, name, values["vocab_size"])}
-    if found.task is not None and found.task.dropout is not None and found.task.task == kind.task:
-        values |= _label_values(source, found.task, values["hidden_dim"])
+        values |= {name: None for name in tokens if _is_outside(config_type, name, values["vocab_size"])}
+    if hub_task is not None and hub_task.dropout is not None and hub_task.task == kind.task:
+        values |= _label_values(source, hub_task, values["hidden_dim"])
     return config_type.create(**values)
 
 
-def _beyond(config_type: Any, name: str, vocab_size: int) -> bool:
-    """Whether the default id of a token lies outside the vocabulary."""
+def _is_outside(config_type: Any, name: str, vocab_size: int) -> bool:
+    """Returns whether the default id of a token is outside the vocabulary."""
     default = config_type.__dataclass_fields__[name].default
     return default is not None and default >= vocab_size
 
 
 def _label_values(source: Any, task: HubTask, hidden_dim: int) -> dict[str, Any]:
-    """What a classifier says of its labels."""
+    """Returns the configuration values of a classifier: labels, problem type and dropout."""
     name = getattr(source.activation, "__name__", str(source.activation))
-    if name not in _PROBLEMS:
+    if name not in _PROBLEM_TYPES:
         raise UnsupportedConfigError(
-            f"A classifier's activation must be one of {', '.join(_PROBLEMS)}. Received: {name}"
+            f"The activation of a classifier must be one of {', '.join(_PROBLEM_TYPES)}. Received: {name}"
         )
     if getattr(source, "hidden_dim", hidden_dim) != hidden_dim:
         raise UnsupportedConfigError(
@@ -152,14 +153,19 @@ def _label_values(source: Any, task: HubTask, hidden_dim: int) -> dict[str, Any]
             f"Received: hidden_dim={source.hidden_dim}"
         )
     labels = {index: f"LABEL_{index}" for index in range(source.num_classes)}
-    return {"id2label": labels, "problem_type": _PROBLEMS[name], str(task.dropout): source.dropout}
+    return {"id2label": labels, "problem_type": _PROBLEM_TYPES[name], str(task.dropout): source.dropout}
 
 
 def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedModel:
-    """Our model from a local folder that KerasHub's `save_to_preset` wrote; arguments as of `from_keras_hub`.
+    """Loads a local folder written by KerasHub's `save_to_preset`.
+
+    Args:
+        folder: Folder of the preset.
+        task: Hugging Face task name; by default that of the preset's class.
+        options: Further arguments of `from_keras_hub`.
 
     Raises:
-        UnsupportedConfigError: a class that KerasHub does not have.
+        UnsupportedConfigError: KerasHub has no such class.
         CheckpointError: files of the preset are missing or damaged.
         MissingExtraError: KerasHub is not installed.
     """
@@ -174,25 +180,25 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
         source = kind.from_preset(str(folder))
         if getattr(source, "preprocessor", None) is None and (folder / "tokenizer.json").exists():
             tokenizer = hub.tokenizers.Tokenizer.from_preset(str(folder))
-    except Exception as error:  # whatever Keras and h5py raise on files that are missing or damaged
+    except Exception as error:  # Keras and h5py raise various types for missing or damaged files
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(
-            f"The preset of KerasHub cannot be opened. Expected what its save_to_preset writes, weights included, in "
-            f"{folder}. Received: {reason:.300}"
+            f"The preset of KerasHub cannot be opened. Expected: a folder written by save_to_preset, with weights. "
+            f"Received: {folder}: {reason:.300}"
         ) from error
     return from_keras_hub(source, task, tokenizer=tokenizer, **options)
 
 
 def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
-    """A task of KerasHub with the weights and tokenizer of a model of ours; its backbone where it has no such task.
+    """Converts a model to KerasHub, with its weights and tokenizer; to a backbone if KerasHub has no such task.
 
     Args:
-        model: Of an architecture that KerasHub has.
-        strict: Refuses settings that KerasHub has no counterpart for; if false, they are named in a warning, and its
-            answers differ. KerasHub's BERT, for one, has the tanh approximation of GELU alone.
+        model: Model of an architecture that KerasHub supports.
+        strict: Whether to raise an error for settings that KerasHub does not support. Otherwise they are logged as a
+            warning, and outputs differ; KerasHub's BERT, for example, supports only the tanh approximation of GELU.
 
     Returns:
-        A `keras_hub.models.Task` that gives logits, or a `keras_hub.models.Backbone`.
+        A `keras_hub.models.Task` with logits as output, or a `keras_hub.models.Backbone`.
 
     Raises:
         UnsupportedConfigError: KerasHub lacks the architecture or, if `strict`, a setting.
@@ -202,16 +208,18 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
     config: Any = model.config
     table = find_table(config.model_type.replace("-", "_"))
     if table is None:
-        raise UnsupportedConfigError(f"KerasHub has no such architecture here. Received: {config.model_type}")
+        raise UnsupportedConfigError(
+            f"Models of this architecture cannot be converted to KerasHub. Received: {config.model_type}"
+        )
     hub_task = table.find(model.task)
     _check_differences(model, table, hub_task, strict)
     rows = table.weight_table(model)
     values = {row.tensor: variables_by_path(model)[row.variables[0]] for row in rows}
-    with keras.StatelessScope():  # in this scope, variables wait for their values until it ends
+    with keras.StatelessScope():  # defers the initialization of variables to the end of the scope
         backbone = getattr(hub.models, table.backbone)(**table.arguments(config), dtype=model.dtype_policy.name)
-        waiting = HubWeights(backbone, ())
+        deferred = HubWeights(backbone, ())
         for name in [name for name in values if name.startswith("backbone.")]:
-            waiting.variable(name)._initializer = partial(_value, values.pop(name))
+            deferred.variable(name)._initializer = partial(_value, values.pop(name))
     result = backbone
     if hub_task is not None:
         labels = {} if hub_task.dropout is None else _label_arguments(config, hub_task)
@@ -222,42 +230,42 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
     if hub_task is not None and model.tokenizer is not None:
         result.preprocessor = _preprocessor(type(result).preprocessor_cls, model.tokenizer)
     elif hub_task is None and model.task != table.default_task:
-        logger.warning("KerasHub has no task for %s: this is the backbone, without the head", model.task)
+        logger.warning("KerasHub has no task for %s: the backbone is returned, without the head", model.task)
     return result
 
 
 def _value(variable: Any, shape: Any, dtype: str) -> Any:
-    """The value of a variable of ours, in the shape that KerasHub gives it."""
+    """Returns the value of a variable in the shape of KerasHub."""
     return keras.ops.cast(keras.ops.reshape(variable.value, shape), dtype)
 
 
 def _check_differences(model: PretrainedModel, table: KerasHub, hub_task: HubTask | None, strict: bool) -> None:
-    found = table.differences(model.config)
+    differences = table.differences(model.config)
     parts = {} if hub_task is None else hub_task.parts
     for name, expected in parts.items():
         received = getattr(model, name)
         if received != expected:
-            found.append(f"{name} of the head: {expected!r} alone, received {received!r}")
-    if found and strict:
+            differences.append(f"{name} of the head: only {expected!r}, received {received!r}")
+    if differences and strict:
         raise UnsupportedConfigError(
-            f"KerasHub's {table.backbone} lacks settings of this model: {'; '.join(found)}. "
-            "With strict=False it is made, and answers differently"
+            f"KerasHub's {table.backbone} lacks settings of this model: {'; '.join(differences)}. "
+            "Pass strict=False to convert it anyway, with different outputs"
         )
-    if found:
-        logger.warning("KerasHub's %s will answer differently: %s", table.backbone, "; ".join(found))
+    if differences:
+        logger.warning("The outputs of KerasHub's %s will differ: %s", table.backbone, "; ".join(differences))
 
 
 def _label_arguments(config: Any, hub_task: HubTask) -> dict[str, Any]:
-    """Arguments of a classifier."""
+    """Returns the arguments of a classifier."""
     dropout = getattr(config, str(hub_task.dropout))
     return {"num_classes": config.num_labels, "dropout": config.head_dropout if dropout is None else dropout}
 
 
 def _preprocessor(kind: Any, tokenizer: Any) -> Any:
-    """KerasHub's preprocessor around our tokenizer; `None`, with a warning, if it cannot be carried over."""
+    """Returns a preprocessor with the converted tokenizer; `None`, with a warning, if it cannot be converted."""
     try:
-        theirs = text.to_keras_hub(tokenizer, kind.tokenizer_cls)
+        hub_tokenizer = text.to_keras_hub(tokenizer, kind.tokenizer_cls)
     except TokenizerError as error:
-        logger.warning("The tokenizer is not carried over: %s", error)
+        logger.warning("The tokenizer is not converted: %s", error)
         return None
-    return kind(theirs, **text.preprocessor_arguments(tokenizer, kind))
+    return kind(hub_tokenizer, **text.preprocessor_arguments(tokenizer, kind))

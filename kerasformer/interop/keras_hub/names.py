@@ -1,10 +1,10 @@
-"""KerasHub's models: how it spells an architecture, and its weights as a file of tensors.
+"""Names of KerasHub: its classes, arguments and weights for each architecture.
 
-A file of `tables` declares a `KerasHub` table for each architecture. The rows pair one variable of ours with one
-of KerasHub's, named by its attributes: `backbone.transformer_layers.0._self_attention_layer._query_dense.kernel`.
-Both are Keras, so that a kernel differs at most in whether heads and head size are one axis.
+Each module of `tables` defines a `KerasHub` table for an architecture. Its rows map one of our variables to one of
+KerasHub, named by its attributes: `backbone.transformer_layers.0._self_attention_layer._query_dense.kernel`.
+Both are Keras variables, so that kernels differ only in whether heads and head size are one axis or two.
 
-Importing this file does not import KerasHub. Reference: keras_hub 0.32, `keras_hub.models`.
+Importing this module does not import KerasHub. Reference: keras_hub 0.32, `keras_hub.models`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES = {
     "num_layers": "num_layers",
     "num_heads": "num_heads",
 }
-"""Arguments of KerasHub's backbones, by our names of them."""
+"""Arguments of KerasHub's backbones, by the names of our configuration fields."""
 
 ENCODER = {
     **SIZES,
@@ -40,19 +40,19 @@ ENCODER = {
     "hidden_dropout": "dropout",
     "attention_dropout": "dropout",
 }
-"""Those of its encoders."""
+"""Arguments of KerasHub's encoders, by the names of our configuration fields."""
 
 
 @dataclass(frozen=True)
 class HubTask:
-    """A task of KerasHub.
+    """A task class of KerasHub.
 
     Attributes:
-        task: Our name of it.
-        name: Class in `keras_hub.models`.
-        rows: Weight table of the head, our paths below `head/`.
-        parts: Arguments of our model's constructor, for what KerasHub fixes otherwise than the configuration says.
-        dropout: Field of our configuration that holds the dropout before the head's output, where it has labels.
+        task: Hugging Face task name.
+        name: Name of the class in `keras_hub.models`.
+        rows: Weight table of the head; our paths are relative to `head/`.
+        parts: Arguments of our model's constructor for values that KerasHub fixes and the configuration lacks.
+        dropout: Field of our configuration for the dropout before the output of the head; `None` without labels.
     """
 
     task: str
@@ -64,16 +64,18 @@ class HubTask:
 
 @dataclass(frozen=True)
 class KerasHub:
-    """How KerasHub spells an architecture.
+    """Names of an architecture in KerasHub.
 
     Attributes:
-        backbone: Class in `keras_hub.models`.
-        default_task: What a backbone alone is taken for.
-        settings: Arguments of the backbone by our field; the first of several fields with one argument is written.
-        fixed: Values of our fields that KerasHub knows no other of.
-        tokens: Attributes of KerasHub's tokenizer by the field that holds the id of a token.
-        rows: Weight table of the backbone, from our configuration; our paths below `backbone/`.
-        tasks: Of which KerasHub has a class.
+        backbone: Name of the class in `keras_hub.models`.
+        default_task: Task of a backbone without a head.
+        settings: Arguments of the backbone by the names of our configuration fields. If several fields have the same
+            argument, the first one determines its value.
+        fixed: Configuration fields that have a fixed value in KerasHub.
+        tokens: Attributes of KerasHub's tokenizer by the names of our fields for token ids.
+        rows: Function that returns the weight table of the backbone for a configuration; our paths are relative to
+            `backbone/`.
+        tasks: Task classes of KerasHub.
     """
 
     backbone: str
@@ -85,72 +87,72 @@ class KerasHub:
     tasks: tuple[HubTask, ...]
 
     def config_values(self, backbone: Any) -> dict[str, Any]:
-        """Values of our configuration, from a backbone of KerasHub."""
+        """Returns the values of our configuration for a backbone of KerasHub."""
         values = {ours: getattr(backbone, theirs) for ours, theirs in self.settings.items()}
         return {**values, **self.fixed}
 
     def arguments(self, config: Any) -> dict[str, Any]:
-        """Arguments of KerasHub's backbone, from our configuration."""
+        """Returns the arguments of KerasHub's backbone for a configuration."""
         fields = reversed(list(self.settings.items()))
         return {theirs: getattr(config, ours) for ours, theirs in fields}
 
     def differences(self, config: Any) -> list[str]:
-        """What our configuration says and KerasHub has no setting for."""
+        """Returns descriptions of the configuration values that KerasHub does not support."""
         return [
-            f"{name}: {expected!r} alone, received {getattr(config, name)!r}"
+            f"{name}: only {expected!r}, received {getattr(config, name)!r}"
             for name, expected in self.fixed.items()
             if getattr(config, name) != expected
         ]
 
     def find(self, task: str) -> HubTask | None:
-        """KerasHub's class for a task of ours."""
+        """Returns the class for a Hugging Face task name, or `None`."""
         return next((each for each in self.tasks if each.task == task), None)
 
     def named(self, class_name: str) -> HubTask | None:
-        """The task of that class."""
+        """Returns the task with this class name, or `None`."""
         return next((each for each in self.tasks if each.name == class_name), None)
 
     def weight_table(self, model: Any) -> list[Row]:
-        """The rows of a model of ours; those of parts that it does not have are left out."""
+        """Returns the rows for the variables that a model has."""
         rows = nested(self.rows(model.config), "backbone/", "backbone.")
         hub_task = self.find(model.task)
         rows += nested(hub_task.rows if hub_task is not None else (), "head/")
-        own = {path for row in model.rows() for path in row.variables}
-        return [row for row in rows if own.issuperset(row.variables)]
+        paths = {path for row in model.rows() for path in row.variables}
+        return [row for row in rows if paths.issuperset(row.variables)]
 
 
 def is_keras_hub(value: Any) -> bool:
-    """Whether a value is of a class of KerasHub, or of one derived from it; imports nothing."""
+    """Returns whether a value is an instance of a class of KerasHub, without importing it."""
     return any(kind.__module__.split(".")[0] in PACKAGES for kind in type(value).__mro__)
 
 
 def is_preset(content: Mapping[str, Any]) -> bool:
-    """Whether a `config.json` is of a preset of KerasHub."""
+    """Returns whether the content of a `config.json` is that of a KerasHub preset."""
     return "class_name" in content and str(content.get("registered_name", "")).split(">")[0] in PACKAGES
 
 
 def pair(path: str, attributes: str, names: Mapping[str, str]) -> list[Row]:
-    """Rows of a layer: our variables' names to KerasHub's."""
+    """Returns the rows of a layer, from our names of its variables to those of KerasHub."""
     return [Row((f"{path}/{ours}",), f"{attributes}.{theirs}") for ours, theirs in names.items()]
 
 
 def dense(path: str, attributes: str, *, bias: bool = True) -> list[Row]:
-    """Rows of a `Dense` or of an attention's projection."""
+    """Returns the rows of a `Dense` layer or an attention projection."""
     return pair(path, attributes, {"kernel": "kernel", "bias": "bias"} if bias else {"kernel": "kernel"})
 
 
 def norm(path: str, attributes: str) -> list[Row]:
-    """Rows of a `LayerNormalization`."""
+    """Returns the rows of a `LayerNormalization`."""
     return pair(path, attributes, {"scale": "gamma", "bias": "beta"})
 
 
 def table(path: str, attribute: str) -> Row:
-    """The row of an `Embedding`."""
+    """Returns the row of an `Embedding`."""
     return Row((f"{path}/embeddings",), attribute)
 
 
 def transformer_layer() -> list[Row]:
-    """A `TransformerEncoder`, or a `TransformerDecoder` without cross attention."""
+    """Returns the rows of a `TransformerEncoder`, or of a `TransformerDecoder` without cross-attention."""
     attention = [
         row
         for name in ("query", "key", "value", "output")
@@ -166,7 +168,7 @@ def transformer_layer() -> list[Row]:
 
 
 def masked_lm_head() -> list[Row]:
-    """The head of a task that fills masks."""
+    """Returns the rows of a masked language modeling head."""
     return [
         *dense("dense", "masked_lm_head._intermediate_dense"),
         *norm("norm", "masked_lm_head._intermediate_layer_norm"),
@@ -176,19 +178,19 @@ def masked_lm_head() -> list[Row]:
 
 @dataclass(frozen=True)
 class HubNames(Names):
-    """Names that are attributes, and spelled one way."""
+    """Names of tensors that are attribute paths, without variants."""
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
-        """The name itself."""
+        """Returns the name unchanged."""
         return name
 
 
 class HubWeights(TensorFile):
-    """A model of KerasHub as a file of tensors; what is read is a copy, one tensor at a time.
+    """The weights of a KerasHub model, with the interface of a tensor file; each tensor is copied when it is read.
 
     Args:
-        model: A task or a backbone.
-        rows: The weight table, which says where the tensors are.
+        model: Task or backbone.
+        rows: Weight table with the names of the tensors.
     """
 
     def __init__(self, model: Any, rows: Sequence[Row]) -> None:
@@ -200,13 +202,13 @@ class HubWeights(TensorFile):
         return type(self._model).__name__
 
     def variable(self, name: str) -> Any:
-        """The variable under that name; of a layer with adapters, its merged value."""
+        """Returns the variable with this name; the merged value for a layer with adapters."""
         root, _, rest = name.partition(".")
         start = getattr(self._model, "backbone", self._model) if root == "backbone" else getattr(self._model, root)
         return reduce(lambda at, part: at[int(part)] if part.isdigit() else getattr(at, part), rest.split("."), start)
 
     def names(self) -> list[str]:
-        """The tensors of the table that the model has."""
+        """Returns the names of the tensors of the table that exist in the model."""
         return [row.tensor for row in self._rows if self._has(row.tensor)]
 
     def _has(self, name: str) -> bool:
@@ -216,14 +218,14 @@ class HubWeights(TensorFile):
             return False
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape, heads and head size as one axis."""
+        """Returns the shape of a tensor, with heads and head size as one axis."""
         return matrix_shape(name, self.variable(name).shape)
 
     def check_float(self) -> None:
-        """Refuses a quantized model.
+        """Checks that the model is not quantized.
 
         Raises:
-            UnsupportedConfigError: it is one.
+            UnsupportedConfigError: a weight has a type other than a float type.
         """
         for name in self.names():
             problem = self.problem(name)
@@ -234,7 +236,7 @@ class HubWeights(TensorFile):
                 )
 
     def problem(self, name: str) -> str | None:
-        """A data type that is none of floating-point numbers."""
+        """Returns a description of the data type if it is not a float type, or `None`."""
         dtype = keras.backend.standardize_dtype(self.variable(name).dtype)
         return None if dtype in ("float16", "bfloat16", "float32", "float64") else f"of type {dtype}"
 
@@ -246,12 +248,12 @@ class HubWeights(TensorFile):
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[int], None]]:
-        """Shows nothing: no file is read."""
+        """Shows no progress bar, since no file is read."""
         yield lambda count: None
 
 
 def matrix_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a variable of KerasHub once heads and head size are one axis."""
+    """Returns the shape of a variable of KerasHub with heads and head size as one axis."""
     if name.endswith(".bias"):
         return (math.prod(shape),)
     if len(shape) == 3:
@@ -263,21 +265,21 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_approximate": "gelu_new", 
 
 
 def activation_name(function: Any) -> str:
-    """Our name of an activation function of Keras or KerasHub.
+    """Returns our name of an activation function of Keras or KerasHub.
 
     Raises:
-        UnsupportedConfigError: another function.
+        UnsupportedConfigError: the function is not supported.
     """
     name = getattr(function, "__name__", str(function))
     if name not in _ACTIVATIONS:
         raise UnsupportedConfigError(
-            f"This activation is not known here. Expected one of {', '.join(_ACTIVATIONS)}. Received: {name}"
+            f"This activation is not supported. Expected one of {', '.join(_ACTIVATIONS)}. Received: {name}"
         )
     return _ACTIVATIONS[name]
 
 
 def activation_function(name: str) -> Any:
-    """The function for an activation of ours.
+    """Returns the function for our name of an activation.
 
     Raises:
         UnsupportedConfigError: KerasHub has no such function.

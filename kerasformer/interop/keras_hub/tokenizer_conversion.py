@@ -1,7 +1,7 @@
-"""KerasHub's tokenizers as ours, and ours as KerasHub's: the same ids for the same texts.
+"""Conversion of tokenizers from and to KerasHub: the same texts result in the same ids.
 
-What differs, on both sides: a special token that a text spells out (`[SEP]`) is that token here, and ordinary text in
-KerasHub's WordPiece and SentencePiece.
+One difference remains: the name of a special token in a text, such as `[SEP]`, is that token in our tokenizers, and
+ordinary text in KerasHub's WordPiece and SentencePiece.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer, spiece
 from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
 
-# As keras_hub.src.tokenizers.word_piece_tokenizer has them.
+# Copied from keras_hub.src.tokenizers.word_piece_tokenizer.
 _SPACES = r"[ \t\n\r\f]|\p{Cc}|\p{Cf}"
 _MARKS = r"[!-/]|[:-@]|[\[-`]|[{-~]|\p{P}"
 _CJK = (
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
     r"\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
 )
-# Of no vocabulary: what it stands for becomes the unknown token.
+# A character that no vocabulary contains, so that it becomes the unknown token.
 _UNKNOWN = "\ue000"
 
 
 def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length: int | None) -> Tokenizer:
-    """Our tokenizer for one of KerasHub.
+    """Converts a tokenizer of KerasHub.
 
     Args:
-        tokenizer: Of KerasHub: WordPiece, byte-level BPE or SentencePiece.
-        preprocessor: That surrounds its ids, or `None`.
-        segments: The model takes `token_type_ids`.
-        max_length: Tokens that the model takes.
+        tokenizer: WordPiece, byte-level BPE or SentencePiece tokenizer of KerasHub.
+        preprocessor: Preprocessor that adds special tokens, or `None`.
+        segments: Whether the model has the input `token_type_ids`.
+        max_length: Maximum length of the model in tokens.
 
     Raises:
-        TokenizerError: a tokenizer of another kind, or an option that has no counterpart.
+        TokenizerError: the kind of tokenizer or one of its options is not supported.
     """
     kinds = {kind.__name__ for kind in type(tokenizer).__mro__}
     builders = {"WordPieceTokenizer": _wordpiece, "BytePairTokenizer": _byte_pairs, "SentencePieceTokenizer": _pieces}
     build = next((builders[name] for name in builders if name in kinds), None)
     if build is None:
         raise TokenizerError(
-            f"A tokenizer of KerasHub of one of the kinds {', '.join(builders)} was expected. "
+            f"A tokenizer of KerasHub derived from {', '.join(builders)} was expected. "
             f"Received: {type(tokenizer).__name__}"
         )
     backend = build(tokenizer)
     special = _special_tokens(tokenizer)
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in dict.fromkeys(special.values())])
-    _surround(backend, tokenizer, preprocessor, special)
+    _set_template(backend, tokenizer, preprocessor, special)
     return Tokenizer(
         backend,
         special_tokens=special,
@@ -66,7 +66,7 @@ def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, str]:
-    """Named special tokens, under our names."""
+    """Returns the special tokens by our names."""
     names = {
         "pad_token": ("pad_token",),
         "cls_token": ("cls_token",),
@@ -76,12 +76,12 @@ def _special_tokens(tokenizer: Any) -> dict[str, str]:
         "bos_token": () if hasattr(tokenizer, "cls_token") or hasattr(tokenizer, "pad_token") else ("start_token",),
         "eos_token": () if hasattr(tokenizer, "cls_token") else ("end_token",),
     }
-    found = {ours: getattr(tokenizer, name, None) for ours, theirs in names.items() for name in theirs}
-    return {name: token for name, token in found.items() if isinstance(token, str)}
+    tokens = {ours: getattr(tokenizer, name, None) for ours, hub_names in names.items() for name in hub_names}
+    return {name: token for name, token in tokens.items() if isinstance(token, str)}
 
 
-def _surround(backend: tokenizers.Tokenizer, tokenizer: Any, preprocessor: Any, special: dict[str, str]) -> None:
-    """The template that the preprocessor applies: of a classifier, an encoder-decoder or a decoder."""
+def _set_template(backend: tokenizers.Tokenizer, tokenizer: Any, preprocessor: Any, special: dict[str, str]) -> None:
+    """Sets the template by which the preprocessor of an encoder, encoder-decoder or decoder adds special tokens."""
     if "cls_token" in special:
         before, after = special["cls_token"], special["sep_token"]
         single, pair = f"{before} $A {after}", f"{before} $A {after} $B:1 {after}:1"
@@ -100,7 +100,7 @@ def _surround(backend: tokenizers.Tokenizer, tokenizer: Any, preprocessor: Any, 
 
 
 def _wordpiece(tokenizer: Any) -> tokenizers.Tokenizer:
-    """Splits as the expressions of KerasHub do, which are not quite BERT's."""
+    """Converts WordPiece; texts are split by KerasHub's regular expressions, which differ slightly from BERT's."""
     if not tokenizer.split:
         raise TokenizerError("A WordPiece tokenizer that splits texts was expected. Received: split=False")
     vocabulary = {token: index for index, token in enumerate(tokenizer.get_vocabulary())}
@@ -127,42 +127,42 @@ def _wordpiece(tokenizer: Any) -> tokenizers.Tokenizer:
 
 
 def _folding() -> list[normalizers.Normalizer]:
-    """NFKC_Casefold, which KerasHub applies to the words, on the text.
+    """Returns normalizers that apply NFKC_Casefold to the text, which KerasHub applies to each word.
 
-    A letter that would become one with a space in it, as the no-break space does, makes its word unknown there: it is
-    replaced by one that no vocabulary has. Of marks that become several (`…`), KerasHub makes pieces of one word, and
-    this makes several words.
+    A character whose normalized form contains a space, such as the no-break space, makes its word unknown in KerasHub;
+    here it is replaced by a character that no vocabulary contains. Punctuation that is normalized to several characters
+    (`…`) becomes several pieces of one word in KerasHub, and several words here.
     """
-    letters = "".join(f"\\x{{{ord(c):X}}}" for c in _with_space())
-    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{letters}]"), _UNKNOWN), normalizers.NFKC()]
+    characters = "".join(f"\\x{{{ord(c):X}}}" for c in _with_space())
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{characters}]"), _UNKNOWN), normalizers.NFKC()]
     steps += [normalizers.Replace(Regex(f"[{sources}]"), folded) for folded, sources in _foldings().items()]
     return [*steps, normalizers.Lowercase(), normalizers.NFKC()]
 
 
 @cache
 def _with_space() -> str:
-    """All letters that NFKC turns into something with a space, and that KerasHub does not split at."""
-    letters = map(chr, _scalar_values())
-    return "".join(c for c in letters if c != " " and " " in unicodedata.normalize("NFKC", c))
+    """Returns all characters, except the space, whose NFKC form contains a space."""
+    characters = map(chr, _scalar_values())
+    return "".join(c for c in characters if c != " " and " " in unicodedata.normalize("NFKC", c))
 
 
 @cache
 def _foldings() -> dict[str, str]:
-    """Letters whose case folding is more than their lower case (`ß`), by what they fold to."""
-    found: dict[str, str] = {}
+    """Returns the characters whose case folding differs from their lower case (`ß`), by their folded form."""
+    sources: dict[str, str] = {}
     for c in map(chr, _scalar_values()):
         if c.casefold() != c.lower() and unicodedata.normalize("NFKC", c) == c:
-            found[c.casefold()] = found.get(c.casefold(), "") + c
-    return found
+            sources[c.casefold()] = sources.get(c.casefold(), "") + c
+    return sources
 
 
 def _scalar_values() -> Iterable[int]:
-    """All code points but surrogates, up to where letters have a case or a compatible form."""
+    """Returns the code points that may have a case or a compatibility form, without surrogates."""
     return (*range(0xD800), *range(0xE000, 0x20000))
 
 
 def _byte_pairs(tokenizer: Any) -> tokenizers.Tokenizer:
-    """GPT-2's own splitting, which KerasHub's TensorFlow path has."""
+    """Converts byte-level BPE, with the splitting of GPT-2, which KerasHub implements in TensorFlow."""
     merges = [tuple(merge.split(" ")) for merge in tokenizer.merges if not merge.startswith("#version:")]
     backend = tokenizers.Tokenizer(models.BPE(dict(tokenizer.vocabulary), merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=tokenizer.add_prefix_space)
@@ -171,15 +171,15 @@ def _byte_pairs(tokenizer: Any) -> tokenizers.Tokenizer:
 
 
 def _pieces(tokenizer: Any) -> tokenizers.Tokenizer:
-    """Unigram, from the model file that KerasHub carries."""
+    """Converts SentencePiece Unigram, from the model file inside KerasHub's tokenizer."""
     try:
         model = spiece.parse(tokenizer.proto)
     except ValueError as error:
         raise TokenizerError(f"the tokenizer's SentencePiece model cannot be read: {error}") from error
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback or not model.default_spaces:
         raise TokenizerError(
-            "A SentencePiece model of the algorithm Unigram, without byte fallback and with the usual treatment of "
-            "spaces (a dummy prefix, extra ones removed, escaped) was expected. Received: another one"
+            "A SentencePiece model with the algorithm Unigram, without byte fallback and with the default treatment of "
+            "spaces (dummy prefix, extra spaces removed, escaped) was expected. Received: another one"
         )
     best = max((piece.score for piece in model.pieces if piece.kind == spiece.NORMAL), default=0.0)
     pieces = [(piece.text, _score(piece, best)) for piece in model.pieces]
@@ -195,21 +195,21 @@ def _pieces(tokenizer: Any) -> tokenizers.Tokenizer:
 
 
 def _score(piece: spiece.Piece, best: float) -> float:
-    """As SentencePiece's search for the best pieces counts it; `best` is the highest score of an ordinary piece."""
+    """Returns the score of a piece in SentencePiece's search; `best` is the highest score of an ordinary piece."""
     if piece.kind == spiece.USER_DEFINED:
         return len(piece.text.encode()) * best - 0.1
     return -1e6 if piece.kind == spiece.UNUSED else piece.score
 
 
 def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
-    """A tokenizer of KerasHub with our vocabulary.
+    """Converts a tokenizer to KerasHub.
 
     Args:
-        tokenizer: Ours.
-        kind: KerasHub's class, such as `keras_hub.tokenizers.GPT2Tokenizer`.
+        tokenizer: Tokenizer of this package.
+        kind: Class of KerasHub, such as `keras_hub.tokenizers.GPT2Tokenizer`.
 
     Raises:
-        TokenizerError: something in ours has no counterpart.
+        TokenizerError: KerasHub does not support the kind of tokenizer, its vocabulary or one of its steps.
     """
     content = json.loads(tokenizer.backend.to_str())
     builders = {"WordPiece": _to_wordpiece, "BPE": _to_byte_pairs, "Unigram": _to_pieces}
@@ -218,12 +218,12 @@ def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
         raise TokenizerError(f"KerasHub has tokenizers of the kinds {', '.join(builders)}. Received: {name}")
     try:
         return builders[name](content, kind)
-    except (TypeError, ValueError) as error:  # KerasHub's own checks of a vocabulary
+    except (TypeError, ValueError) as error:  # raised by KerasHub's checks of a vocabulary
         raise TokenizerError(f"{kind.__name__} of KerasHub cannot have this vocabulary: {error}") from error
 
 
 def preprocessor_arguments(tokenizer: Tokenizer, kind: Any) -> dict[str, Any]:
-    """Arguments of KerasHub's preprocessor: whether a decoder's prompt begins with a token, and lengths."""
+    """Returns the arguments of KerasHub's preprocessor: start token and sequence length."""
     arguments: dict[str, Any] = {}
     parameters = inspect.signature(kind.__init__).parameters
     if "add_start_token" in parameters:
@@ -234,7 +234,11 @@ def preprocessor_arguments(tokenizer: Tokenizer, kind: Any) -> dict[str, Any]:
 
 
 def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
-    """Tokens to ids, added ones included, in the order of ids; there must be no gap."""
+    """Returns ids by token, including added tokens, in the order of ids.
+
+    Raises:
+        TokenizerError: the ids have gaps.
+    """
     vocabulary = dict(content["model"]["vocab"]) | {token["content"]: token["id"] for token in content["added_tokens"]}
     ordered = dict(sorted(vocabulary.items(), key=lambda item: item[1]))
     if list(ordered.values()) != list(range(len(ordered))):
@@ -243,7 +247,7 @@ def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
 
 
 def _to_wordpiece(content: dict[str, Any], kind: Any) -> Any:
-    """The options are those with which KerasHub splits as ours does."""
+    """Converts WordPiece, with the options of KerasHub that result in the same normalization and splitting."""
     normalizer, model = content["normalizer"] or {}, content["model"]
     options: dict[str, Any] = {
         "oov_token": model["unk_token"],
@@ -255,17 +259,17 @@ def _to_wordpiece(content: dict[str, Any], kind: Any) -> Any:
         options |= {"lowercase": lowercase, "strip_accents": lowercase if strip is None else strip}
         return kind(vocabulary, split_on_cjk=normalizer["handle_chinese_chars"], **options)
     for lowercase, strip, cjk in itertools.product((False, True), repeat=3):
-        made = kind(vocabulary, lowercase=lowercase, strip_accents=strip, split_on_cjk=cjk, **options)
-        same = json.loads(_wordpiece(made).to_str())
-        if all(same[part] == content[part] for part in ("normalizer", "pre_tokenizer")):
-            return made
-    raise TokenizerError("KerasHub's WordPiece has no options that do what this tokenizer's normalizer does")
+        candidate = kind(vocabulary, lowercase=lowercase, strip_accents=strip, split_on_cjk=cjk, **options)
+        converted = json.loads(_wordpiece(candidate).to_str())
+        if all(converted[part] == content[part] for part in ("normalizer", "pre_tokenizer")):
+            return candidate
+    raise TokenizerError("KerasHub's WordPiece does not support the normalizer or the splitting of this tokenizer")
 
 
 def _to_byte_pairs(content: dict[str, Any], kind: Any) -> Any:
     splitter = content["pre_tokenizer"] or {}
     if splitter.get("type") != "ByteLevel" or content["normalizer"] is not None:
-        raise TokenizerError("KerasHub's byte-level BPE splits as GPT-2 does. Received: another splitting")
+        raise TokenizerError("KerasHub's byte-level BPE supports only the splitting of GPT-2. Received: another one")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
     return kind(_vocabulary(content), merges, add_prefix_space=splitter["add_prefix_space"])
 
@@ -275,19 +279,19 @@ def _to_pieces(content: dict[str, Any], kind: Any) -> Any:
     steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
     if [step["type"] for step in steps] not in ([], ["Precompiled"]):
         raise TokenizerError(
-            "KerasHub's SentencePiece normalizes by the rules in its model file alone. "
+            "KerasHub's SentencePiece supports only the normalization rules in its model file. "
             f"Received: {', '.join(step['type'] for step in steps)}"
         )
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
     scores = dict(model["vocab"])
     pieces = []
-    for index, token in enumerate(_vocabulary({**content, "model": {"vocab": _places(model["vocab"])}})):
-        named = spiece.UNKNOWN if index == model["unk_id"] else spiece.CONTROL if token in special else spiece.NORMAL
-        pieces.append(spiece.Piece(token, scores.get(token, 0.0), named))
+    for index, token in enumerate(_vocabulary({**content, "model": {"vocab": _ids(model["vocab"])}})):
+        piece = spiece.UNKNOWN if index == model["unk_id"] else spiece.CONTROL if token in special else spiece.NORMAL
+        pieces.append(spiece.Piece(token, scores.get(token, 0.0), piece))
     charsmap = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps else b""
     return kind(spiece.serialize(spiece.SentencePieceModel(pieces, unk_id=model["unk_id"], charsmap=charsmap)))
 
 
-def _places(vocabulary: list[Any]) -> dict[str, int]:
-    """Pieces to their places."""
-    return {piece: place for place, (piece, _) in enumerate(vocabulary)}
+def _ids(vocabulary: list[Any]) -> dict[str, int]:
+    """Returns ids by piece."""
+    return {piece: index for index, (piece, _) in enumerate(vocabulary)}

@@ -1,7 +1,7 @@
-"""LiteRT itself, behind two methods: run a signature, and hold tensors that stay in place between runs.
+"""Wrappers of LiteRT that run signatures and hold tensors, such as caches, between runs.
 
-`CompiledEngine` is LiteRT's compiled model, whose buffers a signature may read and write at once: a cache is then
-updated in place, and nothing is copied. `InterpreterEngine` is the older interpreter, for platforms without it.
+`CompiledEngine` uses LiteRT's compiled model, whose buffers can be input and output of the same run: caches are updated
+in place, without copies. `InterpreterEngine` uses the older interpreter, for platforms without the compiled model.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Engine(Protocol):
     """A loaded model file."""
 
     def hold(self, signature: str, name: str) -> Held:
-        """A tensor of zeros for this input or output, which any run may then read, write, or both."""
+        """Returns a tensor of zeros for this input or output, which later runs may read, write, or both."""
         ...
 
     def copy(self, source: Held, target: Held, count: int) -> None:
-        """Overwrites `target`, `(1, H, S, D)` as `source`, or at least its first `count` positions."""
+        """Copies at least the first `count` slots of `source` to `target`, both `(1, H, S, D)`."""
         ...
 
     def run(
@@ -43,12 +43,12 @@ class Engine(Protocol):
         """Runs a signature.
 
         Args:
-            signature: Its name.
-            inputs: int32 or float32 arrays of exactly the declared shapes.
-            held: Tensors, by the name of the input, the output, or the input and output that they are.
+            signature: Name of the signature.
+            inputs: int32 or float32 arrays of the declared shapes.
+            held: Held tensors by the name of an input, an output, or both if the input and the output have one name.
 
         Returns:
-            The outputs that are not held.
+            Outputs that are not in `held`, by name.
         """
         ...
 
@@ -59,13 +59,13 @@ def open_engine(
     """Loads a TFLite file.
 
     Args:
-        path: The file.
-        num_threads: CPU threads; the number of CPUs this process may use, at most 8, by default.
-        cache_file: Where to keep the weights in the layout of the CPU kernels, so that the next start neither computes
-            them nor holds them in memory of its own. It must be another one for every file and version of LiteRT.
-        accelerator: `"gpu"` or `"npu"`. Where there is none, a warning says so and the CPU does the work.
+        path: Path of the file.
+        num_threads: Number of CPU threads; by default the number of CPUs available to the process, at most 8.
+        cache_file: File for weights in the layout of the CPU kernels, which the next start maps instead of computing
+            them. Each model file and each version of LiteRT needs a different one.
+        accelerator: `"gpu"` or `"npu"`. If it is not available, a warning is issued and the CPU is used.
     Raises:
-        BundleError: the file is no model that LiteRT can run.
+        BundleError: the file is not a model that LiteRT can run.
         InputError: an unknown accelerator.
         MissingExtraError: LiteRT is not installed.
     """
@@ -87,7 +87,7 @@ def open_engine(
         except (ImportError, MissingExtraError, RuntimeError, ValueError, OSError) as error:
             reasons.append(str(error))
             continue
-        _tell(accelerator, engine, reasons)
+        _warn(accelerator, engine, reasons)
         return engine
     raise _unloadable(path, " | ".join(reasons))
 
@@ -97,12 +97,12 @@ def _unloadable(path: Path, reason: str) -> BundleError:
 
 
 def _verify(path: Path) -> None:
-    """Refuses a file whose tables lead out of it: the compiled model would follow them, and end the process.
+    """Checks that the offsets in a file are within it: an invalid offset makes the compiled model crash the process.
 
-    The interpreter checks them before it builds anything, and reads no weights for it.
+    The interpreter verifies them when it is created, without reading weights.
 
     Raises:
-        BundleError: the file is none.
+        BundleError: the file is not a valid TFLite model.
     """
     interpreter = require("ai_edge_litert.interpreter", "litert")
     resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -112,36 +112,36 @@ def _verify(path: Path) -> None:
         raise _unloadable(path, str(error)) from error
 
 
-def _tell(accelerator: str | None, engine: Engine, reasons: list[str]) -> None:
-    """Warns where an accelerator was asked for and the CPU does some or all of the work."""
+def _warn(accelerator: str | None, engine: Engine, reasons: list[str]) -> None:
+    """Warns if an accelerator was requested and the CPU runs some or all of the model."""
     if accelerator is None:
         return
     if reasons:
         message = f"LiteRT has no {accelerator.upper()} for this model here: the CPU runs it. {reasons[0]}"
         warnings.warn(message, UserWarning, stacklevel=2)
     elif isinstance(engine, CompiledEngine) and not engine.is_fully_accelerated:
-        message = f"The {accelerator.upper()} does not run all of this model, or none of it: the CPU runs the rest."
+        message = f"The {accelerator.upper()} runs only part of this model, or none of it: the CPU runs the rest."
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
 class CompiledEngine:
-    """`ai_edge_litert.compiled_model`; held tensors are its `TensorBuffer`s.
+    """Engine on `ai_edge_litert.compiled_model`; held tensors wrap its `TensorBuffer`s.
 
     Args:
-        path: The file.
-        num_threads: CPU threads.
-        cache_file: As for `open_engine`.
-        accelerator: Likewise; the CPU does what it cannot do.
+        path: Path of the file.
+        num_threads: Number of CPU threads.
+        cache_file: File for packed weights, as for `open_engine`.
+        accelerator: `"gpu"` or `"npu"`; the CPU runs operators that it does not support.
     """
 
     def __init__(
         self, path: Path, num_threads: int, cache_file: Path | None = None, accelerator: str | None = None
     ) -> None:
         options = require("ai_edge_litert.options", "litert")
-        # Without a cache the kernels pack the weights once for every signature; ":memory" shares them within the
-        # process. It needs anonymous files, which Linux has.
-        packed = str(cache_file) if cache_file else ":memory" if sys.platform == "linux" else ""
-        cpu = options.CpuOptions(num_threads=num_threads, xnnpack_weight_cache_path=packed)
+        # Without a weight cache, the kernels pack the weights once per signature; ":memory" shares them between
+        # signatures, but needs anonymous files, which only Linux has.
+        weight_cache = str(cache_file) if cache_file else ":memory" if sys.platform == "linux" else ""
+        cpu = options.CpuOptions(num_threads=num_threads, xnnpack_weight_cache_path=weight_cache)
         units = options.HardwareAccelerator.CPU
         if accelerator is not None:
             units |= getattr(options.HardwareAccelerator, accelerator.upper())
@@ -150,21 +150,21 @@ class CompiledEngine:
             environment=_environment(accelerator is not None),
             options=options.Options(units, cpu_options=cpu),
         )
-        # The CPU's kernels may write where they read. What an accelerator does then, nobody promises.
+        # CPU kernels can write to the buffers that they read; accelerators do not guarantee this.
         self._in_place = accelerator is None
         names = self._model.get_signature_list()
         self._inputs = {name: self._model.get_input_tensor_details(name) for name in names}
         self._outputs = {name: self._model.get_output_tensor_details(name) for name in names}
-        self._own: dict[tuple[str, str, str], _Tensor] = {}
+        self._tensors: dict[tuple[str, str, str], _Tensor] = {}
 
     def hold(self, signature: str, name: str) -> _Tensor:
-        """A tensor of zeros."""
-        tensor = self._tensor(signature, "input" if name in self._inputs[signature] else "output", name)
+        """Returns a tensor of zeros."""
+        tensor = self._new_tensor(signature, "input" if name in self._inputs[signature] else "output", name)
         tensor.clear()
         return tensor
 
     def copy(self, source: _Tensor, target: _Tensor, count: int) -> None:
-        """Copies the first positions, or all through host memory: LiteRT has no copy from buffer to buffer."""
+        """Copies the first slots, or everything by way of host memory: LiteRT cannot copy between buffers."""
         if source.array is None or target.array is None:
             target.write(source.read())
         else:
@@ -175,52 +175,52 @@ class CompiledEngine:
     ) -> dict[str, np.ndarray]:
         """See `Engine.run`."""
         held = held or {}
-        written = held if self._in_place else self._twins(signature, held)
-        given, results = dict(held), dict(written)
-        for name in self._inputs[signature].keys() - given.keys():
-            given[name] = self._kept(signature, "input", name)
-            given[name].write(inputs[name])
-        own = self._outputs[signature].keys() - results.keys()
-        results |= {name: self._kept(signature, "output", name) for name in own}
+        targets = held if self._in_place else self._output_tensors(signature, held)
+        sources, results = dict(held), dict(targets)
+        for name in self._inputs[signature].keys() - sources.keys():
+            sources[name] = self._tensor(signature, "input", name)
+            sources[name].write(inputs[name])
+        returned = self._outputs[signature].keys() - results.keys()
+        results |= {name: self._tensor(signature, "output", name) for name in returned}
         self._model.run_by_name(
             signature,
-            {name: given[name].buffer for name in self._inputs[signature]},
+            {name: sources[name].buffer for name in self._inputs[signature]},
             {name: results[name].buffer for name in self._outputs[signature]},
         )
-        for tensor, twin in {id(held[name]): (held[name], twin) for name, twin in written.items()}.values():
-            if tensor is not twin:
-                tensor.swap(twin)
-        return {name: results[name].read() for name in own}
+        for tensor, target in {id(held[name]): (held[name], target) for name, target in targets.items()}.values():
+            if tensor is not target:
+                tensor.swap(target)
+        return {name: results[name].read() for name in returned}
 
     @property
     def is_fully_accelerated(self) -> bool:
-        """Every operator runs on the accelerator that was asked for."""
+        """Whether every operator runs on the requested accelerator."""
         return bool(self._model.is_fully_accelerated())
 
-    def _twins(self, signature: str, held: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
-        """Second tensors for those that this signature would read and write at once."""
+    def _output_tensors(self, signature: str, held: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
+        """Returns separate output tensors for held tensors that this signature would read and write in one run."""
         both = held.keys() & self._outputs[signature].keys()
-        return {name: self._kept(signature, "output", name) for name in both}
-
-    def _kept(self, signature: str, kind: str, name: str) -> _Tensor:
-        """The engine's own tensor for this input or output."""
-        key = (signature, kind, name)
-        if key not in self._own:
-            self._own[key] = self._tensor(*key)
-        return self._own[key]
+        return {name: self._tensor(signature, "output", name) for name in both}
 
     def _tensor(self, signature: str, kind: str, name: str) -> _Tensor:
+        """Returns the engine's tensor for this input or output, created once."""
+        key = (signature, kind, name)
+        if key not in self._tensors:
+            self._tensors[key] = self._new_tensor(*key)
+        return self._tensors[key]
+
+    def _new_tensor(self, signature: str, kind: str, name: str) -> _Tensor:
         create = getattr(self._model, f"create_{kind}_buffer_by_name")
         details = (self._inputs if kind == "input" else self._outputs)[signature][name]
         return _Tensor(create(signature, name), tuple(details["shape"]), np.dtype(details["dtype"]))
 
 
 class _Tensor:
-    """A `TensorBuffer`, whose memory NumPy sees directly where it is the processor's.
+    """A `TensorBuffer`, accessible as a NumPy array if it is in host memory.
 
     Attributes:
-        buffer: LiteRT's.
-        array: Its memory; `None` if that is an accelerator's.
+        buffer: The `TensorBuffer` of LiteRT.
+        array: View of its memory; `None` if it is in the memory of an accelerator.
     """
 
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -228,34 +228,34 @@ class _Tensor:
         self.array = _memory(buffer, shape, dtype)
 
     def swap(self, other: _Tensor) -> None:
-        """Exchanges what the two hold."""
+        """Exchanges the buffers of two tensors."""
         self.buffer, other.buffer = other.buffer, self.buffer
         self.array, other.array = other.array, self.array
 
     def write(self, value: np.ndarray) -> None:
-        """Overwrites it."""
+        """Overwrites the content."""
         if self.array is None:
             self.buffer.write(value)
         else:
             self.array[...] = value
 
     def read(self) -> np.ndarray:
-        """A copy."""
+        """Returns a copy of the content."""
         if self.array is not None:
             return self.array.copy()
         return np.asarray(self.buffer.read(int(np.prod(self._shape)), self._dtype)).reshape(self._shape)
 
     def clear(self) -> None:
-        """Fills it with zeros. Memory that is fresh from the system holds them, and takes no room until written."""
+        """Fills the tensor with zeros; writes only where needed, as untouched zero pages take no physical memory."""
         if self.array is None:
             self.write(np.zeros(self._shape, self._dtype))
         else:
-            bits = self.array.view(np.int32).reshape(-1, self._shape[-1])  # as floats they might be NaN
+            bits = self.array.view(np.int32).reshape(-1, self._shape[-1])  # integers, as floats may be NaN
             bits[bits.any(axis=1)] = 0
 
 
 def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
-    """The memory of a `TensorBuffer`, which Python's LiteRT has no way to show, through its C interface."""
+    """Returns a view of the memory of a `TensorBuffer`, by LiteRT's C API, since its Python API has no access to it."""
     library = _library()
     size, address = ctypes.c_size_t(), ctypes.c_void_p()
     count = int(np.prod(shape)) * dtype.itemsize
@@ -275,7 +275,7 @@ def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.nda
 
 @cache
 def _library() -> Any:
-    """LiteRT's C library, the one that the Python package has loaded; `None` if it is not there."""
+    """Returns LiteRT's C library, as loaded by its Python package; `None` if it is not available."""
     folder = Path(str(require("ai_edge_litert", "litert").__file__)).parent
     try:
         library = ctypes.CDLL(str(next(folder.glob("libLiteRt.*"))))
@@ -292,11 +292,11 @@ def _capsule_pointer() -> Any:
 
 
 class InterpreterEngine:
-    """`ai_edge_litert.interpreter`; held tensors are arrays, copied in and out at every run.
+    """Engine on `ai_edge_litert.interpreter`; held tensors are arrays, copied in and out at every run.
 
     Args:
-        path: The file.
-        num_threads: CPU threads.
+        path: Path of the file.
+        num_threads: Number of CPU threads.
     """
 
     def __init__(self, path: Path, num_threads: int) -> None:
@@ -305,13 +305,13 @@ class InterpreterEngine:
         self._runners = {n: self._interpreter.get_signature_runner(n) for n in self._interpreter.get_signature_list()}
 
     def hold(self, signature: str, name: str) -> Held:
-        """An array of zeros."""
+        """Returns an array of zeros."""
         runner = self._runners[signature]
         details = {**runner.get_output_details(), **runner.get_input_details()}[name]
         return np.zeros(details["shape"], details["dtype"])
 
     def copy(self, source: Held, target: Held, count: int) -> None:
-        """Copies the first positions."""
+        """Copies the first slots."""
         target[:, :, :count] = source[:, :, :count]
 
     def run(
@@ -327,7 +327,7 @@ class InterpreterEngine:
 
 
 def runtime_version() -> str:
-    """Version of the installed LiteRT."""
+    """Returns the version of the installed LiteRT."""
     return metadata.version("ai-edge-litert")
 
 
@@ -338,18 +338,18 @@ def _available_threads() -> int:
 
 @cache
 def _environment(accelerated: bool) -> Any:
-    """LiteRT's environment, one for the process: creating it loads and registers every accelerator.
+    """Returns LiteRT's environment, created once per process, since its creation loads and registers accelerators.
 
     Args:
-        accelerated: Look for compilers and dispatchers of accelerators too, which LiteRT would load, log and give up
-            for every model that the CPU runs.
+        accelerated: Whether to search for compiler plugins and dispatch libraries of accelerators. Without need, LiteRT
+            would load, log and discard them for every model on the CPU.
     """
     module = require("ai_edge_litert.environment", "litert")
     folder = os.path.dirname(str(module.__file__))
-    # An empty path means all folders of the package, and a folder is searched with those below it.
+    # An empty path means all folders of the package; folders are searched recursively.
     plugins = "" if accelerated else os.path.join(folder, "none")
     options = module.EnvironmentOptions(folder, compiler_plugin_path=plugins, dispatch_library_path=plugins)
     environment = module.Environment.create(options=options)
-    # Never destroyed: models that are alive when the process ends still use it.
+    # Never destroyed, since models that still exist when the process ends use it.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))
     return environment

@@ -1,7 +1,7 @@
 """`LiteRTForward`: encoders on LiteRT.
 
-A TFLite file has static shapes. Texts of a batch are therefore read one by one, each at the smallest length that it
-fits.
+Shapes in a TFLite file are static. The texts of a batch are therefore processed one by one, each by the signature with
+the smallest sufficient length.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kerasformer.runtime.litert.signatures import (
 
 
 class LiteRTForward:
-    """An encoder's bundle; offers `kerasformer.decoding.protocols.Forward`.
+    """Runs the bundle of an encoder; implements `kerasformer.decoding.protocols.Forward`.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest; the signatures of the role `forward` are used.
-        num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
-        cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle; signatures of the role `forward` are used.
+        num_threads: Number of CPU threads; by default the number of CPUs, at most 8.
+        cache_dir: Folder for packed weights, which make later loads faster and take as much disk space as the model.
         accelerator: `"gpu"` or `"npu"`.
     Raises:
-        BundleError: no such signature, or a file that LiteRT cannot load.
+        BundleError: there is no such signature, or LiteRT cannot load the file.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class LiteRTForward:
         self._lock = RLock()
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs every row at the smallest length that holds it.
+        """Runs each row at the smallest sufficient length.
 
         Args:
-            inputs: `(B, T)` integers: `input_ids`, and what else the model takes. A missing `attention_mask` is all
-                ones, missing `token_type_ids` are zeros.
+            inputs: Integer arrays `(B, T)`: `input_ids` and the other inputs of the model. A missing `attention_mask`
+                defaults to ones, missing `token_type_ids` to zeros.
 
         Returns:
-            float32 `(B, …)`; outputs with an entry for each token are `(B, T, …)`, zeros for padding.
+            float32 arrays `(B, …)` by name; outputs with an entry for each token are `(B, T, …)`, zero for padding.
 
         Raises:
             CapacityError: a text is longer than the longest signature.
-            InputError: an input that the model does not take, or of another shape.
+            InputError: an input is unknown or has a wrong shape.
         """
         arrays, lengths = self._checked(inputs)
         batch, width = arrays["input_ids"].shape
@@ -84,7 +84,7 @@ class LiteRTForward:
         return results
 
     def _checked(self, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[int]]:
-        """All inputs that the signatures take, and the length of each row without the padding on its right."""
+        """Returns all inputs of the signatures, and the length of each row without padding on its right."""
         arrays = text_arrays(inputs, next(iter(self._signatures.values()))[1].inputs, self._counts)
         mask = arrays.get("attention_mask")
         return arrays, row_lengths(np.ones_like(arrays["input_ids"]) if mask is None else mask)

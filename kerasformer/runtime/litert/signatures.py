@@ -1,4 +1,4 @@
-"""The signatures of a TFLite bundle: one for each length, and which of them to run."""
+"""Loading of a TFLite bundle, and selection of the signature to run among those of different lengths."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from kerasformer.runtime.litert.engine import Engine, open_engine, runtime_versi
 
 
 def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
-    """Sizes of the runs that read `count` tokens: prefill lengths, and 1 for a step of `decode`.
+    """Returns the sizes of the runs that process `count` tokens: prefill lengths, and 1 for a `decode` step.
 
-    The last run may be wider than what is left (up to two and a half times: it reads the weights once, and several
-    narrower runs would read them several times): what it writes too much is overwritten before it is read. It may not
-    reach beyond the cache, though: the runtime would move the whole write back over older tokens.
+    The last run may be up to 2.5 times longer than the remaining tokens, since several shorter runs would read the
+    weights several times; the surplus slots are overwritten before they are read. It must not exceed the cache, though:
+    the runtime would shift the whole write back over earlier tokens.
     """
     plan, position = [], 0
     while position < count:
-        left = count - position
-        fitting = [length for length in sorted(lengths) if position + length <= capacity]
-        whole = [length for length in fitting if length <= left]
-        enough = [length for length in fitting if length >= left]
-        if left == 1 or not fitting:
+        remaining = count - position
+        possible = [length for length in sorted(lengths) if position + length <= capacity]
+        shorter = [length for length in possible if length <= remaining]
+        longer = [length for length in possible if length >= remaining]
+        if remaining == 1 or not possible:
             size = 1
-        elif enough and (enough[0] <= 2.5 * left or not whole):
-            size = enough[0]
+        elif longer and (longer[0] <= 2.5 * remaining or not shorter):
+            size = longer[0]
         else:
-            size = whole[-1] if whole else 1
+            size = shorter[-1] if shorter else 1
         plan.append(size)
-        position += min(size, left)
+        position += min(size, remaining)
     return plan
 
 
@@ -45,26 +45,26 @@ def open_file(
     cache_dir: str | Path | bool | None,
     accelerator: str | None,
 ) -> Engine:
-    """Loads the one file of a TFLite bundle.
+    """Loads the model file of a TFLite bundle.
 
     Raises:
-        BundleError: there are several, or LiteRT cannot load it.
+        BundleError: there are several model files, or LiteRT cannot load the file.
         InputError: a `cache_dir` that cannot be written, or an unknown accelerator.
     """
-    # A tokenizer has a file of its own, which LiteRT alone cannot run.
+    # A tokenizer has a separate file, which LiteRT cannot run without custom operators.
     models = (signature for signature in manifest.signatures.values() if signature.role != Role.TOKENIZE)
     files = sorted({signature.file for signature in models})
     if len(files) != 1:
-        raise BundleError(f"All signatures of a TFLite bundle are in one file. Received: {files}")
+        raise BundleError(f"All signatures of a TFLite bundle must be in one file. Received: {files}")
     path, folder_of_cache = Path(folder) / files[0], weight_cache.folder_of(cache_dir)
     if folder_of_cache is None:
         return open_engine(path, num_threads, None, accelerator)
     key = weight_cache.key_of("litert", runtime_version(), manifest.files[files[0]])
 
     def make(file: Path) -> Engine:
-        known, engine = file.exists(), open_engine(path, num_threads, file, accelerator)
-        # What is kept under a checksum comes from a file that has it; another process may have replaced this one.
-        if not known and bundle.sha256(path) != manifest.files[files[0]]:
+        existed, engine = file.exists(), open_engine(path, num_threads, file, accelerator)
+        # Weights are cached by the checksum of the model file; another process may have replaced that file meanwhile.
+        if not existed and bundle.sha256(path) != manifest.files[files[0]]:
             file.unlink(missing_ok=True)
             raise BundleError(f"the bundle was replaced while it was opened: {path}. Open it again")
         return engine
@@ -73,81 +73,73 @@ def open_file(
 
 
 def by_length(manifest: Manifest, role: Role, needed: bool = True) -> dict[int, tuple[str, Signature]]:
-    """Signatures of a role, ascending by the tokens that they read."""
-    found = {signature.tokens: (name, signature) for name, signature in manifest.of_role(role).items()}
-    if needed and not found:
+    """Returns the signatures of a role by their number of tokens, in ascending order."""
+    signatures = {signature.tokens: (name, signature) for name, signature in manifest.of_role(role).items()}
+    if needed and not signatures:
         raise BundleError(
             f"The bundle needs signatures of the role {role.value!r}. Received: {list(manifest.signatures)}"
         )
-    return {length: found[length] for length in sorted(length for length in found if length is not None)}
+    return {length: signatures[length] for length in sorted(length for length in signatures if length is not None)}
 
 
 def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: str) -> tuple[int, str, Signature]:
-    """The first signature that holds `length` tokens: its length, its name and itself.
+    """Returns length, name and description of the smallest signature for at least `length` tokens.
 
     Raises:
-        CapacityError: none does.
+        CapacityError: there is none.
     """
     for size, (name, signature) in signatures.items():
         if size >= length:
             return size, name, signature
-    raise CapacityError(f"The {what} has at most {max(signatures)} tokens here. Received: {length}. Shorten it")
+    raise CapacityError(f"The {what} may have at most {max(signatures)} tokens. Received: {length}. Shorten it")
 
 
 def decode_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
-    """Steps of one token.
-
-    Returns:
-        Names of signatures by number of rows, then by cache length, both ascending.
-    """
+    """Returns the names of single-token signatures by number of rows, then by cache length, both ascending."""
     steps = manifest.of_role(Role.DECODE).items()
     return _by_cache_length((signature.rows or 1, signature, name) for name, signature in steps)
 
 
 def verify_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
-    """Steps of several tokens of one text, of which a bundle may have none.
-
-    Returns:
-        Names of signatures by number of tokens, then by cache length, both ascending.
-    """
+    """Returns the names of multi-token signatures by number of tokens, then by cache length, both ascending."""
     steps = manifest.of_role(Role.VERIFY).items()
     return _by_cache_length((signature.tokens or 1, signature, name) for name, signature in steps)
 
 
 def _by_cache_length(steps: Iterable[tuple[int, Signature, str]]) -> dict[int, dict[int, str]]:
-    found: dict[int, dict[int, str]] = {}
+    names: dict[int, dict[int, str]] = {}
     for size, signature, name in steps:
-        found.setdefault(size, {})[signature.cache_length or 0] = name
-    return {size: dict(sorted(lengths.items())) for size, lengths in sorted(found.items())}
+        names.setdefault(size, {})[signature.cache_length or 0] = name
+    return {size: dict(sorted(lengths.items())) for size, lengths in sorted(names.items())}
 
 
 def rows_at_once(count: int, sizes: Iterable[int]) -> int:
-    """How many of `count` rows the next step takes, which may have more room than that.
+    """Returns the number of rows of the signature to run next for `count` rows; some may be unused.
 
-    A step of several rows reads the weights once, so that up to two and a half times the rows cost less than one step
-    for each of them.
+    A step for several rows reads the weights once, so that a step with up to 2.5 times as many rows costs less than one
+    step per row.
     """
     sizes = sorted(sizes)
-    enough = [size for size in sizes if count <= size <= 2.5 * count]
-    filled = [size for size in sizes if size <= count]
-    return enough[0] if enough else filled[-1] if filled else sizes[0]
+    larger = [size for size in sizes if count <= size <= 2.5 * count]
+    smaller = [size for size in sizes if size <= count]
+    return larger[0] if larger else smaller[-1] if smaller else sizes[0]
 
 
 def row_lengths(mask: np.ndarray) -> list[int]:
-    """Tokens of each row up to the last one that is not padding; at least 1."""
+    """Returns the length of each row up to its last token that is not padding; at least 1."""
     used = mask > 0
     return [int(row.nonzero()[0][-1]) + 1 if row.any() else 1 for row in used]
 
 
 def per_token(signatures: dict[int, tuple[str, Signature]]) -> set[str]:
-    """Outputs with an entry for each token: their second axis is the length, in every signature."""
-    found = set()
+    """Returns the names of outputs with an entry for each token: their second axis is the length in every signature."""
+    names = set()
     for name, info in next(iter(signatures.values()))[1].outputs.items():
-        follows = all(
+        has_token_axis = all(
             len(signature.outputs[name].shape) > 1 and signature.outputs[name].shape[1] == size
             for size, (_, signature) in signatures.items()
         )
-        # With one length alone, scores of as many classes would look the same.
-        if follows and (len(signatures) > 1 or len(info.shape) > 2 or name in ("start_logits", "end_logits")):
-            found.add(name)
-    return found
+        # With a single length, scores for the same number of classes would have the same shape.
+        if has_token_axis and (len(signatures) > 1 or len(info.shape) > 2 or name in ("start_logits", "end_logits")):
+            names.add(name)
+    return names

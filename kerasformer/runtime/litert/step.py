@@ -1,8 +1,8 @@
 """`LiteRTStep`: generation on LiteRT.
 
-A TFLite file has static shapes. Each generated row has a cache of its own; steps of several rows take several such
-caches and read the weights once, and the answer of a row does not depend on its neighbours. A step of several tokens is
-of one row.
+Shapes in a TFLite file are static. Each generated row has a separate cache. Steps for several rows take several such
+caches and read the weights once; the result of a row does not depend on the other rows. Steps for several tokens
+process a single row.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from kerasformer.runtime.litert.signatures import (
 )
 
 _POOL_SIZE = 16
-"""Sets of cache buffers kept for later rows."""
+"""Maximum number of unused sets of cache buffers kept for later rows."""
 
 
 @dataclass
 class _Row:
-    """One text that is being generated.
+    """A text that is being generated.
 
     Attributes:
-        caches: Keys and values of the self attention, updated in place.
-        cross: Keys and values of the encoded text, shared by rows that continue the same one.
-        encoder_mask: int32 `(1, S)`, for an encoder-decoder.
-        encoded: Tokens of the encoded text.
-        position: Tokens in the caches.
-        steps: How many of them came from `step`.
-        release: Gives the caches back to the pool, once; also called when the row is forgotten.
+        caches: Keys and values of the self-attention by name, updated in place.
+        cross: Keys and values of the encoded text by name, shared by rows with the same text.
+        encoder_mask: Mask of the encoded text, int32 `(1, M)`; `None` for a decoder-only model.
+        encoded: Number of tokens of the encoded text.
+        position: Number of tokens in the caches, which is the position of the next token.
+        steps: Number of these tokens that were added by `step`.
+        release: Returns the caches to the pool, once; also called when the row is garbage-collected.
     """
 
     caches: dict[str, Held]
@@ -60,29 +60,29 @@ class _Row:
     release: Any = None
 
     def reach(self, count: int = 1) -> int:
-        """Positions that a step of so many tokens sees."""
+        """Returns the number of slots that a step of `count` tokens attends to."""
         return max(self.position + count, self.encoded)
 
 
 @dataclass
 class LiteRTState:
-    """What `LiteRTStep` remembers; `rows` is `None` once a later state has taken its buffers over."""
+    """State of `LiteRTStep`; `rows` is `None` after its buffers were passed on to a later state."""
 
     rows: list[_Row] | None
 
 
 class LiteRTStep:
-    """The bundle of a model that generates; offers `kerasformer.decoding.protocols.Step`.
+    """Runs the bundle of a model that generates; implements `kerasformer.decoding.protocols.Step`.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest; the signatures of the roles `prefill` or `encode`, `decode` and `verify` are used.
-            Without `verify`, a step reads one token.
-        num_threads: CPU threads; as many as there are CPUs, at most 8, by default.
-        cache_dir: Folder for packed weights, which make the next start faster at the cost of as much disk.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle; signatures of the roles `prefill` or `encode`, `decode` and `verify` are used.
+            Without `verify`, a step processes one token.
+        num_threads: Number of CPU threads; by default the number of CPUs, at most 8.
+        cache_dir: Folder for packed weights, which make later loads faster and take as much disk space as the model.
         accelerator: `"gpu"` or `"npu"`.
     Raises:
-        BundleError: no such signature, or a file that LiteRT cannot load.
+        BundleError: there is no such signature, or LiteRT cannot load the file.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class LiteRTStep:
         self._all, self._steps = manifest.signatures, decode_steps(manifest)
         if 1 not in self._steps:
             raise BundleError(
-                "A bundle that generates has a signature of the role 'decode' for one text. "
+                "The bundle of a model that generates must have a signature of the role 'decode' for one text. "
                 f"Received: {list(manifest.signatures)}"
             )
-        # The one that sees all slots serves whatever no other one fits.
+        # The signature with the full cache length, used if no other one is suitable.
         self._decode_name = list(self._steps[1].values())[-1]
         decode = self._all[self._decode_name]
         logits = decode.output(Kind.LOGITS)
@@ -127,19 +127,19 @@ class LiteRTStep:
         self._lock = RLock()
 
     def limited_to(self, names: Container[str]) -> LiteRTStep:
-        """The same loaded file, of which only these signatures are run, and the plain step where no other one fits."""
+        """Returns an engine for the same loaded file that runs only these signatures, or `decode` if none fits."""
         other = copy.copy(self)
-        other._signatures = {size: chosen for size, chosen in self._signatures.items() if chosen[0] in names}
+        other._signatures = {size: entry for size, entry in self._signatures.items() if entry[0] in names}
         other._steps, other._verifies = _named(self._steps, names), _named(self._verifies, names)
         other.step_lengths = (1, *other._verifies)
         return other
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
-        """Reads the prompts; see `Step.start`. The padding of a row is left out, on whichever side it is.
+        """Processes the prompts; see `Step.start`. Padding is skipped, on either side.
 
         Raises:
-            CapacityError: a prompt is longer than the cache, or an input than the encoder.
-            InputError: a prompt without tokens, or arrays of other shapes.
+            CapacityError: a prompt exceeds the cache, or an input the encoder's capacity.
+            InputError: a prompt has no tokens, or an array has a wrong shape.
         """
         ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
         with self._lock:
@@ -149,68 +149,66 @@ class LiteRTStep:
             longest = max(map(len, prompts))
             if longest > self.capacity:
                 raise CapacityError(
-                    f"A prompt has at most {self.capacity} tokens here. Received: {longest}. Shorten it"
+                    f"A prompt may have at most {self.capacity} tokens. Received: {longest}. Shorten it"
                 )
             return LiteRTState([self._prefill(prompt[:-1]) for prompt in prompts])
 
     def step(self, tokens: np.ndarray, state: LiteRTState) -> tuple[np.ndarray, LiteRTState]:
-        """Reads some tokens of each row; see `Step.step`.
+        """Processes the next tokens of each row; see `Step.step`.
 
         Raises:
-            CapacityError: a row's cache is full.
-            InputError: tokens of another shape, outside of the vocabulary, or a state that was used before.
+            CapacityError: the cache of a row is full.
+            InputError: the tokens have a wrong shape or are outside the vocabulary, or the state was used before.
         """
-        tokens, rows = token_array("tokens", tokens, self.vocab_size), _alive(state)
+        tokens, rows = token_array("tokens", tokens, self.vocab_size), _rows_of(state)
         if len(tokens) != len(rows) or tokens.shape[1] not in self.step_lengths:
             raise InputError(
-                f"A step reads tokens of {len(rows)} rows, as many of each as step_lengths says: {self.step_lengths}. "
+                f"tokens must have {len(rows)} rows, and one of these numbers of columns: {self.step_lengths}. "
                 f"Received: shape {tokens.shape}"
             )
         count = tokens.shape[1]
         if any(row.position + count > self.capacity for row in rows):
-            raise CapacityError(
-                f"The cache is full: it holds {self.capacity} tokens, prompt and generated ones together"
-            )
+            raise CapacityError(f"The cache is full: its capacity is {self.capacity} tokens, including the prompt")
         with self._lock:
             state.rows = None
             if count == 1:
-                logits = self._read_rows(rows, tokens)
+                logits = self._step_rows(rows, tokens)
             else:
-                logits = np.concatenate([self._read_tokens(row, ids) for row, ids in zip(rows, tokens, strict=True)])
+                logits = np.concatenate([self._step_tokens(row, ids) for row, ids in zip(rows, tokens, strict=True)])
             for row in rows:
                 row.steps += count
         return logits, LiteRTState(rows)
 
     def reorder(self, state: LiteRTState, rows: np.ndarray) -> LiteRTState:
-        """See `Step.reorder`. A row that goes on once keeps its buffers; only further copies of it are copied.
+        """Selects rows; see `Step.reorder`. A row that is selected once keeps its buffers; only duplicates are copied.
 
         Raises:
-            InputError: a row that is not there, or a state that was used before.
+            InputError: a row does not exist, or the state was used before.
         """
         with self._lock:
-            old = _alive(state)
-            wanted = row_indices(rows, len(old)).tolist()
+            old = _rows_of(state)
+            selected = row_indices(rows, len(old)).tolist()
             state.rows = None
-            for index in set(range(len(old))) - set(wanted):
+            for index in set(range(len(old))) - set(selected):
                 old[index].release()
             seen: set[int] = set()
             new = []
-            for index in wanted:
+            for index in selected:
                 new.append(self._copy(old[index]) if index in seen else old[index])
                 seen.add(index)
         return LiteRTState(new)
 
     def rewind(self, state: LiteRTState, count: int) -> LiteRTState:
-        """See `Step.rewind`. What the forgotten tokens left in the caches is overwritten before it is read.
+        """Removes the last tokens; see `Step.rewind`. Their slots are overwritten before they are read again.
 
         Raises:
-            InputError: more tokens than `step` has taken, or a state that was used before.
+            InputError: `count` exceeds the number of tokens added by `step`, or the state was used before.
         """
         with self._lock:
-            rows = _alive(state)
-            most = min((row.steps for row in rows), default=0)
-            if not 0 <= count <= most:
-                raise InputError(f"Between 0 and {most} tokens can be taken back. Received: {count}")
+            rows = _rows_of(state)
+            limit = min((row.steps for row in rows), default=0)
+            if not 0 <= count <= limit:
+                raise InputError(f"Between 0 and {limit} tokens can be taken back. Received: {count}")
             state.rows = None
             for row in rows:
                 row.position -= count
@@ -218,24 +216,24 @@ class LiteRTStep:
         return LiteRTState(rows)
 
     def fork(self, state: LiteRTState) -> LiteRTState:
-        """See `Step.fork`.
+        """Copies a state; see `Step.fork`.
 
         Raises:
-            InputError: a state that was used before.
+            InputError: the state was used before.
         """
         with self._lock:
-            return LiteRTState([self._copy(row) for row in _alive(state)])
+            return LiteRTState([self._copy(row) for row in _rows_of(state)])
 
     def _encode(self, ids: np.ndarray, mask: np.ndarray) -> list[_Row]:
         lengths = row_lengths(mask)
-        chosen = [smallest(self._signatures, length, "input") for length in lengths]
+        selected = [smallest(self._signatures, length, "input") for length in lengths]
         rows = []
-        for index, (length, (size, name, _)) in enumerate(zip(lengths, chosen, strict=True)):
-            text, real = np.full((1, size), self._pad, np.int32), np.zeros((1, size), np.int32)
-            text[0, :length], real[0, :length] = ids[index, :length], mask[index, :length]
-            given = _filled(self._all[name], {Kind.IDS: text, Kind.MASK: real})
+        for index, (length, (size, name, _)) in enumerate(zip(lengths, selected, strict=True)):
+            text, text_mask = np.full((1, size), self._pad, np.int32), np.zeros((1, size), np.int32)
+            text[0, :length], text_mask[0, :length] = ids[index, :length], mask[index, :length]
+            inputs = _by_name(self._all[name], {Kind.IDS: text, Kind.MASK: text_mask})
             cross = {key: self._engine.hold(self._decode_name, key) for key in self._cross_names}
-            self._engine.run(name, given, cross)
+            self._engine.run(name, inputs, cross)
             encoder_mask = np.zeros((1, self._encoder_capacity), np.int32)
             encoder_mask[0, :length] = mask[index, :length]
             rows.append(self._row(cross, encoder_mask, length))
@@ -246,36 +244,36 @@ class LiteRTStep:
         for size in prefill_plan(len(prompt), self.capacity, list(self._signatures)):
             part = prompt[row.position : row.position + size]
             if size == 1:
-                self._read_rows([row], part[None])
+                self._step_rows([row], part[None])
                 continue
             tokens = np.full((1, size), self._pad, np.int32)
             tokens[0, : len(part)] = part
             slots = np.arange(row.position, row.position + size, dtype=np.int32)
             name = self._signatures[size][0]
-            self._engine.run(name, _filled(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
+            self._engine.run(name, _by_name(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
             row.position += len(part)
         return row
 
-    def _read_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
-        """Logits `(N, 1, V)` of one token `(N, 1)` for each row."""
+    def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
+        """Returns logits `(N, 1, V)` for one token of each row, `(N, 1)`."""
         logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
-        # Texts of like length together, for the longest one decides how far a step reaches.
-        left = sorted(range(len(rows)), key=lambda index: rows[index].reach())
-        while left:
-            count, name = self._next_step([rows[index].reach() for index in left])
-            now, left = left[:count], left[count:]
-            logits[now] = self._decode(name, [rows[index] for index in now], tokens[now])
+        # Rows of similar length are grouped, since the longest one determines the cache length of a step.
+        remaining = sorted(range(len(rows)), key=lambda index: rows[index].reach())
+        while remaining:
+            count, name = self._next_step([rows[index].reach() for index in remaining])
+            group, remaining = remaining[:count], remaining[count:]
+            logits[group] = self._decode(name, [rows[index] for index in group], tokens[group])
         return logits
 
-    def _read_tokens(self, row: _Row, ids: np.ndarray) -> np.ndarray:
-        """Logits `(1, T, V)` of several tokens `(T,)` of a row: in one run, if there is one that reaches so far."""
+    def _step_tokens(self, row: _Row, ids: np.ndarray) -> np.ndarray:
+        """Returns logits `(1, T, V)` for several tokens `(T,)` of a row, in one run if a cache length is sufficient."""
         for reach, name in self._verifies[len(ids)].items():
             if row.reach(len(ids)) <= reach:
                 return self._decode(name, [row], ids[None])
-        return np.concatenate([self._read_rows([row], token[None, None]) for token in ids], axis=1)
+        return np.concatenate([self._step_rows([row], token[None, None]) for token in ids], axis=1)
 
     def _next_step(self, reaches: list[int]) -> tuple[int, str]:
-        """How many of the rows the next step takes, given how far each reaches (ascending), and its signature."""
+        """Returns the number of rows of the next step and its signature, given the ascending reaches of all rows."""
         if self._steps:
             size = rows_at_once(len(reaches), self._steps)
             for reach, name in self._steps[size].items():
@@ -284,34 +282,34 @@ class LiteRTStep:
         return 1, self._decode_name
 
     def _decode(self, name: str, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
-        """Logits `(N, T, V)` of tokens `(N, T)`, of which either is 1; `name` may be a step with room for more rows."""
+        """Returns logits `(N, T, V)` of tokens `(N, T)`, where `N` or `T` is 1; the signature may have more rows."""
         signature = self._all[name]
-        room, count = signature.rows or 1, signature.tokens or 1
-        slots = [row.position + offset for row in rows for offset in range(count)] + [0] * (room - len(rows))
-        # The rows of an encoder-decoder all began with one token, and write to one slot.
-        written = int(signature.inputs[str(signature.input(Kind.SLOTS))].shape[0])
-        arrays = {Kind.SLOTS: np.array(slots[:written], np.int32), Kind.IDS: np.zeros((room, count), np.int32)}
+        num_rows, count = signature.rows or 1, signature.tokens or 1
+        slots = [row.position + offset for row in rows for offset in range(count)] + [0] * (num_rows - len(rows))
+        # All rows of an encoder-decoder have the same length and write to the same slot.
+        num_slots = int(signature.inputs[str(signature.input(Kind.SLOTS))].shape[0])
+        arrays = {Kind.SLOTS: np.array(slots[:num_slots], np.int32), Kind.IDS: np.zeros((num_rows, count), np.int32)}
         arrays[Kind.IDS][: len(rows)] = tokens
         if self.is_encoder_decoder:
             masks = [row.encoder_mask for row in rows if row.encoder_mask is not None]
-            arrays[Kind.MEMORY_MASK] = np.concatenate([*masks, *masks[:1] * (room - len(masks))])
-        if room > len(rows) and not self._spare:
+            arrays[Kind.MEMORY_MASK] = np.concatenate([*masks, *masks[:1] * (num_rows - len(masks))])
+        if num_rows > len(rows) and not self._spare:
             self._spare.update(self._caches())
-        unused = [{**self._spare, **rows[0].cross}] * (room - len(rows))
+        unused = [{**self._spare, **rows[0].cross}] * (num_rows - len(rows))
         names = self._names_of_rows(name)
         held = {}
         for index, caches in enumerate([*({**row.caches, **row.cross} for row in rows), *unused]):
             held.update({names[index][key]: tensor for key, tensor in caches.items()})
-        logits = self._engine.run(name, _filled(signature, arrays), held)[str(signature.output(Kind.LOGITS))]
+        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(Kind.LOGITS))]
         for row in rows:
             row.position += count
         return logits[: len(rows)]
 
     def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
-        """A row with caches from the pool. Old content is never read: the mask hides what a row has not written."""
+        """Creates a row with caches from the pool; their old content is never read, since it is masked."""
         caches = self._free.pop() if self._free else self._caches()
         row = _Row(caches, cross, encoder_mask, encoded)
-        row.release = weakref.finalize(row, _give_back, self._free, caches)
+        row.release = weakref.finalize(row, _return_caches, self._free, caches)
         row.release.atexit = False
         return row
 
@@ -319,16 +317,16 @@ class LiteRTStep:
         return {name: self._engine.hold(self._decode_name, name) for name in self._cache_names}
 
     def _names_of_rows(self, name: str) -> list[dict[str, str]]:
-        """For each row of a step, the names of its caches by those of the plain step."""
+        """Returns, for each row of a step, the names of its caches by the corresponding names in `decode`."""
         if name not in self._row_names:
-            plain, step = self._all[self._decode_name], self._all[name]
-            held = {
-                (plain.inputs[key].kind, plain.inputs[key].layer): key for key in plain.named(*CACHES, *CROSS_CACHES)
+            decode, step = self._all[self._decode_name], self._all[name]
+            decode_names = {
+                (decode.inputs[key].kind, decode.inputs[key].layer): key for key in decode.named(*CACHES, *CROSS_CACHES)
             }
             by_row: dict[int, dict[str, str]] = {}
             for key in step.named(*CACHES, *CROSS_CACHES):
                 info = step.inputs[key]
-                by_row.setdefault(info.row or 0, {})[held[info.kind, info.layer]] = key
+                by_row.setdefault(info.row or 0, {})[decode_names[info.kind, info.layer]] = key
             self._row_names[name] = [by_row[row] for row in sorted(by_row)]
         return self._row_names[name]
 
@@ -340,23 +338,23 @@ class LiteRTStep:
         return new
 
 
-def _give_back(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:
+def _return_caches(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:
     if len(pool) < _POOL_SIZE:
         pool.append(caches)
 
 
 def _named(steps: dict[int, dict[int, str]], names: Container[str]) -> dict[int, dict[int, str]]:
-    """Those of the steps that have one of these names."""
-    kept = {size: {reach: name for reach, name in of.items() if name in names} for size, of in steps.items()}
-    return {size: of for size, of in kept.items() if of}
+    """Returns the steps that have one of these names."""
+    selected = {size: {reach: name for reach, name in of.items() if name in names} for size, of in steps.items()}
+    return {size: of for size, of in selected.items() if of}
 
 
-def _filled(signature: Signature, arrays: Mapping[Kind, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays by the names that a signature gives to inputs of these kinds."""
+def _by_name(signature: Signature, arrays: Mapping[Kind, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns arrays by the names of the signature's inputs of these kinds."""
     return {str(signature.input(kind)): array for kind, array in arrays.items()}
 
 
-def _alive(state: LiteRTState) -> list[_Row]:
+def _rows_of(state: LiteRTState) -> list[_Row]:
     if state.rows is None:
-        raise InputError("This state was used before, and its buffers went on to the next one. Use that, or fork first")
+        raise InputError("This state was used before, and its buffers belong to the next one. Use that, or fork first")
     return state.rows

@@ -1,4 +1,4 @@
-"""Bundles on ONNX Runtime: `OnnxForward` for encoders, `OnnxStep` for models that generate. No Keras, no TensorFlow."""
+"""Engines on ONNX Runtime: `OnnxForward` for encoders, `OnnxStep` for models that generate; without Keras."""
 
 from kerasformer.runtime.onnx.forward import OnnxForward
 from kerasformer.runtime.onnx.step import OnnxStep

@@ -1,8 +1,8 @@
-"""Keys and values of earlier tokens on ONNX Runtime, in the form that a file can continue.
+"""Key and value caches on ONNX Runtime, in the two forms that exported files use.
 
-`SharedCaches` are for files with fused attention: one buffer is what a step reads and what it writes, so that it adds
-its own positions and copies none. `GrowingCaches` are for all others: each step gives new, longer tensors.
-Shape letters: `B` rows, `H` heads, `S` positions, `D` head size, `V` vocabulary, `T` tokens of one step.
+`SharedCaches` are for files with fused attention: a step reads and writes the same buffers, so that it only adds its
+slots and copies nothing. `GrowingCaches` are for all other files: each step returns new, longer tensors.
+Shape letters: `B` rows, `H` heads, `S` slots, `D` head size, `V` vocabulary, `T` tokens of one step.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ import numpy as np
 from kerasformer.bundle.interface import LOGITS
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
-_FIRST_ROOM = 64  # positions
+_MIN_SLOTS = 64
 
 
 class Caches(Protocol):
-    """The caches of a batch. Which of their positions count is said by the caller: the rest is old or empty."""
+    """Caches of a batch. Callers pass the number of valid slots; the content of the others is undefined."""
 
     version: int
-    """Rises with every change in place; who remembers an older one must not go on."""
+    """Incremented by every change in place; a state with an earlier version is invalid."""
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: np.ndarray | None) -> Caches:
-        """Reads `count` tokens after `length` others; returns the caches with them.
+        """Processes `count` tokens after `length` others; returns the caches that include them.
 
         Args:
-            inputs: The decoder's other inputs, as ONNX Runtime's tensors.
-            length: Positions that are filled.
-            count: Tokens `T`.
-            scores: float32 `(B, T, V)`, to be filled with the logits; `None` if nobody wants them, which saves time.
+            inputs: Other inputs of the decoder, as `OrtValue`s by name.
+            length: Number of valid slots.
+            count: Number of tokens `T`.
+            scores: Array for the logits, float32 `(B, T, V)`; `None` if they are not needed, which saves time.
         """
         ...
 
     def reorder(self, rows: np.ndarray, length: int) -> Caches:
-        """The caches of these rows. As many as before: those that others come from are in their old places."""
+        """Returns the caches of the given rows; rows that keep their index are not copied."""
         ...
 
     def fork(self, length: int) -> Caches:
-        """Caches that do not change with these."""
+        """Returns independent caches with the same content."""
         ...
 
 
 class GrowingCaches:
-    """Tensors `(B, H, S, D)`, of which a step makes longer ones. None is ever changed.
+    """Caches `(B, H, S, D)` that every step replaces by longer tensors; existing tensors are never modified.
 
     Args:
-        session: The decoder.
-        past: By the names of its inputs.
+        session: Session of the decoder.
+        past: Tensors by input name.
     """
 
     version = 0
@@ -60,14 +60,14 @@ class GrowingCaches:
 
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int) -> GrowingCaches:
-        """Without a position."""
+        """Creates caches without slots."""
         return cls(session, {name: tensor(np.zeros(_shape(session, name, batch, 0), np.float32)) for name in names})
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: np.ndarray | None) -> GrowingCaches:
-        """See `Caches.run`."""
+        """Processes tokens; see `Caches.run`."""
         binding = self.session.binding()
-        given = {**inputs, **self._cut(length)}  # to the end, as a binding does not hold the memory of arrays
-        for name, value in given.items():
+        tensors = {**inputs, **self._cut(length)}  # kept alive until the end, as a binding does not own its memory
+        for name, value in tensors.items():
             binding.bind_ortvalue_input(name, value)
         after = self.session.signature.continued()
         for name in self.past:
@@ -78,18 +78,18 @@ class GrowingCaches:
         return GrowingCaches(self.session, dict(zip(self.past, binding.get_outputs(), strict=False)))
 
     def reorder(self, rows: np.ndarray, length: int) -> GrowingCaches:
-        """See `Caches.reorder`."""
+        """Selects rows; see `Caches.reorder`."""
         if np.array_equal(rows, np.arange(next(iter(self.past.values())).shape()[0])):
             return self
         past = {name: tensor(value.numpy()[rows]) for name, value in self._cut(length).items()}
         return GrowingCaches(self.session, past)
 
     def fork(self, length: int) -> GrowingCaches:
-        """These, as no step changes them."""
+        """Returns the caches themselves, since they are never modified."""
         return self
 
     def _cut(self, length: int) -> dict[str, Any]:
-        """The first positions, where later ones were taken back."""
+        """Returns the tensors without the slots of tokens that were taken back."""
         return {
             name: value if value.shape()[2] == length else tensor(value.numpy()[:, :, :length])
             for name, value in self.past.items()
@@ -97,14 +97,14 @@ class GrowingCaches:
 
 
 class SharedCaches:
-    """Buffers `(B, H, S, D)` with room to spare, which every step continues in place.
+    """Caches in buffers `(B, H, S, D)` with unused slots, which every step updates in place.
 
-    They grow in powers of two: short texts need little memory, and a long one is copied a few times only.
+    The size is a power of two and grows on demand: short texts need little memory, and long ones few copies.
 
     Args:
-        session: The decoder, whose attention leaves alone what lies behind the positions that it is told of.
-        arrays: By the names of its inputs.
-        capacity: Positions that are never exceeded.
+        session: Session of the decoder, whose attention must ignore the slots after the valid ones.
+        arrays: Buffers by input name.
+        capacity: Maximum number of slots.
     """
 
     def __init__(self, session: OnnxSession, arrays: Mapping[str, np.ndarray], capacity: int) -> None:
@@ -114,12 +114,12 @@ class SharedCaches:
 
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int, capacity: int) -> SharedCaches:
-        """Without a position."""
+        """Creates caches without slots."""
         return cls(session, {name: np.zeros(_shape(session, name, batch, 0), np.float32) for name in names}, capacity)
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: np.ndarray | None) -> SharedCaches:
-        """See `Caches.run`."""
-        self._make_room(length, length + count)
+        """Processes tokens; see `Caches.run`."""
+        self._grow(length, length + count)
         for name, value in inputs.items():
             self.binding.bind_ortvalue_input(name, value)
         if scores is not None:
@@ -129,36 +129,36 @@ class SharedCaches:
         return self
 
     def reorder(self, rows: np.ndarray, length: int) -> SharedCaches:
-        """See `Caches.reorder`; copies rows that come from another one, and of those the filled positions."""
+        """Selects rows; see `Caches.reorder`. Copies the valid slots of rows whose index changes."""
         self.version += 1
         if len(rows) != len(next(iter(self.arrays.values()))):
             return self._copy(rows, length)
-        for place in np.flatnonzero(rows != np.arange(len(rows))):
+        for row in np.flatnonzero(rows != np.arange(len(rows))):
             for array in self.arrays.values():
-                array[place, :, :length] = array[rows[place], :, :length]
+                array[row, :, :length] = array[rows[row], :, :length]
         return self
 
     def fork(self, length: int) -> SharedCaches:
-        """See `Caches.fork`."""
+        """Copies the caches; see `Caches.fork`."""
         return self._copy(np.arange(len(next(iter(self.arrays.values())))), length)
 
     def _copy(self, rows: np.ndarray, length: int) -> SharedCaches:
-        """Buffers of their own."""
+        """Returns new buffers with the given rows."""
         arrays = {}
         for name, array in self.arrays.items():
             arrays[name] = np.zeros((len(rows), *array.shape[1:]), np.float32)
             arrays[name][:, :, :length] = array[rows, :, :length]
         return SharedCaches(self.session, arrays, self.capacity)
 
-    def _make_room(self, length: int, needed: int) -> None:
-        room = next(iter(self.arrays.values())).shape[2]
-        if needed <= room:
+    def _grow(self, length: int, needed: int) -> None:
+        slots = next(iter(self.arrays.values())).shape[2]
+        if needed <= slots:
             return
-        room = max(_FIRST_ROOM, 1 << (needed - 1).bit_length())
+        slots = max(_MIN_SLOTS, 1 << (needed - 1).bit_length())
         arrays = {}
         for name, array in self.arrays.items():
             batch, heads, _, size = array.shape
-            arrays[name] = np.zeros((batch, heads, min(room, self.capacity), size), np.float32)
+            arrays[name] = np.zeros((batch, heads, min(slots, self.capacity), size), np.float32)
             arrays[name][:, :, :length] = array[:, :, :length]
         self._hold(arrays)
 

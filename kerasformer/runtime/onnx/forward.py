@@ -1,4 +1,4 @@
-"""`OnnxForward`: encoders on ONNX Runtime. Batch and lengths are free."""
+"""`OnnxForward`: encoders on ONNX Runtime, with any batch size and length."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from kerasformer.runtime.onnx.session import OnnxSession
 
 
 class OnnxForward:
-    """An encoder's bundle; offers `kerasformer.decoding.protocols.Forward`. It may be used by several threads.
+    """Runs the bundle of an encoder; implements `kerasformer.decoding.protocols.Forward`. It is thread-safe.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest; the signature `model` is used.
-        num_threads: CPU threads; ONNX Runtime's choice, all cores, by default.
-        providers: ONNX Runtime's execution providers; the CPU by default.
-        cache_dir: Taken as other engines take it; nothing is kept, as `OnnxSession` says.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle; the signature `model` is used.
+        num_threads: Number of CPU threads; ONNX Runtime's default, all cores, if `None`.
+        providers: Execution providers of ONNX Runtime; the CPU by default.
+        cache_dir: Ignored; accepted for compatibility with other engines, see `OnnxSession`.
     Raises:
-        BundleError: no such signature, or a file that ONNX Runtime cannot load.
-        InputError: a provider that the installed ONNX Runtime lacks.
+        BundleError: there is no such signature, or ONNX Runtime cannot load the file.
+        InputError: the installed ONNX Runtime lacks a provider.
     """
 
     def __init__(
@@ -46,21 +46,21 @@ class OnnxForward:
         """Runs the model once.
 
         Args:
-            inputs: `(B, T)` integers: `input_ids`, and what else the model takes. A missing `attention_mask` is all
-                ones, missing `token_type_ids` are zeros.
+            inputs: Integer arrays `(B, T)`: `input_ids` and the other inputs of the model. A missing `attention_mask`
+                defaults to ones, missing `token_type_ids` to zeros.
 
         Returns:
-            float32 arrays.
+            float32 arrays by output name.
 
         Raises:
-            CapacityError: the texts are longer than the model reads.
-            InputError: an input that the model does not take, or of another shape.
+            CapacityError: the texts exceed the model's maximum length.
+            InputError: an input is unknown or has a wrong shape.
         """
         feeds = text_arrays(inputs, self._session.signature.inputs, self._counts, "int64")
         length = feeds[INPUT_IDS].shape[1]
         if self._max_length is not None and length > self._max_length:
             raise CapacityError(
-                f"The model reads {self._max_length} tokens at most. Received: {length}. Shorten the text"
+                f"The model accepts at most {self._max_length} tokens. Received: {length}. Shorten the text"
             )
         outputs = list(self._session.signature.outputs)
         return {name: value.numpy() for name, value in zip(outputs, self._session.call(feeds, outputs), strict=True)}

@@ -1,4 +1,4 @@
-"""One ONNX file, loaded by ONNX Runtime."""
+"""ONNX Runtime session of an ONNX file."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ CPU = "CPUExecutionProvider"
 
 
 class OnnxSession:
-    """A loaded file, which several threads may run at once.
+    """A loaded ONNX file, which several threads may run concurrently.
 
-    Nothing is kept for the next load. For GPT-2 in int8, an optimized graph would save 0.02 of 0.34 s, as files come
-    with fused operators; weights as the processor wants them 0.2 s, which checking twice the file's bytes takes again.
+    Nothing is cached for later loads: exported files already contain fused operators, and reading packed weights would
+    cost as much time in checksums as it saves.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest.
-        name: Of the signature, whose file is loaded.
-        num_threads: CPU threads; ONNX Runtime's choice, all cores, by default.
-        providers: ONNX Runtime's execution providers, the preferred one first; the CPU by default.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle.
+        name: Name of the signature whose file is loaded.
+        num_threads: Number of CPU threads; ONNX Runtime's default, all cores, if `None`.
+        providers: Execution providers of ONNX Runtime in order of preference; the CPU by default.
 
     Raises:
-        BundleError: no such signature, or a file that ONNX Runtime cannot load.
-        InputError: a provider that this build of ONNX Runtime lacks.
+        BundleError: there is no such signature, or ONNX Runtime cannot load the file.
+        InputError: the installed ONNX Runtime lacks a provider.
     """
 
     def __init__(
@@ -43,44 +43,51 @@ class OnnxSession:
         onnxruntime = require("onnxruntime", "onnx")
         if name not in manifest.signatures:
             raise BundleError(
-                f"An ONNX bundle of this kind has the signature {name!r}. Received: {list(manifest.signatures)} "
+                f"An ONNX bundle of this kind must have the signature {name!r}. Received: {list(manifest.signatures)} "
                 f"in {folder}. Export it again"
             )
         self.signature: Signature = manifest.signatures[name]
-        wanted = list(providers or [CPU])
+        requested = list(providers or [CPU])
         available = onnxruntime.get_available_providers()
-        if absent := [provider for provider in wanted if provider not in available]:
+        if absent := [provider for provider in requested if provider not in available]:
             raise InputError(
                 f"providers must be among those of the installed ONNX Runtime: {', '.join(available)}. "
                 f"Received: {', '.join(absent)}. Install a build of onnxruntime that has them"
             )
         self._run_options = onnxruntime.RunOptions()
-        # Not the output projection while a prompt is read, say.
+        # Skips, for example, the output projection while a prompt is processed.
         self._run_options.only_execute_path_to_fetches = True
         path = Path(folder) / self.signature.file
         try:
-            self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=wanted)
-        except Exception as error:  # ONNX Runtime's errors have no common base
-            raise BundleError(f"ONNX Runtime cannot load {path}: {error}. Export it again") from error
+            self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=requested)
+        except Exception as error:  # ONNX Runtime's errors have no common base class
+            raise BundleError(f"ONNX Runtime cannot load {path}: {error}. Export the model again") from error
         self.in_place = frozenset(self._session.get_modelmeta().custom_metadata_map.get(IN_PLACE, "").split())
-        """Inputs whose buffer may be that of the output which continues them."""
+        """Names of inputs that may share a buffer with the output that continues them."""
         self.on_cpu = self._session.get_providers() == [CPU]
-        """Nothing has to be moved to another device."""
+        """Whether the CPU is the only execution provider."""
 
     def binding(self) -> Any:
-        """What a run reads and writes, to be filled and given to `run`; arrays in it must be kept alive."""
+        """Returns an empty `IOBinding` for `run`; the caller must keep bound arrays alive."""
         return self._session.io_binding()
 
     def run(self, binding: Any) -> None:
-        """Computes the outputs that are bound, and no more than they need."""
+        """Computes the bound outputs, and only the operators that they need."""
         self._session.run_with_iobinding(binding, self._run_options)
 
     def call(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
-        """Runs what `outputs` need; arrays or ONNX Runtime's tensors in, its tensors out."""
+        """Computes the named outputs.
+
+        Args:
+            inputs: Arrays or `OrtValue`s by name.
+            outputs: Names of outputs.
+        Returns:
+            The outputs as `OrtValue`s.
+        """
         binding = self.binding()
-        # Held to the end, as a binding does not hold the memory of arrays.
-        given = {name: tensor(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
-        for name, value in given.items():
+        # Kept alive until the end, as a binding does not own the memory of arrays.
+        tensors = {name: tensor(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
+        for name, value in tensors.items():
             binding.bind_ortvalue_input(name, value)
         for name in outputs:
             binding.bind_output(name, "cpu")
@@ -89,11 +96,11 @@ class OnnxSession:
 
 
 IN_PLACE = "kerasformer.in_place"
-"""Key of a file's metadata: names of such inputs, with spaces between them."""
+"""Key of a file's metadata for `OnnxSession.in_place`: names separated by spaces."""
 
 
 def tensor(array: np.ndarray) -> Any:
-    """ONNX Runtime's tensor in the memory of an array, which it keeps alive."""
+    """Returns an `OrtValue` that shares the memory of an array and keeps it alive."""
     return require("onnxruntime", "onnx").OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
 
 
@@ -102,8 +109,8 @@ def _options(num_threads: int | None) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    # Threads wait by spinning from one operator to the next, which takes a quarter off a step of GPT-2, but no longer:
-    # elsewhere they would only take the cores from others.
+    # Threads spin briefly between operators, which makes steps faster, but not between runs, where they would only keep
+    # other threads from running.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.add_session_config_entry("session.intra_op.spin_duration_us", "50")
     options.add_session_config_entry("session.force_spinning_stop", "1")

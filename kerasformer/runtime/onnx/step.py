@@ -1,7 +1,7 @@
-"""`OnnxStep`: generation on ONNX Runtime. Batch and lengths are free.
+"""`OnnxStep`: generation on ONNX Runtime, with any batch size and length.
 
-Keys and values of earlier tokens stay where ONNX Runtime reads and writes them (`caches.py`), and so do the
-logits: a step copies none of them.
+Caches (`caches.py`) and logits stay in buffers that ONNX Runtime reads and writes directly, so that a step copies none
+of them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
 @dataclass(frozen=True)
 class _Memory:
-    """The encoded text of each row, for an encoder-decoder. Never changed.
+    """Encoded texts of all rows, for an encoder-decoder; never modified.
 
     Attributes:
-        tensors: Inputs of the decoder: hidden states, their mask, keys and values of the cross attention.
-        texts: Which of the texts that were given to `start` each row has, int `(B,)`.
+        tensors: Inputs of the decoder by name: hidden states, their mask, keys and values of the cross-attention.
+        texts: For each row, index of its text in the batch passed to `start`, int `(B,)`.
     """
 
     tensors: dict[str, Any]
     texts: np.ndarray
 
     def reorder(self, rows: np.ndarray) -> _Memory:
-        """That of other rows; nothing is moved between beams of one text."""
+        """Selects rows; nothing is copied if every row keeps its text."""
         texts = self.texts[rows]
         if np.array_equal(texts, self.texts):
             return self
@@ -57,47 +57,47 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _State:
-    """What is remembered of a batch of `B` rows.
+    """State of a batch of `B` rows.
 
     Attributes:
         caches: Keys and values of the decoder.
-        version: Of the caches, when this state came about.
-        mask: int64 `(B, S)` over their filled positions, 0 where a prompt is padded on its left.
-        memory: Of an encoder-decoder.
-        places: Which row of all these each of the caller's rows is, int `(B,)`: rows that only change places are not
-            moved.
-        steps: How many of the positions came from `step`.
+        version: Version of the caches when the state was created.
+        mask: Mask of the valid cache slots, int64 `(B, S)`: 0 for left padding of a prompt.
+        memory: Encoded texts, for an encoder-decoder.
+        cache_rows: For each of the caller's rows, its row in the caches, int `(B,)`, so that permuting rows copies
+            nothing.
+        steps: Number of cached tokens that were added by `step`.
     """
 
     caches: Caches
     version: int
     mask: np.ndarray
     memory: _Memory | None
-    places: np.ndarray
+    cache_rows: np.ndarray
     steps: int = 0
 
     @property
     def length(self) -> int:
-        """Filled positions."""
+        """Number of valid cache slots."""
         return self.mask.shape[1]
 
 
 class OnnxStep:
-    """A bundle that generates; offers `kerasformer.decoding.protocols.Step`. It may be used by several threads.
+    """Runs the bundle of a model that generates; implements `kerasformer.decoding.protocols.Step`. It is thread-safe.
 
-    Several tokens of one row are read in one run; of several rows where no fused attention stands against it. In
-    float32 the answers are those of single steps up to 1e-6. In int8 they may lie some hundredths of the largest logit
-    apart: sums differ in their last bits, and a bit decides how an activation is rounded.
+    Several tokens of one row are processed in one run, and those of several rows too unless the file has fused
+    attention. In float32 the logits equal those of single steps up to rounding. In int8 they may differ by some
+    hundredths of the largest logit, since a difference in the last bit can change how an activation is rounded.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest; the signature `model`, or `encoder_model` and `decoder_model_merged`, are used.
-        num_threads: CPU threads; ONNX Runtime's choice, all cores, by default.
-        providers: ONNX Runtime's execution providers; the CPU by default.
-        cache_dir: Taken as other engines take it; nothing is kept, as `OnnxSession` says.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle; the signature `model`, or `encoder_model` and `decoder_model_merged`, is used.
+        num_threads: Number of CPU threads; ONNX Runtime's default, all cores, if `None`.
+        providers: Execution providers of ONNX Runtime; the CPU by default.
+        cache_dir: Ignored; accepted for compatibility with other engines, see `OnnxSession`.
     Raises:
-        BundleError: no such signature, no capacity in the manifest, or a file that ONNX Runtime cannot load.
-        InputError: a provider that the installed ONNX Runtime lacks.
+        BundleError: there is no such signature, the manifest has no capacity, or ONNX Runtime cannot load a file.
+        InputError: the installed ONNX Runtime lacks a provider.
     """
 
     def __init__(
@@ -122,38 +122,40 @@ class OnnxStep:
         self._encoder_capacity = manifest.encoder_capacity
         self.vocab_size = int(self._decoder.signature.outputs[LOGITS].shape[-1])
         self.step_lengths = tuple(range(1, self.capacity + 1))
-        self._own, self._cross = (self._decoder.signature.named(*kinds) for kinds in (CACHES, CROSS_CACHES))
+        self._cache_names, self._cross_names = (
+            self._decoder.signature.named(*kinds) for kinds in (CACHES, CROSS_CACHES)
+        )
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
-        """Reads the prompt; see `Step.start`."""
+        """Processes the prompts; see `Step.start`."""
         ids, mask = prompt_arrays(inputs, mask, self.vocab_size, "int64")
         memory = None
         if self._encoder is not None:
             memory = self._encode(self._encoder, ids, mask)
         else:
             self._check_room(ids.shape[1])
-        nothing = np.ones((len(ids), 0), np.int64)
-        state = _State(self._empty(len(ids)), 0, nothing, memory, np.arange(len(ids)))
+        no_slots = np.ones((len(ids), 0), np.int64)
+        state = _State(self._empty(len(ids)), 0, no_slots, memory, np.arange(len(ids)))
         if memory is None and ids.shape[1] > 1:
             _, state = self._advance(ids[:, :-1], mask[:, :-1], state, logits=False)
-        # The last token of a prompt is real, and is given to the first step.
+        # The last token of a prompt is never padding; the caller passes it to the first step.
         return replace(state, steps=0)
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
-        """Reads some tokens; see `Step.step`."""
+        """Processes the next tokens; see `Step.step`."""
         ids = token_array("tokens", tokens, self.vocab_size, "int64")
         if len(ids) != len(state.mask):
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
         self._check_room(state.length + ids.shape[1])
-        places = state.places
-        logits, state = self._read(ids[np.argsort(places)], state)
-        return (logits if _in_order(places) else logits[places]), state
+        cache_rows = state.cache_rows
+        logits, state = self._process(ids[np.argsort(cache_rows)], state)
+        return (logits if _in_order(cache_rows) else logits[cache_rows]), state
 
-    def _read(self, ids: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
-        """Logits of the next tokens, both in the order of the caches."""
+    def _process(self, ids: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+        """Returns the logits of the next tokens, both in the row order of the caches."""
         if len(ids) == 1 or not state.length or not self._decoder.in_place:
             return self._advance(ids, np.ones_like(ids), state, logits=True)
-        # The fused attention reads several tokens after others for a single row alone.
+        # With filled caches, fused attention supports several tokens only for a single row.
         parts = []
         for column in np.split(ids, ids.shape[1], axis=1):
             logits, state = self._advance(column, np.ones_like(column), state, logits=True)
@@ -161,96 +163,97 @@ class OnnxStep:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), state
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
-        """Chooses rows; see `Step.reorder`."""
+        """Selects rows; see `Step.reorder`."""
         _check_current(state)
         rows = row_indices(rows, len(state.mask))
         if len(rows) == len(state.mask) and _in_order(rows):
             return state
-        sources, places = _arranged(state.places[rows], len(state.mask))
+        sources, cache_rows = _arranged(state.cache_rows[rows], len(state.mask))
         caches = state.caches.reorder(sources, state.length)
         memory = None if state.memory is None else state.memory.reorder(sources)
-        return _State(caches, caches.version, state.mask[sources], memory, places, state.steps)
+        return _State(caches, caches.version, state.mask[sources], memory, cache_rows, state.steps)
 
     def rewind(self, state: _State, count: int) -> _State:
-        """Forgets the last tokens; see `Step.rewind`."""
+        """Removes the last tokens; see `Step.rewind`."""
         _check_current(state)
         if not 0 <= count <= state.steps:
             raise InputError(f"count must be from 0 to {state.steps}, the tokens of earlier steps. Received: {count}")
-        # Positions that do not count are overwritten by and by.
+        # Their slots are overwritten by later steps.
         return replace(state, mask=state.mask[:, : state.length - count], steps=state.steps - count)
 
     def fork(self, state: _State) -> _State:
-        """A copy; see `Step.fork`."""
+        """Copies a state; see `Step.fork`."""
         _check_current(state)
         caches = state.caches.fork(state.length)
         return replace(state, caches=caches, version=caches.version)
 
     def _encode(self, encoder: OnnxSession, ids: np.ndarray, mask: np.ndarray) -> _Memory:
-        """Reads the text, and projects it once for all steps."""
+        """Encodes the texts and computes the keys and values of the cross-attention, once for all steps."""
         if self._encoder_capacity is not None and ids.shape[1] > self._encoder_capacity:
             raise CapacityError(
-                f"The model reads {self._encoder_capacity} tokens at most. Received: {ids.shape[1]}. Shorten the text"
+                f"The model accepts at most {self._encoder_capacity} tokens. Received: {ids.shape[1]}. Shorten the text"
             )
         (hidden,) = encoder.call({INPUT_IDS: ids, ATTENTION_MASK: mask}, [LAST_HIDDEN_STATE])
         tensors = {ENCODER_STATES: hidden, ENCODER_ATTENTION_MASK: tensor(mask)}
-        empty = GrowingCaches.empty(self._decoder, [*self._own, *self._cross], len(ids)).past
+        empty = GrowingCaches.empty(self._decoder, [*self._cache_names, *self._cross_names], len(ids)).past
         feeds = {**tensors, **empty, INPUT_IDS: np.zeros((len(ids), 1), np.int64)}
         after = self._decoder.signature.continued()
-        projected = self._decoder.call(feeds, [after[name] for name in self._cross])
-        return _Memory(tensors | dict(zip(self._cross, projected, strict=True)), np.arange(len(ids)))
+        projected = self._decoder.call(feeds, [after[name] for name in self._cross_names])
+        return _Memory(tensors | dict(zip(self._cross_names, projected, strict=True)), np.arange(len(ids)))
 
     def _advance(self, ids: np.ndarray, mask: np.ndarray, state: _State, logits: bool) -> tuple[np.ndarray, _State]:
-        """Reads `(B, T)` tokens, of which `mask` says whether they are real; logits cost time if nobody wants them."""
+        """Processes tokens `(B, T)` with a padding mask; computing logits takes time and is optional."""
         _check_current(state)
-        whole = np.concatenate([state.mask, mask], axis=1)
+        full_mask = np.concatenate([state.mask, mask], axis=1)
         inputs: dict[str, Any] = {INPUT_IDS: tensor(ids)}
         if state.memory is None:
-            # Padding does not count; its own position only has to exist.
-            positions = np.maximum(np.cumsum(whole, axis=1) - 1, 0)[:, -ids.shape[1] :]
-            given = {ATTENTION_MASK: whole, POSITION_IDS: positions}
-            # A model without positions of its own, such as one with linear biases, need not take them.
-            inputs |= {name: tensor(x) for name, x in given.items() if name in self._decoder.signature.inputs}
+            # Padding is not counted; its position only has to be valid.
+            positions = np.maximum(np.cumsum(full_mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
+            arrays = {ATTENTION_MASK: full_mask, POSITION_IDS: positions}
+            # A model without position embeddings, such as one with ALiBi, may lack the input.
+            inputs |= {name: tensor(x) for name, x in arrays.items() if name in self._decoder.signature.inputs}
         else:
             inputs |= state.memory.tensors
-        # Says how much of a cache is filled, for a decoder that cannot tell by its attention mask.
+        # For a decoder that cannot derive the number of valid slots from its attention mask.
         if CACHE_LENGTH in self._decoder.signature.inputs:
             inputs[CACHE_LENGTH] = tensor(np.array([state.length]))
         scores = np.empty((*ids.shape, self.vocab_size), np.float32) if logits else np.empty(0, np.float32)
         caches = state.caches.run(inputs, state.length, ids.shape[1], scores if logits else None)
         steps = state.steps + ids.shape[1]
-        return scores, _State(caches, caches.version, whole, state.memory, state.places, steps)
+        return scores, _State(caches, caches.version, full_mask, state.memory, state.cache_rows, steps)
 
     def _empty(self, batch: int) -> Caches:
-        """Without a position."""
-        if self._decoder.on_cpu and self._decoder.in_place.issuperset(self._own):
-            return SharedCaches.empty(self._decoder, self._own, batch, self.capacity)
-        return GrowingCaches.empty(self._decoder, self._own, batch)
+        """Returns caches without slots, shared ones if the file supports them."""
+        if self._decoder.on_cpu and self._decoder.in_place.issuperset(self._cache_names):
+            return SharedCaches.empty(self._decoder, self._cache_names, batch, self.capacity)
+        return GrowingCaches.empty(self._decoder, self._cache_names, batch)
 
     def _check_room(self, length: int) -> None:
         if length > self.capacity:
             raise CapacityError(
-                f"The model holds {self.capacity} tokens, prompt and answer together. Received: {length}. "
-                "Shorten the prompt, ask for fewer tokens, or export with a larger capacity"
+                f"The cache has a capacity of {self.capacity} tokens, including the prompt. Received: {length}. "
+                "Shorten the prompt, request fewer tokens, or export with a larger capacity"
             )
 
 
 def _arranged(parents: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where rows with these parents go, so that few are copied: the first child of each stays in its parent's place.
+    """Assigns cache rows to rows with these parents so that few are copied.
 
-    The others take the places of rows without children: of parents 0, 2, 0, 3 only the second 0 is copied, to place 1.
-    Both are taken in ascending order, in which beams of one text stay side by side.
+    The first child of each parent keeps the parent's cache row; the other children get the rows of parents without
+    children. For parents 0, 2, 0, 3 only the second 0 is copied, to row 1. Both are assigned in ascending order, so
+    that beams of the same text stay next to each other.
 
     Returns:
-        For each place the row that it comes from, and for each row its place.
+        For each cache row the row to copy it from, and for each of the caller's rows its cache row.
     """
     if len(parents) != size:
         return parents, np.arange(len(parents))
     every = np.arange(size)
     _, first = np.unique(parents, return_index=True)
     others = np.setdiff1d(every, first)
-    places = parents.copy()
-    places[others[np.argsort(parents[others], kind="stable")]] = np.setdiff1d(every, parents)
-    return parents[np.argsort(places)], places
+    cache_rows = parents.copy()
+    cache_rows[others[np.argsort(parents[others], kind="stable")]] = np.setdiff1d(every, parents)
+    return parents[np.argsort(cache_rows)], cache_rows
 
 
 def _in_order(rows: np.ndarray) -> bool:
@@ -258,9 +261,9 @@ def _in_order(rows: np.ndarray) -> bool:
 
 
 def _check_current(state: _State) -> None:
-    """Refuses a state whose caches have gone on without it."""
+    """Raises `InputError` for a state whose caches were changed by a later step."""
     if state.version != state.caches.version:
         raise InputError(
-            "A state is used once: its caches are those of the step that followed. "
-            "Go on with what `step` or `reorder` gave, or `fork` a state to use it twice"
+            "A state can be used only once, because the next step reuses its caches. "
+            "Continue with the state returned by `step` or `reorder`, or `fork` a state to use it twice"
         )

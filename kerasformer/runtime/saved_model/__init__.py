@@ -1,4 +1,4 @@
-"""Bundles on TensorFlow: `SavedModelForward` for encoders, `SavedModelStep` for models that generate. No Keras."""
+"""Engines on TensorFlow: `SavedModelForward` for encoders, `SavedModelStep` for models that generate; without Keras."""
 
 from kerasformer.runtime.saved_model.forward import SavedModelForward
 from kerasformer.runtime.saved_model.step import SavedModelStep

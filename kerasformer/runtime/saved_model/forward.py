@@ -1,4 +1,4 @@
-"""`SavedModelForward`: encoders on TensorFlow. Batch and lengths are free."""
+"""`SavedModelForward`: encoders on TensorFlow, with any batch size and length."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_leng
 
 
 class SavedModelForward:
-    """An encoder's bundle; offers `kerasformer.decoding.protocols.Forward`. It may be used by several threads.
+    """Runs the bundle of an encoder; implements `kerasformer.decoding.protocols.Forward`. It is thread-safe.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest; the signature that takes `input_ids` is used.
-        num_threads: CPU threads of TensorFlow; it must not have started with others.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle; the signature with the input `input_ids` is used.
+        num_threads: Number of CPU threads; cannot be changed after TensorFlow has started.
     Raises:
-        BundleError: no such signature, or a folder that TensorFlow cannot load.
-        InputError: TensorFlow has started with other threads.
+        BundleError: there is no such signature, or TensorFlow cannot load the folder.
+        InputError: TensorFlow has started with another number of threads.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
-        readers = [name for name, signature in manifest.signatures.items() if INPUT_IDS in signature.inputs]
-        if not readers:
-            raise BundleError(f"No signature takes input_ids. Received: {list(manifest.signatures)} in {folder}")
-        self._loaded, self._name = LoadedModel(folder, manifest, num_threads), readers[0]
+        names = [name for name, signature in manifest.signatures.items() if INPUT_IDS in signature.inputs]
+        if not names:
+            raise BundleError(
+                f"A signature with the input input_ids was expected. Received: {list(manifest.signatures)} in {folder}"
+            )
+        self._loaded, self._name = LoadedModel(folder, manifest, num_threads), names[0]
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs the model once.
 
         Args:
-            inputs: `(B, T)` integers: `input_ids`, and what else the model takes. A missing `attention_mask` is all
-                ones, missing `token_type_ids` are zeros.
+            inputs: Integer arrays `(B, T)`: `input_ids` and the other inputs of the model. A missing `attention_mask`
+                defaults to ones, missing `token_type_ids` to zeros.
 
         Returns:
-            float32 arrays.
+            float32 arrays by output name.
 
         Raises:
-            CapacityError: the texts are longer than the model reads.
-            InputError: an input that the model does not take, or of another shape.
+            CapacityError: the texts exceed the model's maximum length.
+            InputError: an input is unknown or has a wrong shape.
         """
         info = self._loaded.manifest.info
-        given = text_arrays(inputs, self._loaded.signature(self._name).inputs, info.counts)
-        check_length(given[INPUT_IDS].shape[1], info.max_length)
-        return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, given).items()}
+        arrays = text_arrays(inputs, self._loaded.signature(self._name).inputs, info.counts)
+        check_length(arrays[INPUT_IDS].shape[1], info.max_length)
+        return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, arrays).items()}

@@ -1,4 +1,4 @@
-"""A SavedModel, loaded by TensorFlow: its signatures are called by name."""
+"""A SavedModel loaded by TensorFlow, whose signatures are called by name."""
 
 from __future__ import annotations
 
@@ -11,49 +11,58 @@ from kerasformer.errors import BundleError, CapacityError, InputError, argument,
 
 
 class LoadedModel:
-    """A SavedModel and its signatures.
+    """A loaded SavedModel.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest.
-        num_threads: CPU threads of TensorFlow, all cores by default.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle.
+        num_threads: Number of CPU threads of TensorFlow; all cores by default.
     Raises:
-        BundleError: TensorFlow cannot load it.
-        InputError: TensorFlow has started with other threads.
+        BundleError: TensorFlow cannot load the folder, or it lacks a signature.
+        InputError: TensorFlow has started with another number of threads.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None) -> None:
         tf = require("tensorflow", "tensorflow")
         if num_threads is not None:
-            _limit(tf, num_threads)
+            _set_threads(tf, num_threads)
         if any("text" in signature.inputs for signature in manifest.signatures.values()):
             require("tensorflow_text", "tftext")  # registers the operators
         self.manifest = manifest
         try:
             self._model = tf.saved_model.load(str(folder))
-        except Exception as error:  # TensorFlow's errors have no common base
-            raise BundleError(f"TensorFlow cannot load {folder}: {error}. Export it again") from error
+        except Exception as error:  # TensorFlow's errors have no common base class
+            raise BundleError(f"TensorFlow cannot load {folder}: {error}. Export the model again") from error
         if missing := sorted(set(manifest.signatures) - set(self._model.signatures)):
-            raise BundleError(f"The SavedModel lacks the signatures {missing}. Received: {folder}. Export it again")
+            raise BundleError(
+                f"The SavedModel lacks the signatures {missing}. Received: {folder}. Export the model again"
+            )
 
     def signature(self, name: str) -> Signature:
-        """What the manifest says of a signature."""
+        """Returns the description of a signature in the manifest."""
         if name not in self.manifest.signatures:
             raise BundleError(
-                f"A SavedModel of this kind has the signature {name!r}. Received: {list(self.manifest.signatures)}. "
-                "Export it again"
+                f"A SavedModel of this kind must have the signature {name!r}. "
+                f"Received: {list(self.manifest.signatures)}. Export the model again"
             )
         return self.manifest.signatures[name]
 
     def call(self, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs a signature; arrays or tensors in, tensors out."""
+        """Runs a signature.
+
+        Args:
+            name: Name of the signature.
+            inputs: Arrays or tensors by name.
+        Returns:
+            Tensors by name.
+        """
         tf, infos = require("tensorflow", "tensorflow"), self.signature(name).inputs
-        given = {key: tf.convert_to_tensor(inputs[key], info.dtype) for key, info in infos.items()}
-        return dict(self._model.signatures[name](**given))
+        tensors = {key: tf.convert_to_tensor(inputs[key], info.dtype) for key, info in infos.items()}
+        return dict(self._model.signatures[name](**tensors))
 
 
-def _limit(tf: Any, threads: int) -> None:
-    """CPU threads of TensorFlow, which are those of the process."""
+def _set_threads(tf: Any, threads: int) -> None:
+    """Sets the number of CPU threads of TensorFlow, which is a setting of the process."""
     settings = tf.config.threading
     if settings.get_intra_op_parallelism_threads() == threads:
         return
@@ -62,12 +71,12 @@ def _limit(tf: Any, threads: int) -> None:
         settings.set_inter_op_parallelism_threads(threads)
     except RuntimeError as error:
         raise InputError(
-            "num_threads must be set before TensorFlow does anything in a process. "
+            "num_threads must be set before TensorFlow is first used in a process. "
             f"Received: {argument('num_threads', threads)} afterwards. Leave it out, or open this bundle first"
         ) from error
 
 
 def check_length(length: int, limit: int | None) -> None:
-    """Raises `CapacityError` for a text that is longer than the model reads."""
+    """Raises `CapacityError` for a text that exceeds the model's maximum length."""
     if limit is not None and length > limit:
-        raise CapacityError(f"The model reads {limit} tokens at most. Received: {length}. Shorten the text")
+        raise CapacityError(f"The model accepts at most {limit} tokens. Received: {length}. Shorten the text")

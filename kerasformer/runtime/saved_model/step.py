@@ -1,6 +1,6 @@
-"""`SavedModelStep`: generation on TensorFlow.
+"""`SavedModelStep`: generation on TensorFlow, with any batch size and length.
 
-Batch and lengths are free. Caches are tensors that no step changes, so that every state can be used again.
+Caches are tensors that are never modified, so that every state can be used more than once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_leng
 
 @dataclass(frozen=True)
 class _State:
-    """What is remembered of a batch of `B` rows.
+    """State of a batch of `B` rows.
 
     Attributes:
-        caches: Keys and values `(B, H, P, D)`, by name.
-        mask: int32 `(B, P)`: 0 where a prompt is padded on its left.
-        memory: The step's inputs of an encoded text.
-        steps: How many of the positions came from `step`.
+        caches: Keys and values `(B, H, S, D)`, by name.
+        mask: Mask of the cached tokens, int32 `(B, S)`: 0 for left padding of a prompt.
+        memory: Inputs of a step that describe the encoded texts, by name.
+        steps: Number of cached tokens that were added by `step`.
     """
 
     caches: dict[str, Any]
@@ -48,15 +48,15 @@ class _State:
 
 
 class SavedModelStep:
-    """A bundle that generates; offers `kerasformer.decoding.protocols.Step`. It may be used by several threads.
+    """Runs the bundle of a model that generates; implements `kerasformer.decoding.protocols.Step`. It is thread-safe.
 
     Args:
-        folder: The bundle.
-        manifest: Its manifest; the signatures `prefill` or `encode`, and `decode`, are used.
-        num_threads: CPU threads of TensorFlow; it must not have started with others.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle; the signatures `prefill` or `encode`, and `decode`, are used.
+        num_threads: Number of CPU threads; cannot be changed after TensorFlow has started.
     Raises:
-        BundleError: no such signature, no capacity in the manifest, or a folder that TensorFlow cannot load.
-        InputError: TensorFlow has started with other threads.
+        BundleError: there is no such signature, the manifest has no capacity, or TensorFlow cannot load the folder.
+        InputError: TensorFlow has started with another number of threads.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, num_threads: int | None = None) -> None:
@@ -73,7 +73,7 @@ class SavedModelStep:
         self._caches = decode.named(*CACHES)
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
-        """Reads the prompt; see `Step.start`."""
+        """Processes the prompts; see `Step.start`."""
         ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
         caches = {name: self._empty(name, len(ids)) for name in self._caches}
         if self.is_encoder_decoder:
@@ -81,13 +81,13 @@ class SavedModelStep:
             memory = self._loaded.call(ENCODE, {INPUT_IDS: ids, ATTENTION_MASK: mask})
             return _State(caches, np.ones((len(ids), 0), np.int32), {ENCODER_MASK: mask, **memory})
         self._check_room(ids.shape[1])
-        before = mask[:, :-1]
+        cached_mask = mask[:, :-1]
         if ids.shape[1] > 1:
-            caches = self._loaded.call(PREFILL, {TOKENS: ids[:, :-1], ATTENTION_MASK: before, **caches})
-        return _State(caches, before, {})
+            caches = self._loaded.call(PREFILL, {TOKENS: ids[:, :-1], ATTENTION_MASK: cached_mask, **caches})
+        return _State(caches, cached_mask, {})
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
-        """Reads some tokens; see `Step.step`."""
+        """Processes the next tokens; see `Step.step`."""
         ids = token_array("tokens", tokens, self.vocab_size)
         if len(ids) != len(state.mask):
             raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
@@ -99,7 +99,7 @@ class SavedModelStep:
         return logits, _State(results, mask, state.memory, state.steps + ids.shape[1])
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
-        """Chooses rows; see `Step.reorder`."""
+        """Selects rows; see `Step.reorder`."""
         rows = row_indices(rows, len(state.mask))
         if np.array_equal(rows, np.arange(len(state.mask))):
             return state
@@ -109,7 +109,7 @@ class SavedModelStep:
         return replace(state, caches=caches, memory=memory, mask=state.mask[rows])
 
     def rewind(self, state: _State, count: int) -> _State:
-        """Forgets the last tokens; see `Step.rewind`."""
+        """Removes the last tokens; see `Step.rewind`."""
         if not 0 <= count <= state.steps:
             raise InputError(f"count must be from 0 to {state.steps}, the tokens of earlier steps. Received: {count}")
         length = state.mask.shape[1] - count
@@ -117,40 +117,40 @@ class SavedModelStep:
         return replace(state, caches=caches, mask=state.mask[:, :length], steps=state.steps - count)
 
     def fork(self, state: _State) -> _State:
-        """The state itself: its tensors are never changed."""
+        """Returns the state itself, since its tensors are never modified."""
         return state
 
     def generate(self, inputs: np.ndarray, mask: np.ndarray, max_new_tokens: int) -> list[list[int]]:
-        """What the graph writes by itself: the best token each time, until an end token.
+        """Runs greedy search within the graph, until an end token.
 
         Args:
-            inputs: `(B, P)` int32 ids, padded as `start` takes them.
-            mask: `(B, P)` int32, 1 for real tokens.
-            max_new_tokens: Most tokens of an answer.
+            inputs: Token ids, int32 `(B, T)`, padded as for `start`.
+            mask: int32 `(B, T)`, 1 for real tokens.
+            max_new_tokens: Maximum number of new tokens.
 
         Returns:
-            The new tokens of each row, the end token included.
+            The new tokens of each row, including the end token.
         """
         ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
-        most = check("max_new_tokens", max_new_tokens, integer(1, self.capacity))
-        given = {INPUT_IDS: ids, ATTENTION_MASK: mask, "max_new_tokens": most}
-        results = self._loaded.call(GENERATE, given)
+        limit = check("max_new_tokens", max_new_tokens, integer(1, self.capacity))
+        arrays = {INPUT_IDS: ids, ATTENTION_MASK: mask, "max_new_tokens": limit}
+        results = self._loaded.call(GENERATE, arrays)
         rows = zip(results["output_ids"].numpy().tolist(), results["lengths"].numpy().tolist(), strict=True)
         return [row[:length] for row, length in rows]
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
-        """A cache of no token."""
+        """Returns a cache without slots."""
         _, heads, _, size = self._loaded.signature(DECODE).inputs[name].shape
         return np.zeros((batch, int(heads), 0, int(size)), np.float32)
 
     def _check_room(self, length: int) -> None:
         if length > self.capacity:
             raise CapacityError(
-                f"The model holds {self.capacity} tokens, prompt and answer together. Received: {length}. "
-                "Shorten the prompt, ask for fewer tokens, or export with a larger capacity"
+                f"The cache has a capacity of {self.capacity} tokens, including the prompt. Received: {length}. "
+                "Shorten the prompt, request fewer tokens, or export with a larger capacity"
             )
 
 
 def _take(tensor: Any, rows: np.ndarray) -> Any:
-    """Rows of an array or a tensor."""
+    """Returns rows of an array or a tensor."""
     return tensor[rows] if isinstance(tensor, np.ndarray) else require("tensorflow", "tensorflow").gather(tensor, rows)

@@ -178,7 +178,7 @@ def test_a_damaged_graph(tmp_path):
             tmp_path, replace(manifest, signatures={**manifest.signatures, "x": manifest.signatures["serving_default"]})
         )
     shutil.rmtree(tmp_path / "variables")
-    with pytest.raises(BundleError, match="(?s)TensorFlow cannot load .* Export it again"):
+    with pytest.raises(BundleError, match="(?s)TensorFlow cannot load .* Export the model again"):
         open_engine(tmp_path, manifest)
 
 

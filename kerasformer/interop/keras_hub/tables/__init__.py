@@ -1,4 +1,4 @@
-"""KerasHub's names of each architecture: one file for each `model_type` that KerasHub has, each with a `TABLE`."""
+"""Tables of KerasHub's names: a module with a `TABLE` for each supported `model_type`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kerasformer.interop.keras_hub.names import KerasHub
 
 
 def find_table(model_type: str) -> KerasHub | None:
-    """The table of an architecture, or `None` if KerasHub has no such architecture."""
+    """Returns the table of an architecture, or `None` if there is none."""
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     if model_type not in names:
         return None
@@ -18,6 +18,6 @@ def find_table(model_type: str) -> KerasHub | None:
 
 
 def all_tables() -> dict[str, KerasHub]:
-    """The tables of all architectures that KerasHub has, by `model_type`."""
-    found = {module.name: find_table(module.name) for module in pkgutil.iter_modules(__path__)}
-    return {name: table for name, table in sorted(found.items()) if table is not None}
+    """Returns the tables of all architectures by `model_type`."""
+    tables = {module.name: find_table(module.name) for module in pkgutil.iter_modules(__path__)}
+    return {name: table for name, table in sorted(tables.items()) if table is not None}

@@ -8,7 +8,7 @@ from kerasformer.zoo.albert import AlbertConfig
 
 
 def _rows(config: AlbertConfig) -> list[Row]:
-    """KerasHub's names."""
+    """Returns the weight table of the backbone."""
     rows = [
         keras_hub.table("embeddings/tokens", "token_embedding.embeddings"),
         keras_hub.table("embeddings/positions", "position_embedding.position_embeddings"),

@@ -8,7 +8,7 @@ from kerasformer.zoo.bert import BertConfig
 
 
 def _rows(config: BertConfig) -> list[Row]:
-    """KerasHub's names."""
+    """Returns the weight table of the backbone."""
     layer = nested(keras_hub.transformer_layer(), "encoder/layer_{i}/", "transformer_layers.{i}.")
     return [
         keras_hub.table("embeddings/tokens", "token_embedding.embeddings"),

@@ -8,7 +8,7 @@ from kerasformer.zoo.distilbert import DistilBertConfig
 
 
 def _rows(config: DistilBertConfig) -> list[Row]:
-    """KerasHub's names."""
+    """Returns the weight table of the backbone."""
     layer = nested(keras_hub.transformer_layer(), "encoder/layer_{i}/", "transformer_layers.{i}.")
     return [
         keras_hub.table("embeddings/tokens", "embeddings.token_embedding.embeddings"),

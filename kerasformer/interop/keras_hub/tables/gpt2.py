@@ -10,7 +10,7 @@ from kerasformer.zoo.gpt2 import Gpt2Config
 
 
 def _rows(config: Gpt2Config) -> list[Row]:
-    """KerasHub's names."""
+    """Returns the weight table of the backbone."""
     layer = nested(keras_hub.transformer_layer(), "decoder/layer_{i}/", "transformer_layers.{i}.")
     return [
         keras_hub.table("tokens", "token_embedding.embeddings"),
@@ -21,10 +21,10 @@ def _rows(config: Gpt2Config) -> list[Row]:
 
 
 class _Table(keras_hub.KerasHub):
-    """A feed-forward layer that is four times as wide need not be written down here, and must be there."""
+    """Table with `intermediate_dim`, which is optional in our configuration and required in KerasHub."""
 
     def arguments(self, config: Gpt2Config) -> dict[str, Any]:
-        """Arguments of KerasHub's backbone."""
+        """Returns the arguments of KerasHub's backbone."""
         return {**super().arguments(config), "intermediate_dim": config.intermediate_dim}
 
 

@@ -10,7 +10,7 @@ from kerasformer.zoo.t5 import T5Config
 
 
 def _stack(stack: str, count: int | None, gated: bool) -> list[Row]:
-    """KerasHub's names in one stack; the table of distances lies in its first layer."""
+    """Returns the weight table of one stack; the relative position biases are in its first layer."""
     attentions = {"attention": "self_attention", "cross_attention": "cross_attention"}
     if stack == "encoder":
         del attentions["cross_attention"]
@@ -32,7 +32,7 @@ def _stack(stack: str, count: int | None, gated: bool) -> list[Row]:
 
 
 def _rows(config: T5Config) -> list[Row]:
-    """KerasHub's names."""
+    """Returns the weight table of the backbone."""
     return [
         keras_hub.table("tokens", "token_embedding.embeddings"),
         *_stack("encoder", config.num_layers, config.gated),
@@ -41,32 +41,32 @@ def _rows(config: T5Config) -> list[Row]:
 
 
 class _Table(keras_hub.KerasHub):
-    """The activation is a function there, and its gate a setting of its own."""
+    """Table with the activation, which KerasHub represents as a function and a separate setting for the gate."""
 
     def config_values(self, backbone: Any) -> dict[str, Any]:
-        """Values of our configuration."""
+        """Returns the values of our configuration."""
         name = keras_hub.activation_name(backbone.activation)
         gated = backbone.use_gated_activation
-        # As Hugging Face spells it: `gated-gelu` is the tanh approximation.
+        # In the naming of Hugging Face, `gated-gelu` is the tanh approximation.
         feed_forward = "gated-gelu" if gated and name == "gelu_new" else f"{'gated-' if gated else ''}{name}"
         exact = {"activation": "gelu"} if gated and name == "gelu" else {}
         head_dim = backbone.key_value_dim or backbone.hidden_dim // backbone.num_heads
         return {**super().config_values(backbone), "feed_forward": feed_forward, "head_dim": head_dim, **exact}
 
     def arguments(self, config: T5Config) -> dict[str, Any]:
-        """Arguments of KerasHub's backbone."""
+        """Returns the arguments of KerasHub's backbone."""
         activation = keras_hub.activation_function(config.hidden_act)
         gate = {"activation": activation, "use_gated_activation": config.gated}
         return {**super().arguments(config), "key_value_dim": config.head_dim, **gate}
 
     def differences(self, config: T5Config) -> list[str]:
-        """What KerasHub has no setting for."""
-        found = super().differences(config)
+        """Returns descriptions of the configuration values that KerasHub does not support."""
+        differences = super().differences(config)
         if config.num_decoder_layers != config.num_layers:
-            found.append(f"num_decoder_layers: as many as num_layers, received {config.num_decoder_layers}")
+            differences.append(f"num_decoder_layers: equal to num_layers, received {config.num_decoder_layers}")
         if config.scale_output != config.tied:
-            found.append(f"scale_output: {config.tied} as tied, received {config.scale_output}")
-        return found
+            differences.append(f"scale_output: equal to tied, {config.tied}, received {config.scale_output}")
+        return differences
 
 
 TABLE = _Table(
