@@ -263,7 +263,7 @@ def test_a_keras_model_is_measured_too(encoder):
         ({"batch": 0}, InputError, "batch must be at least 1.*batch=0"),
         ({"lengths": [4, -1]}, InputError, "lengths must be at least 1.*lengths=-1"),
         ({"lengths": [17]}, CapacityError, "at most 16 tokens.*17"),
-        ({"texts": [" "]}, InputError, "texts must hold a text"),
+        ({"texts": [" "]}, InputError, "texts must contain at least one text"),
         ({"sources": []}, InputError, "Sources to measure were expected"),
         ({"sources": ["/nowhere/at/all"]}, SourceError, "no model of that name"),
     ],

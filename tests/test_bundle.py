@@ -79,7 +79,7 @@ def test_a_folder_without_manifest_is_no_bundle(tmp_path):
 def test_a_newer_format_is_refused_before_its_fields_are_read(tmp_path):
     write_bundle(tmp_path)
     edit(tmp_path, format_version=3, something_new=[])
-    with pytest.raises(BundleError, match="written by a newer kerasformer: format version 3.*up to 2"):
+    with pytest.raises(BundleError, match="written by a newer kerasformer: it has format version 3.*up to 2"):
         bundle.read(tmp_path)
 
 

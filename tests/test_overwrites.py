@@ -112,7 +112,7 @@ def test_what_changes_while_it_is_loaded_is_loaded_again(tmp_path):
 def test_a_bundle_that_never_rests_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("kerasformer.bundle.manifest._ATTEMPTS", 3)
     publish_new(tmp_path / "out")
-    with pytest.raises(BundleError, match="replaced each of 3 times"):
+    with pytest.raises(BundleError, match="replaced during each of 3 attempts"):
         bundle.load(tmp_path / "out", lambda folder, manifest: publish_new(folder))
 
 

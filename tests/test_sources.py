@@ -79,7 +79,7 @@ def test_an_unknown_name_lists_presets_and_close_matches(preset_folder, tmp_path
 
 def test_a_file_is_no_source(tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"")
-    with pytest.raises(SourceError, match="a folder was expected.*model.tflite"):
+    with pytest.raises(SourceError, match="a folder with .* was expected.*model.tflite"):
         resolve(tmp_path / "model.tflite")
 
 

@@ -303,13 +303,13 @@ def test_as_many_rows_at_once_as_are_allowed():
 
 def test_older_references_are_compared_and_broken_ones_named(inputs):
     references = record_step(Toy(), *PROMPTS, None, 4)
-    with pytest.raises(BundleError, match="do not fit this model.*tokens.*Export the model again"):
+    with pytest.raises(BundleError, match="do not match this model.*tokens.*Export the model again"):
         compare(Toy(), {key: array for key, array in references.items() if key != "tokens"})
-    with pytest.raises(BundleError, match="do not fit"):
+    with pytest.raises(BundleError, match="do not match"):
         compare(Toy(), {})
-    with pytest.raises(BundleError, match="do not fit"):
+    with pytest.raises(BundleError, match="do not match"):
         compare(Toy(vocab_size=5), references)
-    with pytest.raises(BundleError, match="do not fit"):
+    with pytest.raises(BundleError, match="do not match"):
         compare(Toy(), {**references, "tokens": references["tokens"][:, :2, None]})
     older = record_forward(Reader(), inputs)
     del older["distribution"]

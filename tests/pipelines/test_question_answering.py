@@ -124,7 +124,7 @@ def test_bad_input(pipe):
         ({"inputs": {"question": "Who?", "context": "She."}, "question": "Who?"}, "Received: both"),
         ({"question": QUESTION}, "A context or a list of them was expected. Received: None"),
         ({"question": QUESTION, "context": SHORT, "window": 49}, "window must be an integer from 1 to 48"),
-        ({"question": LONG, "context": SHORT}, "fills the model's 48 tokens"),
+        ({"question": LONG, "context": SHORT}, "shorter than the 48 tokens"),
         ({"question": QUESTION, "context": SHORT, "top_k": 0}, "top_k"),
         ({"question": QUESTION, "context": SHORT, "doc_stride": -1}, "doc_stride"),
         ({"question": QUESTION, "context": SHORT, "max_answer_len": 0}, "max_answer_len"),

@@ -384,7 +384,7 @@ def test_a_config_that_is_none(folder):
     with pytest.raises(SourceError, match="not valid JSON: line 1"):
         zoo.load(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(SourceError, match="holds config.json; this folder has neither"):
+    with pytest.raises(SourceError, match="contains config.json; this folder has neither"):
         zoo.load(folder)
 
 

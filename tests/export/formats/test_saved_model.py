@@ -194,7 +194,7 @@ def test_without_tensorflow(tmp_path, monkeypatch):
     [
         ({"providers": ["CPUExecutionProvider"]}, "providers is for ONNX"),
         ({"accelerator": "gpu"}, "accelerator is for TFLite"),
-        ({"num_threads": 3}, "before TensorFlow does anything"),
+        ({"num_threads": 3}, "before TensorFlow is first used"),
     ],
     ids=str,
 )
