@@ -1,4 +1,4 @@
-"""The code in a Markdown file, for tests that run or read it."""
+"""Code blocks of a Markdown file."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language, in their order."""
+    """Returns the fenced code blocks of a language, in order."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

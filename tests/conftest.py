@@ -14,12 +14,12 @@ from tests import shared
 # Before any test imports Keras: ~/.keras/keras.json of the machine must not choose the backend.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# LiteRT logs at the end of a process, below the summary of the tests.
+# LiteRT logs when the process ends, after the summary of the tests.
 atexit.register(silence_native_logs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the folder that workers share, in the process that starts them."""
+    """Creates the folder that workers share, in the process that starts them."""
     if shared.FOLDER not in os.environ:
         os.environ[shared.FOLDER] = folder = tempfile.mkdtemp(prefix="kerasformer-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keeps the tests of a file on one worker, so that its models and exports are made once, not once a worker."""
+    """Keeps the tests of a file on one worker, so that its models and exports are created only once."""
     from xdist.scheduler import LoadFileScheduling
 
     return LoadFileScheduling(config, log) if config.getoption("dist") == "load" else None

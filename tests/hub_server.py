@@ -1,4 +1,4 @@
-"""A local HTTP server that speaks as much of the Hugging Face Hub's API as a download needs."""
+"""Local HTTP server that implements the part of the Hugging Face Hub API that downloads use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @contextmanager
 def serve(repositories: dict[str, dict[str, bytes]]) -> Iterator[tuple[str, list[str]]]:
-    """Serves `{"owner/name": {"file": content}}`; gives `(address, list that fills with the downloaded files)`."""
+    """Serves `{"owner/name": {"file": content}}`; returns the address and a list of downloaded files, filled later."""
     downloads: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kerasformer  # noqa: F401  # before Keras: the classes must be found all the same
+import kerasformer  # noqa: F401  # before Keras; the classes must be registered nevertheless
 
 import keras  # isort: skip
 import numpy as np  # isort: skip
@@ -35,30 +35,30 @@ class Subclassed(keras.Model):
         self.last = keras.layers.Dense(3)
 
     def call(self, inputs: dict[str, Any]) -> Any:
-        """Applies both layers."""
+        """Applies both layers to the inputs."""
         first, *rest = self.names
         return self.last(keras.tree.flatten(self.layer(inputs[first], **{name: inputs[name] for name in rest}))[0])
 
     def get_config(self) -> dict[str, Any]:
-        """Arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         layer = keras.saving.serialize_keras_object(self.layer)
-        del layer["build_config"]  # as where the class makes its layers itself
+        del layer["build_config"]  # as for a class that creates its layers itself
         return {**super().get_config(), "layer": layer, "names": self.names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Subclassed:
-        """A model from `get_config`."""
+        """Creates a model from the result of `get_config`."""
         return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
 
 
 def flat(outputs: Any) -> np.ndarray:
-    """All numbers of one or several tensors."""
+    """Returns all numbers of one or several tensors."""
     arrays = [keras.ops.convert_to_numpy(x).astype("float32").ravel() for x in keras.tree.flatten(outputs)]
     return np.concatenate(arrays)
 
 
 def difference(path: Path) -> Any:
-    """How far the model's outputs are from those that were saved with it; its tokens and settings where it has any."""
+    """Returns the difference of the model's outputs from the saved ones, and its tokens and settings, if it has any."""
     inputs = dict(np.load(path.with_suffix(".npz")))
     expected = inputs.pop("_expected")
     try:
@@ -67,14 +67,14 @@ def difference(path: Path) -> Any:
         if getattr(model, "tokenizer", None) is None:
             return found
         return [found, model.generation_config.to_dict(), model.tokenizer("Hello, world").input_ids.tolist()]
-    except Exception as error:  # noqa: BLE001  # told by the test, for each file
+    except Exception as error:  # noqa: BLE001  # reported for each file by the test
         return f"{type(error).__name__}: {str(error)[:500]}"
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     results = {path.stem: difference(path) for path in sorted(folder.glob("*.keras"))}
-    if len(sys.argv) > 2:  # classes of the tests themselves, which a user's own program has too
+    if len(sys.argv) > 2:  # classes of the tests, like those of a user's program
         sys.path.insert(0, sys.argv[2])
         from tests.layers import composites  # noqa: F401
 

@@ -43,7 +43,7 @@ KINDS: list[tuple[Kind, str, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "expected", "right", "wrong"), KINDS, ids=[row[1] for row in KINDS])
-def test_what_each_kind_takes(kind: Kind, expected: str, right: list[Any], wrong: list[Any]) -> None:
+def test_accepted_values_of_each_kind(kind: Kind, expected: str, right: list[Any], wrong: list[Any]) -> None:
     for value in right:
         plain = check("size", value, kind)
         assert not isinstance(plain, np.generic | np.ndarray | list)
@@ -52,14 +52,14 @@ def test_what_each_kind_takes(kind: Kind, expected: str, right: list[Any], wrong
             check("size", value, kind)
 
 
-def test_plain_values_come_back() -> None:
+def test_values_are_returned_in_plain_form() -> None:
     assert check("n", np.array([1, 2]), sequence(integer())) == (1, 2)
     assert type(check("n", np.int64(3), integer())) is int
     assert type(check("x", np.float32(0.5), number())) is float
     assert check("early", np.bool_(True), one_of(True, False, "never")) is True
 
 
-def test_the_error_is_of_the_kind_and_ends_with_advice() -> None:
+def test_error_type_and_advice() -> None:
     with pytest.raises(GenerationError, match=r"n must be an integer. Received: n='x'. Leave it out\.$"):
         check("n", "x", integer(), error=GenerationError, advice="Leave it out.")
 
@@ -71,7 +71,7 @@ def test_any_value_can_be_shown(value: Any) -> None:
     assert len(str(caught.value)) < 200 and "\n" not in str(caught.value)
 
 
-def test_a_converter_may_say_more() -> None:
+def test_a_converter_may_raise_a_specific_error() -> None:
     def convert(value: Any) -> Any:
         raise GenerationError("more")
 

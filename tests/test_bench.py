@@ -1,4 +1,4 @@
-"""The measuring loop with a clock of its own, the figures, the pictures, and `kerasformer bench` on tiny models."""
+"""The measuring loop with a simulated clock, figures, pictures, and `kerasformer bench` with tiny models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.test_cli import main, word_tokenizer
 
 
 class Clock:
-    """Stands still until it is told that time goes by."""
+    """Simulated clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -38,7 +38,7 @@ class Clock:
 
 
 class Writer:
-    """Takes 2 s to import, 3 s to load, 0.5 s to the first token and 0.1 s to each further one."""
+    """Subject that takes 2 s to import, 3 s to load, 0.5 s for the first token and 0.1 s for each further one."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -69,7 +69,7 @@ def replies_of(subject, *questions: Question) -> list[dict]:
     return [json.loads(line) for line in received.getvalue().splitlines()]
 
 
-def test_the_worker_tells_times_marks_and_memory():
+def test_the_worker_reports_times_marks_and_memory():
     opened, answer = replies_of(Writer(Clock()), Question(read=8, write=3, batch=2))
     assert (opened["import_s"], opened["load_s"]) == (2, 3)
     assert opened["facts"]["engine"] == "fake"
@@ -84,7 +84,7 @@ def test_an_error_in_the_worker_is_its_last_reply():
     assert reply["error"] == {"kind": "CapacityError", "message": "too long"}
 
 
-def test_subjects_answer_in_turn_and_the_first_answer_is_apart():
+def test_subjects_run_in_turns_and_the_first_run_is_separate():
     order: list[str] = []
 
     class Named:
@@ -108,7 +108,7 @@ def test_subjects_answer_in_turn_and_the_first_answer_is_apart():
     assert len(answers["b"][1].first) == 2
 
 
-def test_figures_of_a_model_that_writes():
+def test_figures_of_a_model_that_generates():
     subject = Writer(Clock())
     sample = timed(subject, Question(10, 6, batch=2), subject.clock)
     slower = Sample(2.0, sample.tokens, (1.0, 1.2, 1.4, 1.6, 1.8, 2.0))
@@ -123,7 +123,7 @@ def test_figures_of_a_model_that_writes():
     assert figures.latency_ms.p90 == pytest.approx(200)
 
 
-def test_figures_of_texts_are_means_over_the_texts():
+def test_figures_are_averaged_over_texts():
     rounds = [
         [Sample(1.0, Tokens(5, 0)), Sample(4.0, Tokens(15, 0))],
         [Sample(2.0, Tokens(5, 0)), Sample(3.0, Tokens(15, 0))],
@@ -136,7 +136,7 @@ def test_figures_of_texts_are_means_over_the_texts():
     assert figures.latency_of == "answer"
 
 
-def test_percentiles_interpolate_and_ratios_are_of_rounds():
+def test_percentiles_are_interpolated_and_ratios_computed_per_round():
     found = percentiles([0.004, 0.001, 0.002, 0.003, 0.005])
     assert (found.p50, found.p90) == pytest.approx((3.0, 4.6))
     assert found.p99 == pytest.approx(4.96)
@@ -147,7 +147,7 @@ def test_percentiles_interpolate_and_ratios_are_of_rounds():
     assert ratio(base, other) == dataclasses.replace(ratio(base, other), best=4.0, median=3.0)
 
 
-def test_the_memory_of_this_process_grows_with_what_it_holds():
+def test_memory_of_the_process_includes_allocated_arrays():
     before = peak_mb()
     held = np.ones(40_000_000 // 8)
     assert peak_mb() > before - 1 and peak_mb() > held.nbytes / 1e6
@@ -183,7 +183,7 @@ def test_two_bundles_are_compared(report, bundles):
     assert [one.engine for one in report.subjects] == ["onnx", "litert"]
     for one in report.subjects:
         (own,) = one.works
-        assert own.work == "16 tokens"  # the default of 128 is more than this model reads
+        assert own.work == "16 tokens"  # the default of 128 exceeds the maximum length of this model
         assert len(own.seconds) == 2 and own.best_s > 0 and own.tokens_s > 0
         assert one.model_mb == pytest.approx(one.peak_mb - one.runtime_mb)
         assert one.load_s > 0 and one.first_token_s > one.load_s and one.size_mb > 0
@@ -192,7 +192,7 @@ def test_two_bundles_are_compared(report, bundles):
     assert second.ratio.best == pytest.approx(first.best_s / second.best_s)
 
 
-def test_the_json_holds_all_figures(report, tmp_path):
+def test_json_contains_all_figures(report, tmp_path):
     report.write(tmp_path / "figures.json")
     content = json.loads((tmp_path / "figures.json").read_text())
     assert content["format_version"] == 1
@@ -204,7 +204,7 @@ def test_the_json_holds_all_figures(report, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-def test_tables_have_a_name_for_each_source_and_units_of_their_own(report):
+def test_tables_have_names_of_sources_and_units(report):
     for title, heads, rows in tables(report):
         assert title and {len(row) for row in rows} == {len(heads)}
         assert heads == ["figure", "unit", "onnx", "tflite"]
@@ -213,7 +213,7 @@ def test_tables_have_a_name_for_each_source_and_units_of_their_own(report):
         assert not any(unit in name.split() for name in figures for unit in ("ms", "s", "MB", "tokens/s"))
     speeds = tables(report)[0][2]
     assert speeds[0] == ["engine", "", "onnx", "litert"]
-    # The median of an answer is its p50: one of them is enough.
+    # The median of an answer is its p50, so that only one of them is shown.
     assert [row[0] for row in speeds if row[1] == "ms"] == [f"answer, {name}" for name in ("best", "p50", "p90", "p99")]
 
 
@@ -225,11 +225,11 @@ def test_tables_have_a_name_for_each_source_and_units_of_their_own(report):
         (["."], ["{here}"]),
     ],
 )
-def test_sources_have_names_instead_of_paths(names, shown):
+def test_names_of_sources_are_short_and_distinct(names, shown):
     assert short_names(names) == [name.format(here=Path.cwd().name) for name in shown]
 
 
-def test_a_bundle_that_writes_tells_its_tokens(writer):
+def test_a_bundle_that_generates_reports_tokens(writer):
     (one,) = bench([writer], prompt_length=5, new_tokens=4, batch=2, rounds=2).subjects
     (own,) = one.works
     assert own.work == "5 tokens in, 4 out, batch 2"
@@ -238,12 +238,12 @@ def test_a_bundle_that_writes_tells_its_tokens(writer):
     assert own.ratio is None
 
 
-def test_defaults_are_no_more_than_a_model_holds(writer):
+def test_defaults_are_within_the_capacity(writer):
     (own,) = bench([writer], rounds=1).subjects[0].works
     assert own.work == "11 tokens in, 13 out"
 
 
-def test_texts_are_tokenized_and_answered_one_batch_after_another(bundles):
+def test_texts_are_tokenized_and_run_in_batches(bundles):
     (one,) = bench(bundles[:1], texts=["a good film", "", "the plot is bad and not a film"], rounds=1).subjects
     (own,) = one.works
     assert own.work == "2 texts"
@@ -251,7 +251,7 @@ def test_texts_are_tokenized_and_answered_one_batch_after_another(bundles):
 
 
 @pytest.mark.slow
-def test_a_keras_model_is_measured_too(encoder):
+def test_a_keras_model_is_measured(encoder):
     (one,) = bench([encoder], lengths=[8], rounds=1).subjects
     assert (one.engine, one.works[0].work) == ("keras", "8 tokens")
 
@@ -268,12 +268,12 @@ def test_a_keras_model_is_measured_too(encoder):
         ({"sources": ["/nowhere/at/all"]}, SourceError, "no model of that name"),
     ],
 )
-def test_what_cannot_be_measured_is_said(settings, error, message, bundles):
+def test_invalid_settings_raise(settings, error, message, bundles):
     with pytest.raises(error, match=message):
         bench(**{"sources": bundles[:1], **settings})
 
 
-def test_what_generates_is_not_compared_with_what_does_not(bundles, writer):
+def test_invalid_comparisons_raise(bundles, writer):
     with pytest.raises(InputError, match="cannot be compared.*text-classification, text-generation"):
         bench([bundles[0], writer], compare=True)
     with pytest.raises(InputError, match="once"):
@@ -282,18 +282,18 @@ def test_what_generates_is_not_compared_with_what_does_not(bundles, writer):
         bench([writer], prompt_length=5, new_tokens=20)
 
 
-def test_an_error_of_ours_keeps_its_type_and_names_the_source(bundles):
+def test_errors_of_the_worker_keep_their_type_and_name_the_source(bundles):
     with pytest.raises(CapacityError, match=r"onnx: The model accepts at most 16 tokens"):
         bench(bundles[:1], texts=["good " * 40], rounds=1)
 
 
-def test_a_process_that_dies_leaves_its_last_words():
+def test_the_log_of_a_crashed_worker_is_shown():
     code = "import os, sys; sys.stderr.write('out of memory'); sys.stderr.flush(); os._exit(3)"
     with pytest.raises(KerasformerError, match="gpt2: its process ended with status 3.*out of memory"):
         Worker("gpt2", [sys.executable, "-c", code])
 
 
-def test_an_answer_of_another_length_is_refused():
+def test_an_answer_with_a_wrong_length_raises():
     code = (
         "from dataclasses import asdict; import json, sys; from kerasformer.bench.question import Facts\n"
         "say = lambda content: print(json.dumps(content), flush=True)\n"
@@ -326,7 +326,7 @@ def test_a_picture_is_drawn(ending, tmp_path):
         assert content.startswith(b"\x89PNG") and width > 1000 and height > 400
 
 
-def test_a_picture_elsewhere_is_refused_at_once(tmp_path, monkeypatch):
+def test_an_invalid_picture_path_raises_before_measuring(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"end in .png or .svg.*bars.bmp"):
         check_picture(tmp_path / "bars.bmp")
     with pytest.raises(InputError, match="folder of a picture must exist"):
@@ -336,7 +336,7 @@ def test_a_picture_elsewhere_is_refused_at_once(tmp_path, monkeypatch):
         check_picture(tmp_path / "bars.png")
 
 
-def test_the_command_prints_writes_and_draws(bundles, tmp_path, capsys):
+def test_the_command_prints_tables_and_writes_json_and_a_picture(bundles, tmp_path, capsys):
     figures, picture = tmp_path / "figures.json", tmp_path / "bars.png"
     arguments = ["--rounds", "1", "--lengths", "8", "--json", str(figures), "--picture", str(picture)]
     assert main("bench", *map(str, bundles), "--compare", *arguments) == 0

@@ -46,7 +46,7 @@ def content(folder: Path) -> bytes:
     return (folder / "model.tflite").read_bytes()
 
 
-def test_reads_what_it_wrote(tmp_path):
+def test_round_trip_of_a_manifest(tmp_path):
     manifest = write_bundle(tmp_path)
     assert bundle.read(tmp_path) == manifest
     assert set(manifest.files) == {"model.tflite", "card/README.md"}
@@ -68,7 +68,7 @@ def test_names_the_missing_file(tmp_path):
         bundle.read(tmp_path, check=False)
 
 
-def test_a_folder_without_manifest_is_no_bundle(tmp_path):
+def test_a_folder_without_manifest_raises(tmp_path):
     with pytest.raises(BundleError, match="kerasformer.json is missing.*A bundle folder was expected"):
         bundle.read(tmp_path)
     (tmp_path / bundle.MANIFEST).write_text("{")
@@ -76,7 +76,7 @@ def test_a_folder_without_manifest_is_no_bundle(tmp_path):
         bundle.read(tmp_path)
 
 
-def test_a_newer_format_is_refused_before_its_fields_are_read(tmp_path):
+def test_a_newer_format_version_raises(tmp_path):
     write_bundle(tmp_path)
     edit(tmp_path, format_version=3, something_new=[])
     with pytest.raises(BundleError, match="written by a newer kerasformer: it has format version 3.*up to 2"):
@@ -84,7 +84,7 @@ def test_a_newer_format_is_refused_before_its_fields_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link"])
-def test_a_file_outside_the_folder_is_refused(tmp_path, name):
+def test_a_file_outside_the_folder_raises(tmp_path, name):
     folder = tmp_path / "bundle"
     manifest = write_bundle(folder)
     (tmp_path / "secret").write_text("x")
@@ -121,7 +121,7 @@ def test_a_malformed_field_is_named(tmp_path, changes, message):
         bundle.read(tmp_path)
 
 
-def test_write_refuses_what_could_not_be_read_back(tmp_path):
+def test_writing_an_unreadable_manifest_raises(tmp_path):
     manifest = write_bundle(tmp_path)
     before = (tmp_path / bundle.MANIFEST).read_bytes()
     for broken in (
@@ -144,7 +144,7 @@ def test_references_round_trip_without_pickle(tmp_path):
         bundle.write_references(tmp_path, {"bad": np.array([{}])})
 
 
-def test_damaged_references_are_one_clear_error(tmp_path):
+def test_damaged_references_raise(tmp_path):
     with pytest.raises(BundleError, match="cannot be read"):
         bundle.read_references(tmp_path)
     np.savez(tmp_path / "references.npz", pickled=np.array([{}], dtype=object))
@@ -174,7 +174,7 @@ def test_publishes_and_replaces(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-def test_files_of_others_outlive_an_overwrite(tmp_path):
+def test_unlisted_files_are_kept_by_an_overwrite(tmp_path):
     out = tmp_path / "out"
     publish_new(out, b"old")
     kept = {"notes.txt": "mine", "card/sketch.svg": "<svg/>", ".git/objects/ab": "blob"}
@@ -192,7 +192,7 @@ def test_files_of_others_outlive_an_overwrite(tmp_path):
         assert (out / "elsewhere").is_symlink()
 
 
-def test_a_file_of_others_is_not_replaced_by_one_of_the_same_name(tmp_path):
+def test_an_unlisted_file_is_not_replaced(tmp_path):
     out = tmp_path / "out"
     publish_new(out, b"old")
     (out / "labels.txt").write_text("mine")
@@ -202,12 +202,12 @@ def test_a_file_of_others_is_not_replaced_by_one_of_the_same_name(tmp_path):
             write_bundle(folder)
             bundle.publish(folder, out, overwrite=True)
     assert (content(out), (out / "labels.txt").read_text()) == (b"old", "mine")
-    (out / bundle.MANIFEST).write_text("damaged")  # whose files are whose cannot be known
+    (out / bundle.MANIFEST).write_text("damaged")  # the list of files cannot be read
     publish_new(out)
     assert (content(out), (out / "labels.txt").read_text()) == (b"new", "mine")
 
 
-def test_a_failed_export_leaves_the_old_bundle_and_no_rubbish(tmp_path):
+def test_a_failed_export_leaves_only_the_old_bundle(tmp_path):
     write_bundle(tmp_path / "out", b"old")
     with pytest.raises(RuntimeError), bundle.staging(tmp_path / "out") as folder:
         (folder / "half").write_bytes(b"x")
@@ -248,7 +248,7 @@ from kerasformer import bundle, publishing
 nth, after, calls = int(sys.argv[1]), sys.argv[2] == "after", 0
 exchange = publishing._exchange if sys.argv[3] == "exchange" else lambda *folders: False
 
-def dying(real):  # every change that publish makes to the file system goes through here
+def dying(real):  # wraps every function by which publish changes the file system
     def call(*args, **kwargs):
         global calls
         calls += 1
@@ -270,7 +270,7 @@ bundle.publish(Path("staged"), "out", overwrite=True)
 def test_a_crash_at_any_moment_loses_neither_bundle(tmp_path, nth, way, moment):
     if way == "exchange" and sys.platform not in ("linux", "darwin"):
         pytest.skip("this system cannot exchange folders")
-    nth += way == "moves"  # after an exchange that the system refuses
+    nth += way == "moves"  # after an exchange that the system does not support
     out = tmp_path / "out"
     write_bundle(out, b"old")
     write_bundle(tmp_path / "staged", b"new")
@@ -283,7 +283,7 @@ def test_a_crash_at_any_moment_loses_neither_bundle(tmp_path, nth, way, moment):
     assert content(out) == b"third"
 
 
-def test_a_half_removed_old_bundle_is_cleared_at_the_next_opening(tmp_path):
+def test_a_partly_removed_old_bundle_is_removed_by_repair(tmp_path):
     write_bundle(tmp_path / "out", b"new")
     (tmp_path / ".out.kerasformer-old").mkdir()
     (tmp_path / ".out.kerasformer-old" / "model.tflite").write_bytes(b"old")
@@ -291,13 +291,13 @@ def test_a_half_removed_old_bundle_is_cleared_at_the_next_opening(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_empty_folder_in_the_way_does_not_cost_the_old_bundle(tmp_path):
+def test_an_empty_destination_does_not_prevent_repair(tmp_path):
     write_bundle(tmp_path / ".out.kerasformer-old", b"old")
     (tmp_path / "out").mkdir()
     assert content(tmp_path / "out") == b"old"
 
 
-def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
+def test_a_failed_move_restores_the_old_bundle(tmp_path, monkeypatch):
     write_bundle(tmp_path / "out", b"old")
     rename = Path.rename
 
@@ -313,7 +313,7 @@ def test_a_move_that_fails_puts_the_old_bundle_back(tmp_path, monkeypatch):
     assert content(tmp_path / "out") == b"old"
 
 
-def test_the_promise_of_a_recipe(tmp_path):
+def test_limits_of_the_recipe(tmp_path):
     manifest = write_bundle(tmp_path)
     kept = dataclasses.replace(manifest, recipe={"tolerance": 0.1, "min_agreement": 1})
     assert kept.promise == (0.1, 1.0)
@@ -327,14 +327,14 @@ def test_the_promise_of_a_recipe(tmp_path):
             dataclasses.replace(manifest, recipe=recipe).promise  # noqa: B018
 
 
-def test_a_manifest_that_was_edited_by_hand_is_refused(tmp_path):
+def test_an_edited_manifest_raises(tmp_path):
     write_bundle(tmp_path)
     edit(tmp_path, capacity=64)
     with pytest.raises(BundleError, match="kerasformer.json was changed after its export.*Export the model again"):
         bundle.read(tmp_path)
 
 
-def test_a_manifest_without_its_checksum_is_refused(tmp_path):
+def test_a_manifest_without_checksum_raises(tmp_path):
     write_bundle(tmp_path)
     path = tmp_path / bundle.MANIFEST
     fields = json.loads(path.read_text())
@@ -351,7 +351,7 @@ def test_the_order_and_indent_of_a_manifest_do_not_matter(tmp_path):
     assert bundle.read(tmp_path) == manifest
 
 
-def test_a_truncated_file_is_refused(tmp_path):
+def test_a_truncated_file_raises(tmp_path):
     write_bundle(tmp_path, b"graph" * 100)
     path = tmp_path / "model.tflite"
     path.write_bytes(path.read_bytes()[:-1])

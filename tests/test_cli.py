@@ -1,4 +1,4 @@
-"""The command line, as a person uses it: what it prints, what it writes, how it ends."""
+"""The command line: output, files and exit status."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def bundle(checkpoint):
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory):
-    """A bundle that generates."""
+    """A bundle of a model that generates."""
     keras.utils.set_random_seed(5)
     tokenizer = tiny_text.byte_pairs()
     sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "max_length": 96}
     model = kf.zoo.build("gpt2", vocab_size=tokenizer.vocab_size, **sizes)
     for variable in model.trainable_variables:
-        variable.assign(4 * variable)  # so that what is said depends on what was said
+        variable.assign(4 * variable)  # large weights, so that the output depends on the prompt
     model.tokenizer = tokenizer
     model.generation_config = model.generation_config.replace(eos_token_id=0)
     folder = tmp_path_factory.mktemp("writer")
@@ -65,7 +65,7 @@ def writer(tmp_path_factory):
 
 
 def main(*arguments: str) -> int:
-    """Runs a command in this process; its exit status."""
+    """Runs a command in this process; returns its exit status."""
     before = sys.argv
     sys.argv = ["kerasformer", *arguments]
     try:
@@ -98,7 +98,7 @@ def test_models_lists_every_architecture_without_keras():
 
 
 @pytest.mark.parametrize("name", [command.callback.__name__ for command in cli.app.registered_commands])
-def test_help_is_plain_text_with_examples_that_are_commands(name, capsys):
+def test_help_is_plain_text_with_valid_examples(name, capsys):
     assert main(name, "--help") == 0
     shown = capsys.readouterr().out
     assert not set("│─╭┏\x1b") & set(shown)
@@ -113,7 +113,7 @@ def test_help_is_plain_text_with_examples_that_are_commands(name, capsys):
             command.make_context(name, typed[2:])
 
 
-def test_words_are_completed():
+def test_shell_completion():
     def completed(*words: str) -> list[str]:
         code = "import sys; sys.argv[0] = 'kerasformer'; from kerasformer.cli import main; main()"
         typed = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
@@ -128,7 +128,7 @@ def test_words_are_completed():
     assert completed("kerasformer", "run", "--tas") == ["--task"]
 
 
-def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_lines(bundle, capsys, monkeypatch):
+def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, monkeypatch):
     command = ("run", str(bundle), "a good film", "the plot is bad", "--top-k", "2")
     assert main(*command) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
@@ -145,21 +145,21 @@ def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_lines(bundle, capsys, mo
     assert "│ a good film" in capsys.readouterr().out
 
 
-def test_a_long_text_is_read_in_windows(bundle, capsys):
+def test_a_long_text_is_split_into_chunks(bundle, capsys):
     text = "good " * 20 + "the plot is bad"
     assert main("run", str(bundle), text, "--window", "8", "--stride", "3", "--json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["result"] == kf.pipeline(None, bundle)(text, window=8, stride=3)
 
 
-def test_json_lines_come_as_the_texts_come(writer):
+def test_json_lines_are_printed_immediately(writer):
     command = [sys.executable, "-m", "kerasformer.cli", "run", str(writer), "--jsonl", "--max-new-tokens", "3"]
     texts = [PROMPT, ("good " * 200).strip(), "The sea"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as running:
         replies = []
         for text in texts:
             running.stdin.write(text + "\n")
-            replies.append(json.loads(running.stdout.readline()))  # before the next one is sent
+            replies.append(json.loads(running.stdout.readline()))  # before the next text is sent
         running.stdin.close()
         assert running.wait() == 1
     assert [reply["text"] for reply in replies] == texts
@@ -167,14 +167,14 @@ def test_json_lines_come_as_the_texts_come(writer):
     assert replies[0]["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=3)
 
 
-def test_info_reads_checkpoints_and_bundles(checkpoint, bundle, capsys):
+def test_info_shows_checkpoints_and_bundles(checkpoint, bundle, capsys):
     assert main("info", str(checkpoint), "--json") == 0
     assert json.loads(capsys.readouterr().out)["model_type"] == "bert"
     assert main("info", str(bundle)) == 0
     assert "forward_16" in printed(capsys)
 
 
-def test_export_says_what_it_wrote_and_how_faithful_it_is(checkpoint, tmp_path, capsys):
+def test_export_prints_files_and_fidelity(checkpoint, tmp_path, capsys):
     out = tmp_path / "out"
     assert main("export", str(checkpoint), str(out), "--format", "onnx", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -182,7 +182,7 @@ def test_export_says_what_it_wrote_and_how_faithful_it_is(checkpoint, tmp_path, 
     assert report["fidelity"]["agreement"] == 1.0
 
 
-def test_run_gives_the_same_answer_from_keras_and_from_a_bundle(checkpoint, bundle, capsys):
+def test_run_gives_equal_answers_with_keras_and_a_bundle(checkpoint, bundle, capsys):
     answers = []
     for source in (checkpoint, bundle):
         assert main("run", str(source), "a good film", "--json") == 0
@@ -237,7 +237,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_run_passes_settings_of_generation_on(options, writer, tmp_path, capsys):
+def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     (tmp_path / "schema.json").write_text(json.dumps({"enum": [1, "b"]}))
     places = {"SCHEMA": str(tmp_path / "schema.json"), "WRITER": str(writer)}
     given = [places.get(option, option) for option in options.split()]
@@ -246,7 +246,7 @@ def test_run_passes_settings_of_generation_on(options, writer, tmp_path, capsys)
     assert answer["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
 
 
-def test_a_table_shows_brackets_as_they_are(writer, capsys):
+def test_brackets_in_a_table_are_not_markup(writer, capsys):
     assert main("run", str(writer), "a [/b] c", "--max-new-tokens", "2") == 0
     assert "a [/b] c" in printed(capsys)
 
@@ -268,7 +268,7 @@ def test_run_explains(writer, capsys):
 
 
 @pytest.mark.parametrize("format", ["tflite", "saved-model"])
-def test_export_writes_the_tokenizer_into_a_graph(format, tmp_path, capsys):
+def test_export_includes_the_tokenizer_in_the_graph(format, tmp_path, capsys):
     pytest.importorskip("tensorflow_text")
     tokenizer = tiny_text.wordpiece()
     sizes = {"hidden_dim": 12, "num_layers": 1, "num_heads": 3, "intermediate_dim": 16, "max_length": 16}
@@ -285,7 +285,7 @@ def test_verify_repeats_the_comparison(bundle, capsys):
     assert json.loads(capsys.readouterr().out)["faithful"] is True
 
 
-def test_a_checkpoint_is_measured_on_texts_as_its_bundle_is(checkpoint, bundle, tmp_path, capsys):
+def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path, capsys):
     texts = ["a good film", "the plot is bad", "not very good"]
     labels = [each["label"] for each in kf.pipeline(None, bundle)(texts)]
     labels[0] = "LABEL_0" if labels[0] != "LABEL_0" else "LABEL_1"
@@ -323,7 +323,7 @@ def test_a_checkpoint_is_measured_on_texts_as_its_bundle_is(checkpoint, bundle, 
         (("verify", "CHECKPOINT"), "Pass --data … to evaluate it on texts"),
     ],
 )
-def test_errors_are_one_clear_line_and_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
+def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
     places = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "WRITER": str(writer), "OUT": str(tmp_path / "out")}
     assert main(*(places.get(argument, argument) for argument in arguments)) == 1
     error = capsys.readouterr().err
@@ -333,7 +333,7 @@ def test_errors_are_one_clear_line_and_exit_status_1(arguments, message, checkpo
     assert not (tmp_path / "out").exists()
 
 
-def test_cache_shows_and_clears_what_a_runtime_kept(bundle, capsys, tmp_path):
+def test_cache_lists_and_clears_packed_weights(bundle, capsys, tmp_path):
     pipe = kf.pipeline(None, bundle, num_threads=1, cache_dir=tmp_path)
     assert pipe("a good film") == kf.pipeline(None, bundle, num_threads=1, cache_dir=tmp_path)("a good film")
     capsys.readouterr()
@@ -346,7 +346,7 @@ def test_cache_shows_and_clears_what_a_runtime_kept(bundle, capsys, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_export_says_nothing_that_was_not_asked_for(checkpoint, tmp_path):
+def test_an_export_prints_no_native_logs(checkpoint, tmp_path):
     command = [sys.executable, "-m", "kerasformer.cli", "export", str(checkpoint), str(tmp_path / "out")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

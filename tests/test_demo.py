@@ -1,4 +1,4 @@
-"""The demo takes the shipped presets the whole way."""
+"""The demo on the shipped presets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read first: links lead somewhere, code fits on a screen, and what a page types is what the command takes."""
+"""Documentation pages: links are valid, code fits on a screen, and commands are accepted by the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_links_lead_to_files(page):
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
-def test_the_readme_links_to_every_page_and_begins_with_the_two_commands():
+def test_the_readme_links_to_every_page_and_starts_with_the_two_commands():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text] == []
     expected = ['pip install -e ".[all]" && kerasformer demo', 'pip install -e ".[test]" && pytest -n 2']

@@ -1,4 +1,4 @@
-"""Errors name arguments; Python and the command line spell them in their own ways."""
+"""Arguments in error messages, formatted for Python and for the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS = {"overwrite": "--overwrite", "num_threads": "--threads", "lengths": "-
         (("dtype", "float32"), "dtype='float32'", "dtype='float32'"),
     ],
 )
-def test_an_argument_is_spelled_for_who_reads_it(given, python, shell):
+def test_arguments_are_formatted_for_python_and_the_shell(given, python, shell):
     error = pickle.loads(pickle.dumps(InputError(f"Take {argument(*given)}, or [another].")))
     assert str(error) == f"Take {python}, or [another]."
     assert error.args == (str(error),)
@@ -42,7 +42,7 @@ def test_errors_of_two_bases_keep_their_message(kind):
     assert str(kind()) == ""
 
 
-def test_a_checked_argument_is_one_too():
+def test_errors_of_check_use_the_style():
     with pytest.raises(InputError, match=r"^num_threads must be an integer.* Received: num_threads=0$") as raised:
         check("num_threads", 0, integer(1))
     said = raised.value.message_in(partial(in_shell, OPTIONS))

@@ -1,4 +1,4 @@
-"""The texts that the page and the demo offer: the presets answer them well."""
+"""Sample texts of the page and the demo, which the presets answer well."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kerasformer.web.site import PAGE
 SAMPLE = Path(__file__).parent / "data" / "sentence_polarity_sample.tsv"
 
 
-def test_those_of_the_classifier_are_chosen_by_its_own_held_out_data():
+def test_classifier_examples_are_from_held_out_data():
     script = sources.resolve("sentiment-bert") / "choose_examples.py"
     spec = importlib.util.spec_from_file_location("choose_examples", script)
     module = importlib.util.module_from_spec(spec)
@@ -30,7 +30,7 @@ def summarizer():
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 1, "max_new_tokens": 24}], ids=["page", "demo"])
-def test_those_of_the_summarizer_become_lines_of_their_own_words(summarizer, settings):
+def test_summaries_of_the_examples_use_words_of_the_text(summarizer, settings):
     texts = [example["text"] for example in examples("summarization")["inputs"]]
     assert examples("text2text-generation")["inputs"] == examples("summarization")["inputs"]
     for text, line in zip(texts, summarizer(texts, **settings), strict=True):
@@ -38,7 +38,7 @@ def test_those_of_the_summarizer_become_lines_of_their_own_words(summarizer, set
         assert len(words) >= 4 and set(words) <= set(re.findall(r"\w+", text.lower())), line
 
 
-def test_every_task_of_the_page_has_some():
+def test_every_task_of_the_page_has_examples():
     tasks = re.search(r"const TASKS = \{(.*?)^\};", (PAGE / "questions.js").read_text(), re.DOTALL | re.MULTILINE)[1]
     names = re.findall(r'^  "?([\w-]+)"?: \{', tasks, re.MULTILINE)
     assert len(names) == 9 and all(examples(name)["inputs"] for name in names)

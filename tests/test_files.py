@@ -1,4 +1,4 @@
-"""The doors of paths and of JSON: whatever comes, one kind of error or a value that can be worked with."""
+"""Paths and JSON from users: a usable value, or an error of a single type."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BAD_JSON = [
 
 
 @pytest.mark.parametrize(("content", "message"), BAD_JSON, ids=lambda value: str(value)[:30])
-def test_json_that_cannot_be_used(tmp_path, content, message):
+def test_unusable_json_raises(tmp_path, content, message):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(SourceError, match=f"config.json .*{message}") as error:
         read_json(tmp_path / "config.json")
@@ -39,7 +39,7 @@ def test_json_that_cannot_be_used(tmp_path, content, message):
     str(error.value).encode()
 
 
-def test_json_that_others_write():
+def test_valid_json_is_read():
     assert parse_json("\ufeff".encode() + b'{"model_max_length": 1000000000000000019884624838656}', "x")
     assert parse_json(rb'{"\ud83d\ude00": [1.5, null, NaN]}', "x")["😀"][:2] == [1.5, None]
     assert parse_json("[" * 150 + "]" * 150, "x")
@@ -53,7 +53,7 @@ BAD_PATHS = ["a\0b", "x" * 5000, "\ud800", "", "~nobody-of-this-name/x", b"bytes
     "use", [local_path, resolve, kf.tokenizer, read_examples, lambda path: kf.pipeline(None, path)],
     ids=["door", "resolve", "tokenizer", "examples", "pipeline"],
 )  # fmt: skip
-def test_paths_that_cannot_be(use, path):
+def test_unusable_paths_raise(use, path):
     with pytest.raises(KerasformerError, match=r"this path cannot be used: |must be |expected|needs a source") as error:
         use(path)
     assert len(str(error.value)) < 1000
@@ -69,7 +69,7 @@ def test_loops_of_links(tmp_path):
         read_examples(tmp_path / "a")
 
 
-# What reads its own text again, or runs where the package is not installed.
+# Modules that parse text they have created, or that run without the package installed.
 OWN = {
     "kerasformer/bench/worker_process.py", "kerasformer/bench/worker.py", "kerasformer/files.py",
     "kerasformer/tested.py", "kerasformer/web/token_check.py", "kerasformer/web/vendor.py",
@@ -78,7 +78,7 @@ OWN = {
 OWN_TEXT = ("to_str", "__getstate__", "dumps")
 
 
-def test_json_of_others_has_one_door():
+def test_json_is_parsed_only_in_files():
     for folder in ("kerasformer", "zoo", "export"):
         for path in (ROOT / folder).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
@@ -89,7 +89,7 @@ def test_json_of_others_has_one_door():
                     assert any(own in ast.unparse(node) for own in OWN_TEXT), f"{name}:{node.lineno}: json.loads"
 
 
-def test_what_the_door_gives_can_be_written_again(tmp_path):
+def test_parsed_json_can_be_serialized(tmp_path):
     value = parse_json('{"a": ["\\u00e9", 1e300, -7]}', "x")
     (tmp_path / "again.json").write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
     assert read_json(tmp_path / "again.json") == value

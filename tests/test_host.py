@@ -1,4 +1,4 @@
-"""A program that opens bundles and exports models finds its process as it was: streams, settings, memory allocator."""
+"""Opening bundles and exporting models does not change the process: streams, settings, memory allocator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ libc.strdup.restype = ctypes.c_void_p
 libc.__cxa_atexit(libc.perror, ctypes.c_void_p(libc.strdup(b"last words of native code")), None)
 atexit.register(lambda: print("last words of Python", file=sys.stderr))
 
-# What these change when they are imported is theirs.
+# Changes that these packages make on import are ignored.
 import absl.logging, keras, numpy as np, onnxruntime, tensorflow as tf, tf2onnx.convert, tf2onnx.optimizer
 from ai_edge_litert import compiled_model, environment, interpreter, options
 import kerasformer as kf
@@ -62,7 +62,7 @@ class Mallinfo(ctypes.Structure):
 
 
 def mapped(megabytes):
-    """Whether glibc takes a block of this size from the system rather than from its heap; it is freed again."""
+    """Returns whether glibc allocates a block of this size from the system rather than from its heap."""
     libc.mallinfo2.restype, libc.malloc.restype = Mallinfo, ctypes.c_void_p
     before = libc.mallinfo2().hblks
     block = libc.malloc(ctypes.c_size_t(megabytes << 20))
@@ -72,7 +72,7 @@ def mapped(megabytes):
 
 
 def mark():
-    """What another part of the program writes meanwhile, in C and in Python."""
+    """Output of another part of the program in the meantime, in C and in Python."""
     while not done.is_set():
         written.append(f"<mark {len(written)}>")
         os.write(2, written[-1].encode())
@@ -100,7 +100,7 @@ writer.join()
 after = process()
 print("changed:", *(f"{name}: {before[name]} -> {after[name]}" for name in before if before[name] != after[name]))
 if hasattr(libc, "mallinfo2"):
-    # glibc's own rule: a large block is mapped, and once one was freed, those up to its size come from the heap.
+    # By default, glibc maps a large block; after one was freed, blocks up to its size are allocated from the heap.
     print("allocator:", mapped(31), mapped(30))
 else:
     print("allocator: True False")
@@ -112,7 +112,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @linux
-def test_bundles_of_all_formats_leave_the_process_as_it_was(tmp_path: Path) -> None:
+def test_bundles_of_all_formats_do_not_change_the_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
@@ -140,13 +140,13 @@ with compact_loading():
     for megabytes in (8, 2, 0.5):
         before = libc.mallinfo2().hblks
         block = libc.malloc(ctypes.c_size_t(int(megabytes * 2**20)))
-        mapped.append(libc.mallinfo2().hblks > before)  # a block of its own from the system, which goes back to it
+        mapped.append(libc.mallinfo2().hblks > before)  # a separate block of the system, returned to it when freed
         libc.free(ctypes.c_void_p(block))
 print(mapped)
 """
 
 
 @linux
-def test_a_program_that_owns_its_process_may_silence_native_code_and_return_memory() -> None:
+def test_an_application_may_silence_native_logs_and_return_memory() -> None:
     done = subprocess.run([sys.executable, "-c", OWNER], capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout) == (0, "Python\n", "[True, True, False]\n")

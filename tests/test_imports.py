@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ZOO = ROOT / "zoo"
 
-# The declared derivatives: model files that may import from another one.
+# Model files that may import from another one, their declared base.
 DERIVATIVES = {"distilbert": {"bert"}, "albert": {"bert"}}
 
 BLOCKED = """
@@ -81,7 +81,7 @@ def test_imports_without_keras_or_any_framework(module, tmp_path):
 @pytest.mark.parametrize("missing", ["keras,tensorflow,jax,torch", "tensorflow"])
 @pytest.mark.parametrize(("name", "extra"), [("zoo", "tensorflow"), ("layers", "tensorflow"), ("export", "export")])
 def test_without_keras_the_extra_is_named(name, extra, missing, tmp_path):
-    """As where `kerasformer[litert]` alone is installed, and where Keras lacks its backend."""
+    """As with only `kerasformer[litert]` installed, and with Keras installed without a backend."""
     lines = run(MISSING, name, missing, cwd=tmp_path).splitlines()
     assert len(lines) == 3
     assert all(
@@ -90,7 +90,7 @@ def test_without_keras_the_extra_is_named(name, extra, missing, tmp_path):
     assert lines[0] == lines[1] and f"kerasformer[{extra}]" in lines[0] and "kerasformer[tensorflow]" in lines[2]
 
 
-def test_importing_the_package_loads_next_to_nothing(tmp_path):
+def test_importing_the_package_is_lazy(tmp_path):
     milliseconds, *modules = run(LAZY, cwd=tmp_path).split()
     assert [name for name in modules if name.startswith("kerasformer")] == ["kerasformer"]
     assert not {"keras", "tensorflow", "tokenizers", "rich"} & set(modules)
@@ -113,14 +113,14 @@ def test_every_public_name_loads():
 
 
 @pytest.mark.parametrize("path", sorted(ZOO.glob("[a-z]*.py")), ids=lambda path: path.stem)
-def test_a_model_file_imports_no_other_but_its_declared_base(path):
+def test_model_files_import_only_their_declared_base(path):
     models = {other.stem for other in ZOO.glob("[a-z]*.py")} - {path.stem}
     imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
     assert imported & models <= DERIVATIVES.get(path.stem, set())
 
 
 @pytest.mark.parametrize("room", ["export", "kerasformer"])
-def test_no_room_but_interop_imports_an_architecture(room):
+def test_only_interop_imports_architectures(room):
     models = {other.stem for other in ZOO.glob("[a-z]*.py")}
     for path in (ROOT / room).rglob("*.py"):
         if "interop" not in path.parts:
@@ -128,7 +128,7 @@ def test_no_room_but_interop_imports_an_architecture(room):
             assert not imported & models, path
 
 
-def test_the_zoo_holds_architectures_alone():
+def test_the_zoo_contains_only_architectures():
     files = [path for path in ZOO.iterdir() if path.name not in ("__init__.py", "__pycache__", "presets")]
     assert files
     for path in files:
@@ -137,7 +137,7 @@ def test_the_zoo_holds_architectures_alone():
         assert {kind.replace("-", "_") for kind in kinds} == {path.stem}
 
 
-def test_private_modules_are_imported_from_their_own_package_alone():
+def test_private_modules_are_imported_only_in_their_package():
     for room in ("export", "kerasformer", "zoo"):
         for path in (ROOT / room).rglob("*.py"):
             parts = path.relative_to(ROOT).parent.parts
@@ -150,7 +150,7 @@ def test_private_modules_are_imported_from_their_own_package_alone():
 
 
 def imports(path: Path) -> set[str]:
-    """Dotted names that a file imports, wherever in it."""
+    """Returns the dotted names that a file imports anywhere."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

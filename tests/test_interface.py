@@ -1,4 +1,4 @@
-"""The interface value: what names mean, in manifests of version 1 too, and that no other module spells them."""
+"""The interface of bundles: meaning of names, also in manifests of version 1, and their single definition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDERS = [Path(find_spec(name).submodule_search_locations[0]) for name in ("ker
 
 
 def manifest(name: str) -> Manifest:
-    """A manifest of version 1, of which the first layer's tensors were kept."""
+    """A manifest of version 1, reduced to the tensors of the first layer."""
     content = json.loads((DATA / f"{name}.json").read_text())
     signatures = {
         key: Signature(
@@ -49,12 +49,12 @@ def manifest(name: str) -> Manifest:
         ("onnx_encoder_decoder", "decoder_model_merged", (Role.DECODE, None, None, None)),
     ],
 )
-def test_version_1_is_described_by_its_names(name: str, signature: str, expected: tuple) -> None:
+def test_signatures_of_version_1_are_described_by_their_names(name: str, signature: str, expected: tuple) -> None:
     found = manifest(name).signatures[signature]
     assert (found.role, found.rows, found.tokens, found.cache_length) == expected
 
 
-def test_caches_know_their_layer_row_and_next_state() -> None:
+def test_caches_have_layer_row_and_next_state() -> None:
     rows = manifest("tflite_decoder").signatures["decode_rows_8_128"]
     info = rows.inputs["kv_cache_v_0_row_1"]
     assert (info.kind, info.layer, info.row) == (Kind.VALUE, 0, 1)
@@ -67,13 +67,13 @@ def test_caches_know_their_layer_row_and_next_state() -> None:
     assert merged.output(Kind.LOGITS) == "logits"
 
 
-def test_bytes_of_a_cache_are_those_of_one_text() -> None:
+def test_cache_bytes_are_for_one_text() -> None:
     assert manifest("tflite_decoder").cache_bytes == 2 * 4 * 256 * 32 * 4
     text, own = manifest("tflite_encoder_decoder"), manifest("onnx_encoder_decoder")
     assert text.cache_bytes == own.cache_bytes > 0
 
 
-# Programs of the model card, whose text is the names: tests/export/test_card.py compares them with the bundles.
+# Programs of the model card, which contain names: tests/export/test_card.py compares them with the bundles.
 PROGRAMS = {"in_cpp.py", "in_kotlin.py", "in_python.py", "in_swift.py", "litert_web/card.py"}
 WIRE_NAMES = re.compile(
     r"kv_cache|past_key_values|\bpresent\.|\bcross_[kv]_|decoder_model_merged|encoder_model\b|\binput_pos\b"
@@ -81,7 +81,7 @@ WIRE_NAMES = re.compile(
 )
 
 
-def test_names_on_the_wire_are_spelled_once() -> None:
+def test_names_of_tensors_are_defined_once() -> None:
     found = []
     for folder in FOLDERS:
         for path in sorted(folder.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""The judgement of quantized answers lets honest rounding pass and finds a scale that is wrong."""
+"""The check of quantized answers accepts rounding and detects a wrong scale."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FACTORS = {"honest": 1.0, "half": 0.5, "a third more": 1.33}
 
 @pytest.fixture(scope="module", params=[WRITER, READER], ids=str)
 def exported(request, tmp_path_factory) -> tuple[Any, Any, Path]:
-    """A case, its Keras model and its bundle."""
+    """A case with its Keras model and its bundle."""
     model = request.param.model()
     folder = request.param.export(tmp_path_factory.mktemp("margins") / "bundle", model, format="onnx")
     return request.param, model, folder
 
 
 def scaled(folder: Path, copy: Path, factor: float) -> Path:
-    """A copy of a bundle in which the scales of its first quantized matrices are wrong; its manifest is as it was."""
+    """A copy of a bundle with wrong scales of the first quantized matrices and an unchanged manifest."""
     shutil.copytree(folder, copy)
     (path,) = copy.glob("onnx/*.onnx")
     graph = onnx.load(path)
@@ -48,7 +48,7 @@ def scaled(folder: Path, copy: Path, factor: float) -> Path:
 
 
 @pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS)
-def test_a_wrong_scale_is_found(exported, factor, tmp_path):
+def test_a_wrong_scale_is_detected(exported, factor, tmp_path):
     case, model, folder = exported
     judged = judge_writer if case is WRITER else judge_reader
     wrong = scaled(folder, tmp_path / "bundle", factor)
@@ -77,7 +77,7 @@ def judge_reader(model: Any, folder: Path) -> None:
     check_classes(folder, *rows)
 
 
-def test_an_answer_that_no_rounding_explains_is_found(exported):
+def test_a_wrong_answer_is_detected(exported):
     case, model, folder = exported
     if case is WRITER:
         prompts = [model.tokenizer.encode(text) for text in PROMPTS[:4]]

@@ -1,4 +1,4 @@
-"""The guides for Android and iOS name what is there: commands, files, signatures, tensors, numbers, versions."""
+"""The guides for Android and iOS are correct: commands, files, signatures, tensors, numbers, versions."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ pytestmark = pytest.mark.slow
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The exports of a page."""
+    """Returns the export commands of a page."""
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("kerasformer ")]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Where the commands of the pages were run."""
+    """The folder in which the commands of the pages were run."""
     place = tmp_path_factory.mktemp("mobile")
     for command in commands(ANDROID):
         done = subprocess.run(
@@ -51,7 +51,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def code(page: Path, part: str) -> str:
-    """The block of a page's language that has this word."""
+    """Returns the code block of a page that contains a word."""
     (found,) = [block for block in blocks(page, LANGUAGE[page]) if part in block]
     return found
 
@@ -61,7 +61,7 @@ def test_both_pages_have_the_same_exports():
 
 
 @PAGES
-def test_files_that_are_named_are_there(page, folder):
+def test_named_files_exist(page, folder):
     named = set(re.findall(r"`((?:story|sentiment)/[\w.]+)`", page.read_text()))
     assert named == {"sentiment/model.tflite", "story/model.litertlm", "story/model.tflite", "story/tokenizer.json"}
     assert all((folder / name).is_file() for name in named)
@@ -73,7 +73,7 @@ def test_files_that_are_named_are_there(page, folder):
 
 @PAGES
 def test_the_table_of_tensors(page, folder):
-    """Every tensor of every signature, once."""
+    """Lists every tensor of every signature once."""
     manifest = bundle.read(folder / "story")
     rows = re.findall(r"^\| (`\w+`)? ?\| (.+?) \| (\w+) \| `\[([\d, ]+)\]` \|$", page.read_text(), re.MULTILINE)
     told: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
@@ -95,8 +95,8 @@ def test_the_table_of_tensors(page, folder):
 
 
 @PAGES
-def test_the_writer_is_that_of_the_model_card(page, folder):
-    """Which is filled with the bundle's names and numbers."""
+def test_the_generation_code_is_that_of_the_model_card(page, folder):
+    """The model card contains the same code, with the names and numbers of the bundle."""
     assert code(page, "class Writer") in blocks(folder / "story" / "README.md", LANGUAGE[page])
 
 
@@ -115,7 +115,7 @@ def test_the_capacity(page, folder):
 
 
 @PAGES
-def test_the_names_in_the_writer(page, folder):
+def test_names_in_the_generation_code(page, folder):
     manifest = bundle.read(folder / "story")
     text = code(page, "class Writer")
     words = set(re.findall(r'"([a-z_]+(?:_\d+|_\$\w+|_\\\([$\w]+\))?)"', text))
@@ -135,15 +135,15 @@ def test_labels_and_length_of_the_classifier(page, folder):
 
 
 @PAGES
-def test_sampling_is_carried_as_the_page_says(page, folder):
+def test_sampling_settings_are_in_the_bundle(page, folder):
     settings = json.loads((folder / "story" / "generation_config.json").read_text())
     assert {"temperature", "top_k", "top_p"} <= settings.keys()
     assert "temperature, top-k and\ntop-p" in page.read_text()
 
 
 @PAGES
-def test_the_first_test_writes_what_the_bundle_writes(page, folder):
-    """The check that a page offers is one that can be made."""
+def test_the_documented_check_is_possible(page, folder):
+    """The check that a page suggests is possible."""
     text = page.read_text()
     assert '"Once upon a time", ' in text and "do_sample=False, repetition_penalty=1.0" in text
     pipe = kf.pipeline("text-generation", folder / "story")
@@ -152,7 +152,7 @@ def test_the_first_test_writes_what_the_bundle_writes(page, folder):
 
 
 def test_versions():
-    """Of the runtimes that are tested, or as near to them as their registries have it."""
+    """The versions are those of the tested runtimes, or the nearest ones in their registries."""
     gradle = dict(re.findall(r'implementation\("(.+):([\d.]+)"\)', "".join(blocks(ANDROID, "kts"))))
     assert gradle["com.google.ai.edge.litert:litert"] == version("ai-edge-litert")
     assert gradle["ai.djl.huggingface:tokenizers"] == gradle["ai.djl.android:tokenizer-native"]
@@ -166,14 +166,14 @@ def test_versions():
 
 
 def heart(text: str, start: str) -> str:
-    """Lines from the one with `start`, without their indentation and names that the reader chooses."""
+    """Returns the lines from the one with `start`, without indentation and without names that the reader chooses."""
     lines = [line.strip() for line in text.splitlines()]
     first = next(index for index, line in enumerate(lines) if start in line)
     return "\n".join(lines[first:]).replace('"Once upon a time"', "prompt").replace("file, ", "path, ").strip("}\n ")
 
 
 @PAGES
-def test_the_model_card_says_the_same_of_litert_lm(page, folder):
+def test_the_model_card_has_the_same_litert_lm_code(page, folder):
     starts = {ANDROID: "engine.initialize()", IOS: "let config"}
     (card,) = [block for block in blocks(folder / "story" / "README.md", LANGUAGE[page]) if "litertlm" in block.lower()]
     assert heart(card, starts[page]) == heart(code(page, "litertlm"), starts[page])
@@ -191,7 +191,7 @@ def test_links(page):
 
 @pytest.fixture(scope="module")
 def compiled(folder, tmp_path_factory) -> list[str]:
-    """The Kotlin of the guide and of the model card, compiled; how Java is called for its classes."""
+    """The compiled Kotlin code of the guide and of the model card, as a Java command line."""
     need("kotlin")
     if shutil.which("java") is None:
         pytest.skip("Kotlin's compiler needs Java")
@@ -214,8 +214,8 @@ def compiled(folder, tmp_path_factory) -> list[str]:
     return java
 
 
-def test_the_kotlin_compiles_and_its_loop_is_right(compiled, folder, tmp_path):
-    """Over prompts that need every kind of prefill, and as many tokens as the cache holds."""
+def test_the_kotlin_code_compiles_and_generates_correctly(compiled, folder, tmp_path):
+    """With prompts that need every prefill length, up to the capacity of the cache."""
     manifest = bundle.read(folder / "story")
     caches = {name: info for name, info in manifest.signatures["decode"].inputs.items() if name.startswith("kv_cache")}
     capacity, vocabulary = manifest.capacity or 0, manifest.info.vocab_size
@@ -231,7 +231,7 @@ def test_the_kotlin_compiles_and_its_loop_is_right(compiled, folder, tmp_path):
     assert done.stdout.splitlines() == expected
 
 
-def test_the_kotlin_of_texts_is_what_the_tokenizer_does(compiled):
+def test_the_kotlin_normalization_equals_that_of_the_tokenizer(compiled):
     texts = (
         "The café was naïve.",
         "ΣΊΣΥΦΟΣ ΟΔΟΣ, Straße ẞ",
@@ -247,7 +247,7 @@ def test_the_kotlin_of_texts_is_what_the_tokenizer_does(compiled):
 
 
 def continued(prompt: str, most: int, vocabulary: int) -> list[int]:
-    """What the model of `tests/kotlin/litert.kt` writes: the sum of all tokens, each times its place."""
+    """Returns the output of the model in `tests/kotlin/litert.kt`: the sum of all tokens, each times its position."""
     tokens = [ord(letter) for letter in prompt]
     for _ in range(most):
         tokens.append(int(np.dot(tokens, np.arange(1, len(tokens) + 1))) % vocabulary)

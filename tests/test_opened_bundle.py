@@ -1,4 +1,4 @@
-"""A bundle as a value: what it shows, where its folder's path is accepted, and how it is opened."""
+"""The `Bundle` class: summary, use as a path, and opening."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def exported(tmp_path_factory) -> Bundle:
     return model.export(tmp_path_factory.mktemp("opened") / "out", format="onnx")
 
 
-def test_it_is_what_was_exported(exported):
+def test_an_exported_bundle_has_the_manifest_and_files(exported):
     assert exported.manifest == bundle.read(exported.path)
     assert (exported.task, exported.manifest.format) == ("text-classification", "onnx")
     assert exported.fidelity["agreement"] == 1.0
@@ -32,7 +32,7 @@ def test_it_is_what_was_exported(exported):
     assert exported.model_bytes == exported.files["onnx/model.onnx"]
 
 
-def test_it_stands_for_its_folder(exported, tmp_path):
+def test_a_bundle_is_accepted_as_a_path(exported, tmp_path):
     path = exported.path
     assert isinstance(path, Path) and path.is_absolute()
     assert exported == path and path == exported and exported == Bundle(str(path)) and exported != path.parent
@@ -49,14 +49,14 @@ def test_it_stands_for_its_folder(exported, tmp_path):
         exported / 3
 
 
-def test_it_runs(exported):
+def test_the_pipeline_of_a_bundle(exported):
     text = "What a waste!"
     expected = kf.pipeline("text-classification", exported.path)(text)
     for pipe in (exported.pipeline(), exported.pipeline("text-classification", num_threads=1), kf.pipeline(exported)):
         assert pipe.engine == "onnx" and pipe(text) == expected
 
 
-def test_it_shows_what_a_person_asks(exported, capsys):
+def test_summary_of_a_bundle(exported, capsys):
     size = exported.model_bytes / 1e6
     assert repr(exported) == (
         f"Bundle('{exported.path}': BertTextClassification for text-classification, onnx none, {size:.1f} MB, "
@@ -74,7 +74,7 @@ def test_it_shows_what_a_person_asks(exported, capsys):
     assert "recipe\tnone\n" in told and bundle.fidelity_line(exported.fidelity) in told
 
 
-def test_what_is_no_bundle(tmp_path, exported):
+def test_a_folder_that_is_not_a_bundle_raises(tmp_path, exported):
     with pytest.raises(BundleError, match="A bundle folder was expected"):
         Bundle(tmp_path)
     folder = shutil.copytree(exported, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""A bundle that is replaced while it is read: every opening gets one whole export, old or new."""
+"""A bundle that is replaced while it is opened: the result is always a single export, old or new."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ onnx = pytest.importorskip("onnx")
 
 SECONDS = 3
 
-# Replaces a folder by copies of two bundles in turn, in one step or in two moves with time between them.
+# Replaces a folder by copies of two bundles in turn, atomically or in two moves with a pause between them.
 WRITER = """
 import itertools, random, shutil, sys, time
 from pathlib import Path
@@ -36,12 +36,12 @@ for each in itertools.cycle(["first", "second"]):
     with publishing.staging(out) as folder:
         shutil.copytree(each, folder, dirs_exist_ok=True)
         publishing.publish(folder, out, overwrite=True)
-    time.sleep(random.choice([0, 0, 0, 0.1]))  # on a busy machine too, an opening must have a chance between two
+    time.sleep(random.choice([0, 0, 0, 0.1]))  # so that a bundle can be opened between two replacements
 """
 
 
 def write_classifier(folder: Path, best: int) -> None:
-    """An ONNX bundle whose model gives every text the same class, which its labels call right."""
+    """An ONNX bundle whose model assigns the same class to every text, and whose labels match it."""
     (folder / "onnx").mkdir(parents=True)
     scores = np.zeros((1, 2), np.float32)
     scores[0, best] = 9
@@ -71,7 +71,7 @@ def write_classifier(folder: Path, best: int) -> None:
 
 @pytest.mark.parametrize("way", ["exchange", "moves"])
 def test_an_overwrite_never_mixes_two_exports(tmp_path, way):
-    """Labels, tokenizer and weights are of one export, and no opening fails."""
+    """Labels, tokenizer and weights are from the same export, and opening never fails."""
     for index, name in enumerate(("first", "second")):
         write_classifier(tmp_path / name, index)
     shutil.copytree(tmp_path / "first", tmp_path / "out")
@@ -91,7 +91,7 @@ def test_an_overwrite_never_mixes_two_exports(tmp_path, way):
     assert not failures, f"{len(failures)} of {len(answers) + len(failures)} openings failed: {failures[0]}"
 
 
-def test_what_changes_while_it_is_loaded_is_loaded_again(tmp_path):
+def test_a_bundle_that_changes_during_loading_is_reloaded(tmp_path):
     out, seen = tmp_path / "out", []
     publish_new(out, b"old")
 
@@ -99,7 +99,7 @@ def test_what_changes_while_it_is_loaded_is_loaded_again(tmp_path):
         seen.append(manifest)
         if len(seen) == 1:
             publish_new(out, b"new")
-        elif len(seen) == 2:  # in place, with the size that it had
+        elif len(seen) == 2:  # in place, with the same size
             (folder / "model.tflite").write_bytes(b"bad")
             (folder / "model.tflite").write_bytes(b"new")
         return (folder / "model.tflite").read_bytes()
@@ -109,14 +109,14 @@ def test_what_changes_while_it_is_loaded_is_loaded_again(tmp_path):
     assert content(out) == b"new"
 
 
-def test_a_bundle_that_never_rests_is_refused(tmp_path, monkeypatch):
+def test_a_bundle_that_keeps_changing_raises(tmp_path, monkeypatch):
     monkeypatch.setattr("kerasformer.bundle.manifest._ATTEMPTS", 3)
     publish_new(tmp_path / "out")
     with pytest.raises(BundleError, match="replaced during each of 3 attempts"):
         bundle.load(tmp_path / "out", lambda folder, manifest: publish_new(folder))
 
 
-def test_packed_weights_are_not_kept_for_a_file_that_was_replaced(tmp_path, monkeypatch):
+def test_weights_of_a_replaced_file_are_not_cached(tmp_path, monkeypatch):
     from kerasformer.runtime.litert import signatures as litert_signatures
 
     publish_new(tmp_path / "out", b"old")

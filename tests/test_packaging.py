@@ -1,4 +1,4 @@
-"""What a user installs: the wheel holds the whole tree and runs a bundle where TensorFlow and Keras do not exist."""
+"""The wheel contains the whole tree and runs a bundle without TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps(kf.pipeline("text-classification", sys.argv[1])(sys.argv[2])))
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
-    """Built by way of the source distribution, from a copy: leftovers of an earlier build would end up in it."""
+    """The wheel, built from the source distribution in a copy of the tree without files of earlier builds."""
     tree = tmp_path_factory.mktemp("tree")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -43,7 +43,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory) -> Path:
-    """The shipped classifier, exported."""
+    """An exported bundle of the shipped classifier."""
     name = next(
         name for name in presets() if json.loads((resolve(name) / "config.json").read_text())["model_type"] == "bert"
     )
@@ -52,7 +52,7 @@ def bundle(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_every_file_of_the_tree(wheel):
+def test_the_wheel_contains_every_file_of_the_tree(wheel):
     root = wheel.parents[1]
     tree = {
         f"{package}/{path.relative_to(root / folder).as_posix()}"

@@ -1,4 +1,4 @@
-"""Bundles under bad luck: processes killed while they publish, full disks, places that cannot be written."""
+"""Publishing under failures: processes killed while they publish, full disks, read-only folders."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.test_bundle import content, publish_new, write_bundle
 
 MOMENTS = 50
 
-# A process that has imported all it needs, and forks one that publishes bundles until it is killed. Moves take some
-# time, or hardly any kill would come between two of them.
+# A process that forks another one, which publishes bundles until it is killed. Moves are slowed down, so that some
+# kills happen between two of them.
 PUBLISHER = """
 import itertools, os, sys, time
 from tests.test_bundle import publish_new
@@ -31,7 +31,7 @@ from kerasformer import publishing
 
 rename, exchange = Path.rename, publishing._exchange
 Path.rename = lambda self, target: (rename(self, target), time.sleep(0.003))[0]
-# Every second bundle is exchanged as the system offers it, the others are moved in two steps.
+# Every second bundle is exchanged atomically, the others are moved in two steps.
 swaps = itertools.count()
 publishing._exchange = lambda *folders: (next(swaps) % 2 and exchange(*folders), time.sleep(0.003))[0]
 for _ in sys.stdin:
@@ -46,8 +46,8 @@ for _ in sys.stdin:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_a_kill_at_any_moment_leaves_a_whole_bundle(tmp_path):
-    """The old bundle or the new one is there at the next opening, never neither, and nothing else is left."""
+def test_a_kill_at_any_moment_leaves_a_complete_bundle(tmp_path):
+    """The next opening finds the old or the new bundle, and no other files are left."""
     publish_new(tmp_path / "out", b"first")
     rng, seen = random.Random(0), set()
     root = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_bundle(tmp_path):
     assert len(seen) > 1, "no kill came while a bundle was written: the moments are not random"
 
 
-def test_the_folder_of_a_living_export_stays(tmp_path):
+def test_the_staging_folder_of_a_running_export_is_kept(tmp_path):
     write_bundle(tmp_path / "out", b"old")
     with bundle.staging(tmp_path / "out") as folder:
         (folder / "half").write_bytes(b"x")
@@ -90,7 +90,7 @@ def test_the_folder_of_a_living_export_stays(tmp_path):
     assert content(tmp_path / "out") == b"of another process"
 
 
-def test_folders_of_others_stay(tmp_path):
+def test_other_folders_are_kept(tmp_path):
     write_bundle(tmp_path / "out")
     neighbours = [".out2.kerasformer-new-abc", "out.kerasformer-new-abc", ".out.new"]
     for name in neighbours:
@@ -100,7 +100,7 @@ def test_folders_of_others_stay(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.kerasformer-new-link", *neighbours}
 
 
-def test_a_folder_that_is_taken_away_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_staging_folder_removed_before_its_lock_is_created_again(tmp_path, monkeypatch):
     lock, taken = publishing._lock, []
 
     def late(folder):
@@ -115,7 +115,7 @@ def test_a_folder_that_is_taken_away_before_it_is_locked_is_made_again(tmp_path,
     assert content(tmp_path / "out") == b"new"
 
 
-def test_opening_between_the_two_moves_costs_neither_bundle(tmp_path, monkeypatch):
+def test_opening_between_the_two_moves_loses_neither_bundle(tmp_path, monkeypatch):
     write_bundle(tmp_path / "out", b"old")
     rename, opened = Path.rename, []
 
@@ -133,7 +133,7 @@ def test_opening_between_the_two_moves_costs_neither_bundle(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
-def test_a_disk_that_refuses_is_told_and_the_old_bundle_stays(tmp_path, number):
+def test_a_disk_error_is_reported_and_the_old_bundle_kept(tmp_path, number):
     write_bundle(tmp_path / "out", b"old")
     with pytest.raises(BundleError, match="could not be written.*Nothing was changed"):
         with bundle.staging(tmp_path / "out") as folder:
@@ -143,13 +143,13 @@ def test_a_disk_that_refuses_is_told_and_the_old_bundle_stays(tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
+def test_other_system_errors_are_passed_on(tmp_path):
     with pytest.raises(FileNotFoundError), bundle.staging(tmp_path / "out"):
         (tmp_path / "nothing").read_bytes()
 
 
-def test_a_file_that_outgrows_the_limit(tmp_path):
-    """The write itself fails, as on a full disk."""
+def test_a_file_above_the_size_limit_raises(tmp_path):
+    """The write fails, as on a full disk."""
     write_bundle(tmp_path / "out", b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
@@ -163,14 +163,14 @@ def test_a_file_that_outgrows_the_limit(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["file/out", "file/deep/out"])
-def test_a_place_where_no_folder_can_be_made(tmp_path, place):
+def test_a_location_that_cannot_contain_folders_raises(tmp_path, place):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(BundleError, match="cannot be written there.*Choose another"):
         publish_new(tmp_path / place)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_read_only_place(tmp_path, monkeypatch):
+def test_a_read_only_folder_raises(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path))
 

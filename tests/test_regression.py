@@ -1,4 +1,4 @@
-"""What `benchmarks.regression` calls worse: the gate of a change that promises to lose nothing."""
+"""Verdicts of `benchmarks.regression`, which checks that a change makes no figure worse."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_verdicts(rule, old, new, expected):
     assert verdict(rule, old, new) == expected
 
 
-def test_a_bundle_that_is_gone_is_one_finding():
+def test_a_missing_bundle_is_reported_once():
     figures = {"operators: model.tflite decode ADD": ("operators", 3), "file model.tflite": ("bytes", 9)}
     assert [(found.what, found.verdict) for found in compared("gpt2", figures, {})] == [("bundle", "worse")]
     assert [(found.what, found.verdict) for found in compared("gpt2", {}, figures)] == [("bundle", "new")]

@@ -1,4 +1,4 @@
-"""Saved models, opened by another process: every layer in two kinds of models, and every model of the zoo."""
+"""Saved models, loaded by another process: every layer in two kinds of models, and every model of the zoo."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
         {"x": np.ones((2, 3, 12), "float32")},
     ),
 }
-"""Layers that no row of `CASES` has by itself."""
+"""Layers that are not in a row of `CASES`."""
 
 
 def adapted() -> keras.layers.Layer:
-    """A layer that was fine-tuned through low-rank matrices."""
+    """A layer with low-rank adapters."""
     layer = layers.Dense(5)
     layer.build((None, 12))
     layer.enable_lora(2)
@@ -52,13 +52,13 @@ def adapted() -> keras.layers.Layer:
 
 
 def used_layers() -> dict[str, tuple[keras.layers.Layer, Arrays]]:
-    """Every layer by name, with its inputs."""
+    """Returns every layer by name, with its inputs."""
     alone = {**ALONE, "low rank": (adapted(), {"x": np.ones((2, 12), "float32")})}
     return {**{case.name: (case.layer(), case.inputs) for case in CASES}, **alone}
 
 
 def spread(model: keras.Model) -> None:
-    """Random numbers everywhere: what begins as zeros or ones would hide that it was not loaded."""
+    """Sets all weights to random numbers; with initial zeros or ones, a missing weight would go unnoticed."""
     random = np.random.default_rng(0)
     for variable in model.weights:
         if "seed" not in variable.path:
@@ -66,7 +66,7 @@ def spread(model: keras.Model) -> None:
 
 
 def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
-    """The file, with inputs and outputs beside it."""
+    """Saves a model, with inputs and outputs in a second file."""
     model(inputs)
     spread(model)
     np.savez(path.with_suffix(".npz"), _expected=flat(model(inputs)), **inputs)
@@ -74,7 +74,7 @@ def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
 
 
 def zoo_model(model_type: str, task: str) -> Any:
-    """A small model with a tokenizer and settings of its own."""
+    """A small model with a tokenizer and generation settings."""
     encoder = {"max_length": 16, "intermediate_dim": 20}
     decoder = {"num_decoder_layers": 1, "decoder_num_heads": 3, "decoder_intermediate_dim": 20}
     sizes = {
@@ -93,7 +93,7 @@ def zoo_model(model_type: str, task: str) -> Any:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the other process found in each file."""
+    """Results of the other process for each file."""
     folder = tmp_path_factory.mktemp("saved")
     (folder / "own").mkdir()
     for name, (layer, inputs) in used_layers().items():
@@ -125,7 +125,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["subclassed", "functional"])
 @pytest.mark.parametrize("name", [*(case.name for case in CASES), *ALONE, "low rank"])
 def test_layers(opened: dict[str, Any], name: str, kind: str) -> None:
-    # A sum that was formed in a file rounds otherwise than one that is formed of two products.
+    # Adapters merged in the file are rounded differently from a sum of two products.
     assert opened[f"{name} {kind}"] <= (1e-6 if name == "low rank" else 0.0)
 
 
@@ -139,11 +139,11 @@ def test_models_with_tokenizer_and_settings(opened: dict[str, Any], model_type: 
 
 
 @pytest.mark.parametrize("part", ["backbone", "whole"])
-def test_a_model_of_the_zoo_in_a_model_of_ones_own(opened: dict[str, Any], part: str) -> None:
+def test_a_zoo_model_inside_a_user_model(opened: dict[str, Any], part: str) -> None:
     assert opened[part] == 0.0
 
 
-def test_every_public_layer_is_saved_here() -> None:
+def test_every_public_layer_is_covered() -> None:
     public = {
         value for value in vars(layers).values() if isinstance(value, type) and issubclass(value, keras.layers.Layer)
     }

@@ -42,7 +42,7 @@ def preset_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def from_hub(tmp_path):
-    """Resolves a hub id in a process of its own, since `HF_ENDPOINT` is read when the hub's client is imported."""
+    """Resolves a hub id in a new process, since `HF_ENDPOINT` is read when the hub's client is imported."""
 
     def run(address: str, name: str, revision: str = "", **environment: str) -> dict:
         env = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub"), **environment}
@@ -54,7 +54,7 @@ def from_hub(tmp_path):
     return run
 
 
-def test_presets_that_ship_have_a_config():
+def test_shipped_presets_have_a_config():
     assert all((sources._presets_folder() / name / "config.json").is_file() for name in presets())
 
 
@@ -63,7 +63,7 @@ def test_resolves_a_preset(preset_folder):
     assert resolve("story-mini") == preset_folder / "story-mini"
 
 
-def test_a_path_reaches_a_folder_with_the_name_of_a_preset(preset_folder, tmp_path, monkeypatch):
+def test_a_path_selects_a_folder_with_the_name_of_a_preset(preset_folder, tmp_path, monkeypatch):
     (tmp_path / "story-mini").mkdir()
     monkeypatch.chdir(tmp_path)
     assert resolve("./story-mini") == tmp_path / "story-mini"
@@ -77,7 +77,7 @@ def test_an_unknown_name_lists_presets_and_close_matches(preset_folder, tmp_path
         resolve(tmp_path / "absent")
 
 
-def test_a_file_is_no_source(tmp_path):
+def test_a_file_as_source_raises(tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"")
     with pytest.raises(SourceError, match="a folder with .* was expected.*model.tflite"):
         resolve(tmp_path / "model.tflite")
@@ -96,23 +96,23 @@ def test_downloads_a_checkpoint_once_and_only_what_loading_needs(from_hub):
     assert first["content"] == {"config.json": "{}", "model.safetensors": "weights"}
     assert again == first
     assert sorted(downloads) == ["config.json", "model.safetensors"]
-    assert from_hub(address, "owner/tiny", HF_HUB_OFFLINE="1") == first  # the server is gone by now
+    assert from_hub(address, "owner/tiny", HF_HUB_OFFLINE="1") == first  # the server is not needed any more
 
 
-def test_downloads_torch_weights_where_there_are_no_others(from_hub):
+def test_downloads_torch_weights_if_there_are_no_others(from_hub):
     files = {"config.json": b"{}", "pytorch_model.bin": b"weights", "tf_model.h5": b"no"}
     with hub_server.serve({"owner/old": files}) as (address, _):
         assert set(from_hub(address, "owner/old")["content"]) == {"config.json", "pytorch_model.bin"}
 
 
-def test_downloads_the_whole_of_a_bundle(from_hub):
+def test_downloads_all_files_of_a_bundle(from_hub):
     files = {"kerasformer.json": b"{}", "model.tflite": b"graph", "references.npz": b"zip"}
     with hub_server.serve({"owner/bundle": files}) as (address, _):
         assert set(from_hub(address, "owner/bundle")["content"]) == set(files)
 
 
 @pytest.mark.parametrize(("name", "revision"), [("owner/absent", ""), ("owner/tiny", "v9")])
-def test_what_the_hub_lacks_is_one_clear_error(from_hub, name, revision):
+def test_a_missing_repository_or_revision_raises(from_hub, name, revision):
     with hub_server.serve({"owner/tiny": {"config.json": b"{}"}}) as (address, _):
         error = from_hub(address, name, revision)["error"]
     assert name in error and "the hub (" in error and "Searched: the presets" in error
@@ -128,7 +128,7 @@ def test_kind(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../../x", "C:\\x", "C:/x", "..\\x", "a\0b", "."])
-def test_inside_refuses_names_that_leave_the_folder(tmp_path, name):
+def test_inside_raises_for_names_that_leave_the_folder(tmp_path, name):
     with pytest.raises(SourceError, match="file name relative to its folder"):
         inside(tmp_path, name)
 
@@ -167,7 +167,7 @@ def test_inside_allows_the_links_of_the_hubs_cache(tmp_path):
         (b"[" * 100_000, "cannot be read"),
     ],
 )
-def test_read_json_says_what_is_wrong(tmp_path, content, message):
+def test_read_json_errors(tmp_path, content, message):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(SourceError, match=message):
         read_json(tmp_path / "config.json")

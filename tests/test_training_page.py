@@ -1,4 +1,4 @@
-"""docs/training.md: its code runs from top to bottom."""
+"""The code in docs/training.md runs from top to bottom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "training.md"
 
 def test_the_code_runs_from_top_to_bottom(tmp_path, monkeypatch):
     compile_model = keras.Model.compile
-    # Six models that take a step each: to trace a graph for a step takes ten times as long as the step.
+    # For six models with one step each, tracing a graph takes much longer than the step.
     monkeypatch.setattr(
         keras.Model, "compile", lambda *given, **named: compile_model(*given, run_eagerly=True, **named)
     )

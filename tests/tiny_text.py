@@ -21,13 +21,13 @@ CORPUS = (*READING[:32], *PROMPTS[:8])
 
 
 def _commonest(parts: Counter[str], count: int) -> list[str]:
-    """So many parts, the commonest first; of equally common ones the longer, then by the alphabet."""
+    """Returns the most common parts; equally common ones are ordered by length, then alphabetically."""
     return sorted(parts, key=lambda part: (-parts[part], -len(part), part))[:count]
 
 
 @cache
 def wordpiece() -> Tokenizer:
-    """As BERT has it: lower case, `[CLS] … [SEP] … [SEP]`, segments."""
+    """A tokenizer like BERT's: lower case, `[CLS] … [SEP] … [SEP]`, segments."""
     words = Counter(re.findall(r"\w+", " ".join(CORPUS).lower()))
     starts, ends = Counter[str](), Counter[str]()
     for word, count in words.items():
@@ -52,7 +52,7 @@ def wordpiece() -> Tokenizer:
 
 @cache
 def byte_pairs() -> Tokenizer:
-    """As GPT-2 has it: bytes, an end token and no padding token."""
+    """A tokenizer like GPT-2's: bytes, an end token and no padding token."""
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -68,7 +68,7 @@ def byte_pairs() -> Tokenizer:
 
 @cache
 def pieces() -> Tokenizer:
-    """As T5 has it: pieces that begin with their space, `… </s>`."""
+    """A tokenizer like T5's: pieces that start with their space, `… </s>`."""
     spelled = ["▁" + word for text in CORPUS for word in text.split()]
     parts = Counter(word[i:j] for word in spelled for i in range(len(word)) for j in range(i + 1, len(word) + 1))
     letters = [part for part in _commonest(parts, len(parts)) if len(part) == 1]
@@ -87,7 +87,7 @@ def pieces() -> Tokenizer:
 
 @cache
 def pieces_in_segments() -> Tokenizer:
-    """As ALBERT has it: pieces, `[CLS] … [SEP] … [SEP]`, segments."""
+    """A tokenizer like ALBERT's: pieces, `[CLS] … [SEP] … [SEP]`, segments."""
     backend = Backend.from_str(pieces().backend.to_str())
     backend.add_special_tokens(["[CLS]", "[SEP]"])
     around = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]

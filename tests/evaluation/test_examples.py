@@ -25,7 +25,7 @@ FILES = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", FILES)
-def test_every_form_of_file(tmp_path, name, packed):
+def test_file_formats(tmp_path, name, packed):
     path = tmp_path / (name + (".gz" if packed else ""))
     data = FILES[name].encode()
     path.write_bytes(gzip.compress(data) if packed else data)
@@ -47,7 +47,7 @@ def test_columns_by_number_and_by_name(tmp_path, columns):
     assert read_examples(tmp_path / "data.tsv", *columns) == TWO
 
 
-def test_quotation_marks_are_text_in_tsv_and_lines_may_be_quoted_in_csv(tmp_path):
+def test_quotation_marks_are_literal_in_tsv_and_quote_cells_in_csv(tmp_path):
     (tmp_path / "data.tsv").write_text('"good film\t1\nno "\t0\n')
     assert [each.text for each in read_examples(tmp_path / "data.tsv")] == ['"good film', 'no "']
     (tmp_path / "data.csv").write_text('text,label\n"two\nlines",1\n')
@@ -89,7 +89,7 @@ def test_lists():
         ([{"sentense": "a"}], None, "column of texts was expected.*Received: sentense"),
     ],
 )
-def test_lists_that_cannot_be(texts, labels, message):
+def test_invalid_lists_raise(texts, labels, message):
     with pytest.raises(InputError, match=message):
         examples(texts, labels)
 
@@ -111,7 +111,7 @@ def test_lists_that_cannot_be(texts, labels, message):
         ("quote.csv", b'text,label\n"a,1\n', (), "table cannot be read.*line"),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, name, content, columns, message):
+def test_invalid_files_raise(tmp_path: Path, name, content, columns, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):

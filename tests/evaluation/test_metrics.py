@@ -1,4 +1,4 @@
-"""Metrics beside figures worked out by hand, or taken from the packages that define them."""
+"""Metrics compared with figures computed by hand, or from the packages that define them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_accuracy_and_macro_f1():
     assert metrics.macro_f1(received, expected) == pytest.approx((2 * 2 / 6 + 2 * 2 / 5 + 0) / 3)
 
 
-def test_f1_of_labels_that_do_not_exclude_each_other():
+def test_f1_of_independent_labels():
     expected, received = [{0, 1}, {1}, set()], [{0}, {1, 2}, set()]
     # label 0: 1; label 1: 1 right of 1 and 2; label 2: received once, never expected
     assert metrics.labels_f1(received, expected) == pytest.approx((1 + 2 / 3 + 0) / 3)
@@ -60,7 +60,7 @@ def test_f1_of_entities():
         ("very very good", ["very good"], 0, 0.8),
     ],
 )
-def test_answers_as_squad_counts_them(received, expected, exact, f1):
+def test_answer_scores_of_squad(received, expected, exact, f1):
     assert metrics.answer_scores(received, expected) == (exact, pytest.approx(f1))
 
 
@@ -76,14 +76,14 @@ def test_answers_as_squad_counts_them(received, expected, exact, f1):
     ],
 )
 def test_rouge(received, expected, rouge1, rouge2, rougeL, rougeLsum):  # noqa: N803
-    """The first two are Lin's own examples, section 3.1 of the paper; kill and killed have one stem."""
+    """The first two are Lin's examples, section 3.1 of the paper; kill and killed have the same stem."""
     figures = metrics.rouge([received], [expected])
     wanted = {"rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum}
     assert figures == pytest.approx(wanted)
 
 
 def test_bleu_and_chrf():
-    """Four of five words, three of four pairs, two of three triples and one of two runs of four are right."""
+    """Four of five words, three of four bigrams, two of three trigrams and one of two 4-grams are correct."""
     one = metrics.bleu_and_chrf(["the cat sat on it"], [["the cat sat on mats"]])
     assert one["bleu"] == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
     assert 0 < one["chrf"] < 1

@@ -1,4 +1,4 @@
-"""Each task's metric, with engines that answer what a test wants."""
+"""Metrics of each task, with engines that return given answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENIZER = tiny_text.wordpiece()
 
 
 class Knowing:
-    """Answers texts as it was told to: logits by text, one row for each token where `per_token` says so."""
+    """Returns given logits for each text, with a row for each token if `per_token` is set."""
 
     def __init__(self, answers: Mapping[str, Any], name: str = "logits") -> None:
         self.answers = {tuple(TOKENIZER.encode(text)): np.asarray(row, "float32") for text, row in answers.items()}
@@ -59,7 +59,7 @@ def test_classes_by_name_and_by_id(labels):
     assert told == [(4, 4)]
 
 
-def test_classes_that_do_not_exclude_each_other():
+def test_independent_classes():
     pipe = classifier([0, 1, 0, 2], "multi_label_classification")
     figures = evaluate(pipe, examples(TEXTS, [["bad"], ["good", "odd"], [0], ["odd"]]))
     assert figures["accuracy"] == 0.75
@@ -67,7 +67,7 @@ def test_classes_that_do_not_exclude_each_other():
 
 
 @pytest.mark.parametrize("label", ["fine", 3, "3", -1, None])
-def test_a_label_that_the_model_lacks(label):
+def test_an_unknown_or_missing_label_raises(label):
     with pytest.raises(InputError, match="text 2 of 4 has none" if label is None else "one of bad, good, odd"):
         evaluate(classifier([0, 1, 0, 2]), examples(TEXTS, [0, label, 1, 1]))
 
@@ -80,8 +80,8 @@ def test_regression_has_no_metric():
 TAGS = ("O", "B-PER", "I-PER")
 
 
-def test_entities_of_words_that_are_several_tokens():
-    """The first token of a word decides; a word's further tokens may say what they like."""
+def test_entities_of_words_with_several_tokens():
+    """The first token of a word decides; the other tokens of the word are ignored."""
     words = ["neighbour", "grows", "villain", "tomatoes"]
     counts = [len(TOKENIZER.encode(word, add_special_tokens=False)) for word in words]
     assert max(counts) > 1
@@ -100,15 +100,15 @@ def test_entities_of_words_that_are_several_tokens():
 
 
 class Span:
-    """Answers every question with the same tokens."""
+    """Returns the same span for every question."""
 
     def __init__(self, first: int, last: int) -> None:
-        self.places = first, last
+        self.span = first, last
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         shape = inputs["input_ids"].shape
         scores = {}
-        for name, place in zip(("start_logits", "end_logits"), self.places, strict=True):
+        for name, place in zip(("start_logits", "end_logits"), self.span, strict=True):
             scores[name] = np.full(shape, -9, "float32")
             scores[name][:, place] = 9
         return scores
@@ -127,7 +127,7 @@ def test_answers_to_questions(label, figures):
         evaluate(pipe, examples([context], [label]))
 
 
-def test_words_for_a_gap():
+def test_fill_mask():
     text = "The [MASK] is closed."
     logits = np.zeros((len(TOKENIZER.encode(text)), TOKENIZER.vocab_size))
     logits[:, TOKENIZER.token_to_id("the")] = 5
@@ -142,8 +142,8 @@ def writer(say: Callable[[np.ndarray], np.ndarray], task: str, **fields: Any) ->
     return pipeline_of(toy, info(task, vocab_size=TOKENIZER.vocab_size, **fields), TOKENIZER)
 
 
-def test_perplexity_of_texts_of_unequal_length():
-    """Every token gets a probability of its own, known here; a text that is longer than the cache is read in pieces."""
+def test_perplexity_of_texts_of_different_lengths():
+    """Every token has a known probability; a text that exceeds the cache is split into chunks."""
     table = np.random.default_rng(0).normal(size=(TOKENIZER.vocab_size,) * 2)
     table -= np.log(np.exp(table).sum(axis=1, keepdims=True))
     pipe = writer(lambda row: table[row[-1]], "text-generation")
@@ -159,7 +159,7 @@ def test_perplexity_of_texts_of_unequal_length():
     assert figures["perplexity"] == pytest.approx(np.exp(np.mean(expected)), rel=1e-5)
 
 
-def test_written_texts(monkeypatch):
+def test_generated_texts(monkeypatch):
     class Copying(Toy):
         is_encoder_decoder = True
 

@@ -13,7 +13,7 @@ from tests.decoding.engines import Toy
 
 
 class Reader:
-    """Answers at once: fixed scores of each token, of all classes or of the text's own sum."""
+    """Engine with fixed scores for each token, per token or summed over the text."""
 
     def __init__(self, name: str = "logits", per_token: bool = True) -> None:
         self.table = np.random.default_rng(0).normal(size=(50, 80)).astype("float32")
@@ -35,7 +35,7 @@ def inputs():
 def test_the_same_engine(inputs, per_token):
     engine = Reader(per_token=per_token)
     fidelity = compare(engine, record_forward(engine, inputs))
-    assert max(fidelity.max_error, fidelity.mean_error) < 1e-6  # sums of another memory layout
+    assert max(fidelity.max_error, fidelity.mean_error) < 1e-6  # sums differ by the memory layout
     assert fidelity.agreement == 1
     assert fidelity.answers == (34 if per_token else 6)
     assert fidelity.within(1e-6, 1)
@@ -46,7 +46,7 @@ def test_one_wrong_token(inputs):
     references = record_forward(engine, inputs)
     token = inputs["input_ids"][3, 0]
     place = engine.table[token].argmax()
-    scale = engine.table[inputs["input_ids"][inputs["attention_mask"] > 0]].max()  # of what is recorded
+    scale = engine.table[inputs["input_ids"][inputs["attention_mask"] > 0]].max()  # of the recorded entries
     engine.table[token, place] -= 3
     fidelity = compare(engine, references)
     wrong = int((inputs["input_ids"] == token).sum())
@@ -90,8 +90,8 @@ def test_the_same_generator():
     assert (fidelity.max_error, fidelity.agreement, fidelity.answers, fidelity.generated) == (0, 1, 16, 1)
 
 
-def test_an_early_difference_does_not_lead_the_rest_astray():
-    """Along the recorded tokens one answer differs; freely generated, all that follows it may."""
+def test_an_early_difference_does_not_affect_later_answers():
+    """Along the recorded tokens one answer differs; in free generation, all later tokens may."""
     references = record_step(Toy(), *PROMPTS, None, 8)
     engine, calls = Toy(), []
 
@@ -107,18 +107,18 @@ def test_an_early_difference_does_not_lead_the_rest_astray():
     assert fidelity.max_error > 0.1
 
 
-def test_a_decoder_may_begin_with_a_token_of_its_own():
+def test_a_decoder_may_have_a_start_token():
     references = record_step(Toy(), *PROMPTS, 9, 4)
     assert references["input.first"].tolist() == [[9], [9]]
     assert references["tokens"].tolist() != record_step(Toy(), *PROMPTS, None, 4)["tokens"].tolist()
 
 
-# Figures beyond error and agreement.
+# Other figures than error and agreement.
 
 
 @pytest.mark.parametrize("distribution", ["softmax", "sigmoid"])
-def test_near_ties_are_told_apart_and_no_noise_excuses_more(inputs, distribution):
-    """Of three classes, the margin of half of the tokens is 0.02 and that of the others 1; each best answer changes."""
+def test_near_ties_are_excluded_and_larger_differences_are_not(inputs, distribution):
+    """Three classes; the margin is 0.02 for half of the tokens and 1 for the others; every best answer changes."""
     engine = Reader()
     margins = np.where(np.arange(50) % 2, 0.02, 1.0).astype("float32")
     zeros = np.zeros_like(margins)
@@ -133,7 +133,7 @@ def test_near_ties_are_told_apart_and_no_noise_excuses_more(inputs, distribution
     assert (found.near_ties, found.decided_agreement) == (ties, 1.0)
     assert found.agreement == pytest.approx(1 - ties / len(tokens)) and found.within(1, 1)
     assert not compare(engine, references).within(1, 1)
-    # The same answers where rounding alone does less than this, and where it decides nothing.
+    # The same answers if rounding alone has a smaller effect, and if its effect is zero.
     for share in (0.9, 0.1):
         less = dataclasses.replace(noise, divergence=share * noise.divergence, mean_error=share * noise.mean_error)
         assert compare(engine, references, rounding=less).within(1, 1) == (share > 0.5)
@@ -142,7 +142,7 @@ def test_near_ties_are_told_apart_and_no_noise_excuses_more(inputs, distribution
     assert (found.near_ties, found.decided_agreement) == (ties, 0.0) and not found.within(1e9, 0.5)
 
 
-def test_what_a_manifest_records_of_rounding():
+def test_rounding_in_a_manifest():
     noise = Rounding(0.1, 0.01, None)
     assert Rounding.of({"agreement": 1.0}) is None
     assert Rounding.of({"rounding": dataclasses.asdict(noise)}) == noise
@@ -157,13 +157,13 @@ def test_what_a_manifest_records_of_rounding():
 
 
 def exact_divergence(expected: np.ndarray, received: np.ndarray) -> float:
-    """KL divergence of all classes, in float64."""
+    """Returns the KL divergence of all classes, in float64."""
     logs = [row - np.logaddexp.reduce(row, axis=-1, keepdims=True) for row in (expected, received)]
     return float((np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=-1).mean())
 
 
 @pytest.mark.parametrize("classes", [5, 64, 300])
-def test_divergence_is_exact_up_to_64_classes_and_never_too_large(classes):
+def test_divergence_is_exact_up_to_64_classes_and_a_lower_bound_above(classes):
     rng = np.random.default_rng(3)
     engine = Reader(per_token=True)
     engine.table = rng.normal(scale=2, size=(50, classes)).astype("float32")
@@ -180,7 +180,7 @@ def test_divergence_is_exact_up_to_64_classes_and_never_too_large(classes):
         assert 0.5 * exact < found < exact
 
 
-def test_classes_that_do_not_exclude_each_other(inputs):
+def test_independent_classes(inputs):
     engine = Reader(per_token=False)
     engine.table = engine.table[:, :4]
     references = record_forward(engine, inputs, "sigmoid")
@@ -203,8 +203,8 @@ def test_numbers_and_hidden_states_have_no_divergence(inputs):
         assert compare(engine, record_forward(engine, inputs, distribution)).divergence is None
 
 
-def test_scores_of_places_are_those_of_a_text_alone():
-    """A question's scores are as many as its text has tokens: those of a longer neighbour are not among them."""
+def test_span_scores_exclude_padding():
+    """A text has as many scores as tokens; the padding up to a longer text of the batch is not recorded."""
 
     class Places(Reader):
         def run(self, inputs):
@@ -219,7 +219,7 @@ def test_scores_of_places_are_those_of_a_text_alone():
     assert compare(engine, references).divergence == pytest.approx(0, abs=1e-9)
 
 
-def test_answers_that_are_no_numbers_are_not_recorded(inputs):
+def test_recording_answers_with_nan_raises(inputs):
     engine = Reader()
     engine.table[inputs["input_ids"][0, 0], 3] = np.inf
     with pytest.raises(InputError, match="not finite"):
@@ -227,7 +227,7 @@ def test_answers_that_are_no_numbers_are_not_recorded(inputs):
 
 
 class Whole:
-    """What a `Toy` would answer to a whole text at once."""
+    """Engine with the answers of a `Toy` to whole texts."""
 
     def __init__(self, toy: Toy) -> None:
         self.toy = toy
@@ -254,7 +254,7 @@ def test_perplexity_before_and_after(rows):
     same = compare(Toy(), references, rows)
     assert same.perplexity == pytest.approx(perplexity(Toy()), rel=1e-5)
     assert same.keras_perplexity == pytest.approx(same.perplexity, rel=1e-6)
-    assert same.answers == 2 * 4 + 3  # and the last one of each text that is read
+    assert same.answers == 2 * 4 + 3  # and the last answer of each running text
     other = Toy()
     other.table *= 1.3
     found = compare(other, references, rows)
@@ -262,18 +262,18 @@ def test_perplexity_before_and_after(rows):
     assert found.perplexity == pytest.approx(perplexity(other), rel=1e-5)
 
 
-def test_perplexity_of_an_encoder_decoder_is_that_of_its_own_answers():
+def test_perplexity_of_an_encoder_decoder_is_that_of_its_answers():
     references = record_step(Toy(), *PROMPTS, 9, 6)
     other = Toy()
     other.table *= 1.3
     found = compare(other, references)
     assert compare(Toy(), references).perplexity == pytest.approx(found.keras_perplexity, rel=1e-6)
-    assert found.perplexity < found.keras_perplexity  # a surer model
+    assert found.perplexity < found.keras_perplexity  # a more confident model
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8])
-def test_free_generation_goes_on_where_it_leaves_the_record(rows):
-    """In one pass along the record and beside it; the same tokens come from generating anew."""
+def test_free_generation_continues_after_a_difference(rows):
+    """One pass follows the record and generates freely; separate generation results in the same tokens."""
     prompts = np.random.default_rng(5).integers(0, 12, (5, 3)).astype("int32"), np.ones((5, 3), "int32")
     references = record_step(Toy(), *prompts, None, 8)
     other = Toy()
@@ -284,7 +284,7 @@ def test_free_generation_goes_on_where_it_leaves_the_record(rows):
     assert compare(other, references, rows).generated == pytest.approx(expected)
 
 
-def test_free_generation_may_be_left_out():
+def test_free_generation_is_optional():
     references = record_step(Toy(), *PROMPTS, None, 8)
     other = Toy()
     other.table *= -1
@@ -294,14 +294,14 @@ def test_free_generation_may_be_left_out():
     assert (found.agreement, found.max_error) == (whole.agreement, whole.max_error)
 
 
-def test_as_many_rows_at_once_as_are_allowed():
+def test_maximum_number_of_rows():
     prompts = np.random.default_rng(5).integers(0, 12, (5, 3)).astype("int32"), np.ones((5, 3), "int32")
     engine = Toy()
     compare(engine, record_step(Toy(), *prompts, None, 4), rows=2)
     assert max(engine.batches) == 2
 
 
-def test_older_references_are_compared_and_broken_ones_named(inputs):
+def test_older_references_are_supported_and_broken_ones_raise(inputs):
     references = record_step(Toy(), *PROMPTS, None, 4)
     with pytest.raises(BundleError, match="do not match this model.*tokens.*Export the model again"):
         compare(Toy(), {key: array for key, array in references.items() if key != "tokens"})

@@ -1,4 +1,4 @@
-"""KerasHub's models as ours and back: one row each, with odd sizes; numbers, tokens and texts compared with its own."""
+"""Conversion of KerasHub models: a row for each, with odd sizes; outputs, tokens and texts are compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ models = keras_hub.models
 gelu_approximate = activation_function("gelu_new")
 
 pytestmark = [
-    # Of Keras and KerasHub themselves.
+    # Warnings of Keras and KerasHub.
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Layer .* looks like it has unbuilt state:UserWarning"),
 ]
@@ -67,7 +67,7 @@ class Row:
         return f"{self.name}-{'-'.join(map(str, self.head.values()))}".strip("-")
 
     def model(self) -> Any:
-        """The model, with large random weights."""
+        """Returns the model, with large random weights."""
         kind = getattr(models, self.name)
         backbone_kind = getattr(kind, "backbone_cls", None) or kind
         model = backbone_kind(**self.backbone)
@@ -106,7 +106,7 @@ EVERY = pytest.mark.parametrize("index", range(len(ROWS)), ids=[f"{row}-{i}" for
 
 
 def arrays(model: Any, seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-    """Ragged texts under our names and under KerasHub's, and the mask of the rows of the answer."""
+    """Returns ragged texts by our names and by KerasHub's, and the mask of the outputs."""
     random = np.random.default_rng(seed)
     mask, written = ragged((9, 4, 6), "right"), ragged((3, 7, 5), "right")
     ids, theirs = (random.integers(3, 97, m.shape).astype("int32") * m for m in (mask, written))
@@ -122,7 +122,7 @@ def arrays(model: Any, seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, 
 
 
 def answer(model: Any, inputs: dict[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
-    """What a model of KerasHub gives at the real tokens."""
+    """Returns the output of a KerasHub model."""
     if "mask_positions" in getattr(model, "input", {}):
         inputs = {**inputs, "mask_positions": np.tile(np.arange(mask.shape[1]), (mask.shape[0], 1))}
     output = model(inputs)
@@ -132,7 +132,7 @@ def answer(model: Any, inputs: dict[str, np.ndarray], mask: np.ndarray) -> np.nd
 
 
 def difference(actual: Any, expected: Any, mask: np.ndarray) -> float:
-    """Of the largest magnitude, at the real tokens."""
+    """Returns the largest difference at real tokens, relative to the largest magnitude."""
     actual, expected = (keras.ops.convert_to_numpy(value) for value in (actual, expected))
     assert actual.shape == expected.shape
     if actual.ndim == 3:
@@ -142,18 +142,18 @@ def difference(actual: Any, expected: Any, mask: np.ndarray) -> float:
 
 @cache
 def pair(index: int) -> tuple[Any, Any]:
-    """A row's model of KerasHub, and ours of it; no test changes them."""
+    """Returns the KerasHub model of a row and its conversion; tests must not change them."""
     theirs = ROWS[index].model()
     return theirs, zoo.load(theirs)
 
 
 @EVERY
-def test_answers_are_those_of_keras_hub(index):
+def test_outputs_equal_those_of_keras_hub(index):
     row, (theirs, ours) = ROWS[index], pair(index)
     assert ours.task == row.task
     inputs, hub_inputs, mask = arrays(ours)
     expected = answer(theirs, hub_inputs, mask)
-    if row.name == "T5Backbone":  # has an output, and does not apply it
+    if row.name == "T5Backbone":  # has an output projection, but does not apply it
         hidden = expected * (row.backbone["hidden_dim"] ** -0.5)
         expected = keras.ops.convert_to_numpy(theirs.token_embedding(hidden, reverse=True))
     assert difference(ours(inputs), expected, mask) <= TOLERANCE
@@ -161,7 +161,7 @@ def test_answers_are_those_of_keras_hub(index):
 
 @EVERY
 def test_every_weight_of_keras_hub_is_in_the_table(index):
-    """No variable is left behind, but those of parts that the task does not use."""
+    """Only variables of parts that the task does not use are missing."""
     theirs, ours = pair(index)
     table = all_tables()[ours.config.model_type]
     weights = HubWeights(theirs, ())
@@ -171,7 +171,7 @@ def test_every_weight_of_keras_hub_is_in_the_table(index):
 
 
 @EVERY
-def test_there_and_back(index):
+def test_round_trip_of_models(index):
     row, (theirs, ours) = ROWS[index], pair(index)
     again = zoo.to_keras_hub(ours)
     assert type(again).__name__ == ("T5Seq2SeqLM" if row.name == "T5Backbone" else row.name)
@@ -192,7 +192,7 @@ def test_there_and_back(index):
 
 
 def hub_wordpiece(**options: Any) -> Any:
-    """Over the vocabulary of the tests' own WordPiece tokenizer, with accented and Chinese letters."""
+    """With the vocabulary of the tests' WordPiece tokenizer, accented letters and Chinese characters."""
     vocabulary = sorted(tiny_text.wordpiece().get_vocab(), key=tiny_text.wordpiece().get_vocab().__getitem__)
     more = [c for c in dict.fromkeys("".join([*CORPUS, *TEXTS])) if c.isalnum() and len(c.encode()) > 1]
     rest = [*more, *(f"##{c}" for c in more), "##ss", "ss", "…"]
@@ -204,7 +204,10 @@ def hub_byte_pairs() -> Any:
     content = json.loads(tiny_text.byte_pairs().backend.to_str())["model"]
     merges = [" ".join(merge) if isinstance(merge, list) else merge for merge in content["merges"]]
     tokens = sorted(content["vocab"], key=content["vocab"].__getitem__)
-    tokens = [*tokens[1:], tokens[0]]  # the end token last: KerasHub pads with 0, and takes an end token there for one
+    tokens = [
+        *tokens[1:],
+        tokens[0],
+    ]  # the end token last: KerasHub pads with 0, and would treat an end token with that id as padding
     return models.GPT2Tokenizer({token: index for index, token in enumerate(tokens)}, merges)
 
 
@@ -237,20 +240,20 @@ TOKENIZERS = {
     "t5": hub_t5,
     "albert": hub_albert,
 }
-# Texts that spell special tokens, which are tokens here and text in KerasHub; control characters, on which KerasHub's
-# own two paths differ; letters with two marks, which the Rust library normalizes together.
+# Texts with names of special tokens, which are tokens here and text in KerasHub; control characters, for which the two
+# implementations in KerasHub differ; letters with two diacritics, which the Rust library normalizes together.
 APART = ("[MASK] <mask>", "control \x00", "e\u0301 combining")
 MORE = ["Crème brûlée à la carte!", "GROẞE Straße ſ ΣΊΣΥΦΟΣ", "a\u00a0b c", "naïve—dash ‘quotes’", "½ ℃ № ™ ２"]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_ids_are_those_of_keras_hub(name):
+def test_ids_equal_those_of_keras_hub(name):
     theirs = TOKENIZERS[name]()
     ours = _keras_hub_text.from_keras_hub(theirs, None, False, None)
     seen = set()
     for text in [*CORPUS, *MORE, *(text for text in TEXTS if not text.startswith(APART))]:
         if name == "gpt2" and "''" in text:
-            continue  # KerasHub's Python path splits before quotes as another model does; its TensorFlow path does not
+            continue  # KerasHub's Python implementation splits before quotes unlike GPT-2; its TensorFlow one does not
         expected = [int(i) for i in theirs(text)]
         assert ours.encode(text, add_special_tokens=False) == expected, text
         seen.update(expected)
@@ -258,7 +261,7 @@ def test_ids_are_those_of_keras_hub(name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_tokenizers_there_and_back(name):
+def test_round_trip_of_tokenizers(name):
     theirs = TOKENIZERS[name]()
     ours = _keras_hub_text.from_keras_hub(theirs, None, False, None)
     again = _keras_hub_text.to_keras_hub(ours, type(theirs))
@@ -266,7 +269,7 @@ def test_tokenizers_there_and_back(name):
         assert [int(i) for i in again(text)] == [int(i) for i in theirs(text)], text
 
 
-def test_a_bundles_tokenizer_gives_the_same_ids(tmp_path):
+def test_the_tokenizer_of_a_bundle_gives_the_same_ids(tmp_path):
     theirs = hub_wordpiece(lowercase=True)
     ours = _keras_hub_text.from_keras_hub(theirs, None, True, 41)
     ours.save(tmp_path)
@@ -280,7 +283,7 @@ def test_a_bundles_tokenizer_gives_the_same_ids(tmp_path):
 
 
 def causal_lm() -> Any:
-    """GPT-2 of KerasHub with a tokenizer and weights of which the best token stands out."""
+    """GPT-2 of KerasHub with a tokenizer, and with weights that result in large margins."""
     tokenizer = hub_byte_pairs()
     row = Row("GPT2CausalLM", "text-generation", {**ENCODER, "vocabulary_size": tokenizer.vocabulary_size()})
     model = row.model()
@@ -304,7 +307,7 @@ PROMPTS = ["Alice was beginning to", "Once"]
 
 
 def generated(model: Any, prompts: list[str]) -> list[list[int]]:
-    """New tokens of KerasHub's greedy search, token by token."""
+    """Returns the new tokens of greedy search in KerasHub, generated one by one."""
     rows, write = [], model.make_generate_function()
     for prompt in prompts:
         inputs = model.preprocessor.generate_preprocess(prompt)
@@ -318,7 +321,7 @@ def generated(model: Any, prompts: list[str]) -> list[list[int]]:
     return rows
 
 
-def test_gpt2_writes_the_same_tokens():
+def test_gpt2_generates_the_same_tokens():
     theirs = causal_lm()
     ours = zoo.load(theirs)
     for prompt, expected in zip(PROMPTS, generated(theirs, PROMPTS), strict=True):
@@ -327,7 +330,7 @@ def test_gpt2_writes_the_same_tokens():
         assert received == expected and len(set(expected)) > 3
 
 
-def test_t5_writes_the_same_tokens():
+def test_t5_generates_the_same_tokens():
     theirs = seq2seq()
     ours = zoo.load(theirs)
     for prompt, expected in zip(PROMPTS, generated(theirs, PROMPTS), strict=True):
@@ -395,11 +398,11 @@ def test_a_preset_without_weights(share, tmp_path):
     weights.unlink()
     if share is not None:
         weights.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(CheckpointError, match=f"preset of KerasHub cannot be opened.*{tmp_path.name}. Received: "):
+    with pytest.raises(CheckpointError, match=f"preset of KerasHub cannot be opened.*Received: .*{tmp_path.name}: "):
         zoo.load(tmp_path, "text-generation")
 
 
-def test_a_new_head_is_asked_for():
+def test_a_new_head():
     backbone = pair(0)[0]
     with pytest.raises(CheckpointError, match=r"missing: output_dense\.kernel"):
         zoo.load(backbone, "text-classification")
@@ -413,7 +416,7 @@ def test_a_new_head_is_asked_for():
         (lambda: models.RobertaBackbone(97, 2, 2, 8, 8), "RobertaBackbone"),
         (
             lambda: models.BertTextEmbedder(pair(0)[0]),
-            "BertTextEmbedder.*Give its backbone",
+            "BertTextEmbedder.*Pass its backbone",
         ),
         (lambda: models.BertTextClassifier(pair(0)[0], 3, activation="tanh"), "tanh"),
         (
@@ -425,12 +428,12 @@ def test_a_new_head_is_asked_for():
     ],
     ids=["architecture", "embedder", "activation", "hidden_dim", "heads", "t5-activation"],
 )
-def test_what_is_not_implemented_is_refused(make, message):
+def test_unsupported_models_raise(make, message):
     with pytest.raises(UnsupportedConfigError, match=f"(?s){message}"):
         zoo.load(make())
 
 
-def test_quantized_weights_are_refused():
+def test_quantized_weights_raise():
     model = Row("GPT2CausalLM", "", ENCODER).model()
     model.quantize("int8")
     with pytest.raises(UnsupportedConfigError, match="int8"):
@@ -448,14 +451,14 @@ def test_adapters_are_merged():
     assert difference(ours(inputs), answer(theirs, hub_inputs, mask), mask) <= TOLERANCE
 
 
-def test_settings_that_keras_hub_lacks_are_named():
+def test_settings_that_keras_hub_lacks_raise():
     model = zoo.build("bert", "text-classification", vocab_size=97, hidden_dim=36, num_heads=3, num_layers=1)
     with pytest.raises(UnsupportedConfigError, match="hidden_act: only 'gelu_new', received 'gelu'"):
         zoo.to_keras_hub(model)
     assert type(zoo.to_keras_hub(model, strict=False)).__name__ == "BertTextClassifier"
 
 
-def test_a_head_of_its_own_kind_is_kept_and_not_written_wrongly(tmp_path):
+def test_a_head_with_another_activation_is_saved_only_by_keras(tmp_path):
     ours = pair(2)[1]
     with pytest.raises(UnsupportedConfigError, match="no separate activation"):
         ours.save_pretrained(tmp_path)
@@ -465,12 +468,12 @@ def test_a_head_of_its_own_kind_is_kept_and_not_written_wrongly(tmp_path):
     assert difference(again(inputs), ours(inputs), mask) == 0
 
 
-def test_keras_hub_is_imported_for_its_own_objects_alone():
+def test_keras_hub_is_imported_only_for_its_objects():
     code = "import sys; from kerasformer import zoo; zoo.load('sentiment-bert'); assert 'keras_hub' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_bfloat16_is_widened():
+def test_bfloat16_is_converted_to_float32():
     theirs = models.GPT2Backbone(**ENCODER, dtype="bfloat16")
     ours = zoo.load(theirs)
     value = theirs.token_embedding.embeddings

@@ -1,4 +1,4 @@
-"""Comparison of results: numbers nearly equal, all else equal."""
+"""Comparison of results: numbers must be nearly equal, everything else equal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 TOLERANCE = 2e-5
-"""Of a probability: float32 sums in another order, through two layers with large weights."""
+"""Tolerance of probabilities, for float32 sums in a different order in two layers with large weights."""
 
 
 def assert_same(received: Any, expected: Any, ignored: tuple[str, ...] = ()) -> None:
-    """Lists and dictionaries alike; `ignored` keys are not compared."""
+    """Compares nested lists and dicts; `ignored` keys are not compared."""
     if isinstance(expected, Mapping):
         assert list(received) == list(expected)
         for key in expected:

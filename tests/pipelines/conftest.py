@@ -71,7 +71,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any], Callable[[], Tokenizer]]] = {
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A function from the name of a case to its folder, which tests must not change."""
+    """A function that returns the folder of a case, which tests must not change."""
     made: dict[str, Path] = {}
 
     def make(name: str) -> Path:
@@ -90,24 +90,24 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 
 @pytest.fixture(scope="module")
 def story(checkpoint: Callable[[str], Path]) -> Any:
-    """A pipeline that continues texts."""
+    """A text-generation pipeline."""
     return pipeline("text-generation", checkpoint("story"))
 
 
 @pytest.fixture(scope="module")
 def rewrite(checkpoint: Callable[[str], Path]) -> Any:
-    """A pipeline that writes texts from others."""
+    """A text2text-generation pipeline."""
     return pipeline("text2text-generation", checkpoint("rewrite"))
 
 
 def _spread(model: Any, seed: int) -> None:
-    """Weights so large that answers differ clearly."""
+    """Sets weights so large that answers differ clearly."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_scale = parameter.ndim == 1 and name.endswith("weight")
-            # Small where all tokens get the same (biases, and what attention takes together), or answers are alike.
+            # Small for weights that affect all tokens alike (biases, attention outputs), or answers would be similar.
             alike = parameter.ndim == 1 or "attention.output" in name or "c_proj" in name
-            # Large where a text enters the one that is written from it.
+            # Large in the cross-attention, where the input affects the output.
             spread = 0.05 if alike else 0.8 if "EncDecAttention" in name else 0.3
             parameter.copy_(is_scale + spread * torch.randn(parameter.shape, generator=generator))

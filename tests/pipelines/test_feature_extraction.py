@@ -57,7 +57,7 @@ def test_unknown_pooling(pipe):
 
 @pytest.mark.parametrize("pooling", [None, "mean", "cls"])
 def test_a_long_text(pipe, checkpoint, pooling):
-    """A token's vector comes from the window that shows most around it; pooled ones count as their tokens."""
+    """A token's vector is from the chunk with the most context; pooled vectors are weighted by their tokens."""
     long = " ".join(CORPUS[:4])
     received = pipe(long, pooling=pooling, window=20, stride=6)
     windows = pipe.tokenizer(
@@ -70,7 +70,7 @@ def test_a_long_text(pipe, checkpoint, pooling):
         assert received.shape == (len(pipe.tokenizer.encode(long)), 32)
         assert_close(
             received[:16], states[0, :16]
-        )  # windows hold 1 to 18 and 13 to 30: 16 is nearer to the second's middle
+        )  # chunks have the tokens 1 to 18 and 13 to 30: 16 has more context in the second
         assert_close(received[16:28], states[1, 4:16])
         assert_close(received[-1], states[-1, int(windows.attention_mask[-1].sum()) - 1])
         return

@@ -1,4 +1,4 @@
-"""What steers generation, the same on Keras, LiteRT and ONNX Runtime; and the same through a model and a pipeline."""
+"""Generation settings have the same effect on Keras, LiteRT and ONNX Runtime, and with a model and a pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = " ".join(CORPUS[:2])[:80]
 
 @pytest.fixture(scope="module")
 def pipe(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Any]:
-    """A function from a checkpoint and an engine to a pipeline."""
+    """A function that returns the pipeline of a checkpoint on an engine."""
     opened: dict[tuple[str, str], Any] = {}
 
     def get(name: str, engine: str) -> Any:
@@ -42,7 +42,7 @@ def pipe(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
 
 
 def _calmer(model: Any) -> Any:
-    """Logits so large as these checkpoints have them are not those of Keras to four digits."""
+    """Compares answers; the large logits of these checkpoints differ from Keras in the fourth digit."""
     for variable in model.trainable_variables:
         variable.assign(0.8 * variable)
     return model
@@ -60,7 +60,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("engine", ENGINES[1:])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_texts_of_keras(pipe, name, settings, engine) -> None:
+def test_texts_equal_those_of_keras(pipe, name, settings, engine) -> None:
     expected = pipe(name, "keras")(TEXTS[name], max_new_tokens=NEW, **settings)
     assert pipe(name, engine)(TEXTS[name], max_new_tokens=NEW, **settings) == expected
     assert expected != pipe(name, "keras")(TEXTS[name], max_new_tokens=NEW)
@@ -89,7 +89,7 @@ def test_streams_stop_cancel_and_await(pipe, name, engine) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_model_says_what_its_pipeline_says(pipe, name) -> None:
+def test_generate_of_a_model_equals_its_pipeline(pipe, name) -> None:
     it = pipe(name, "keras")
     model = it.model.model
     settings = {"max_new_tokens": NEW, "num_return_sequences": 2, "num_beams": 3}
@@ -107,7 +107,7 @@ def test_a_model_says_what_its_pipeline_says(pipe, name) -> None:
             model.generate(nothing)
 
 
-def test_negative_ids_are_the_negative_text_and_a_long_one_has_room(pipe) -> None:
+def test_negative_ids_equal_the_negative_text_and_may_be_long(pipe) -> None:
     model = pipe("story", "keras").model.model
     settings = {"max_new_tokens": 40, "guidance_scale": 1.8, "jit_compile": False}
     ids = np.array([model.tokenizer.encode(LONG)])
@@ -131,7 +131,7 @@ def test_outputs_and_explanations_of_each_text(pipe) -> None:
     assert [len(each) for each in it(["It", "A"], max_new_tokens=3, num_return_sequences=2, num_beams=2, explain=True)]
 
 
-def test_whatever_opens_may_assist_if_it_has_the_same_tokens(pipe, checkpoint) -> None:
+def test_any_source_with_the_same_tokens_may_assist(pipe, checkpoint) -> None:
     it, source = pipe("story", "onnx"), checkpoint("story")
     expected = it(PROMPTS[0], max_new_tokens=NEW)
     model = pipe("story", "keras").model.model

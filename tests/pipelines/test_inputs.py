@@ -1,4 +1,4 @@
-"""One input, lists, arrays and iterables, for every task and engine alike."""
+"""Single inputs, lists, arrays and iterables, for every task and engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_results_have_the_form_of_the_inputs(checkpoint, name, capsys):
     pipe = pipeline(checkpoint(name))
     rows, arguments = TASKS[name]
     expected = pipe(rows, **arguments)
-    capsys.readouterr()  # what transformers shows while it writes the checkpoint
+    capsys.readouterr()  # output of transformers while it writes the checkpoint
     assert_same(pipe(np.array(rows), **arguments), expected)
     read: list[Any] = []
 
@@ -65,7 +65,7 @@ def test_results_have_the_form_of_the_inputs(checkpoint, name, capsys):
         list(pipe(iter([rows[0], 5]), **arguments))
 
 
-def test_ways_to_name_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
+def test_ways_to_specify_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
     folder = checkpoint("classes")
     model = kf.zoo.load(folder)
     expected = kf.pipeline("text-classification", model)("Rain.")
@@ -93,7 +93,7 @@ def test_ways_to_name_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
         kf.pipeline(model)
 
 
-def test_a_translation_that_names_its_languages(checkpoint):
+def test_a_translation_task_with_languages(checkpoint):
     model = kf.zoo.load(checkpoint("rewrite"))
     pipe = kf.pipeline("translation_en_to_de", model)
     plain = kf.pipeline("translation", model)
@@ -115,7 +115,7 @@ def bundles(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("engine", ["tflite", "onnx"])
-def test_pairs_iterables_and_windows_of_bundles(bundles, engine):
+def test_pairs_iterables_and_chunks_with_bundles(bundles, engine):
     keras, bundle = bundles["keras"], bundles[engine]
     assert bundle.engine in ("litert", "onnx")
     pairs = [(TEXTS[0], "No."), ("Rain.", TEXTS[1])]

@@ -1,4 +1,4 @@
-"""The log-probability of a text, against PyTorch and against what generation reports of its own words."""
+"""Log-probabilities of texts, compared with PyTorch and with the scores of generation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_target(model, ids, target, input_len):
 
 
 @pytest.mark.parametrize("input_len", [0, 1, 4])
-def test_a_decoder_is_as_in_pytorch(story, their_story, input_len):
+def test_log_probabilities_of_a_decoder_equal_those_of_pytorch(story, their_story, input_len):
     ids = [story.tokenizer.encode(text) for text in PROMPTS[:3]]
     assert len({len(row) for row in ids}) == 3
     expected = [of_continuation(their_story, row, input_len) for row in ids]
@@ -52,7 +52,7 @@ def test_a_decoder_is_as_in_pytorch(story, their_story, input_len):
 
 
 @pytest.mark.parametrize("input_len", [0, 2])
-def test_an_encoder_decoder_is_as_in_pytorch(rewrite, their_rewrite, input_len):
+def test_log_probabilities_of_an_encoder_decoder_equal_those_of_pytorch(rewrite, their_rewrite, input_len):
     texts, targets = READING[:2], PROMPTS[:2]
     encode = rewrite.tokenizer.encode
     pairs = [(encode(text), encode(target)) for text, target in zip(texts, targets, strict=True)]
@@ -74,13 +74,13 @@ def test_every_kind_of_source(checkpoint, story):
         kf.sequence_logprob(model, PROMPTS[0])
 
 
-def test_a_model_that_answers_at_once_is_refused(checkpoint):
+def test_a_model_that_does_not_generate_raises(checkpoint):
     with pytest.raises(InputError, match="that generates"):
         kf.sequence_logprob(checkpoint("classes"), PROMPTS[0])
 
 
 class Wide(Toy):
-    """Reads several tokens in one step."""
+    """Engine with steps of several tokens."""
 
     def __init__(self, lengths: tuple[int, ...]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Wide(Toy):
 
 
 @pytest.mark.parametrize("lengths", [(1,), (1, 4), (1, 2, 3, 8)], ids=str)
-def test_several_tokens_are_read_at_once_and_nothing_changes(lengths):
+def test_steps_of_several_tokens_give_equal_results(lengths):
     rows = [[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1]]
     engine = Wide(lengths)
     received = kf.sequence_logprob(engine, rows)
@@ -111,7 +111,7 @@ def test_several_tokens_are_read_at_once_and_nothing_changes(lengths):
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"top_k": 5, "seed": 3}], ids=str)
-def test_it_is_what_generation_says_of_its_own_words(story, settings):
+def test_log_probability_equals_the_scores_of_generation(story, settings):
     ids = np.array([story.tokenizer.encode(PROMPTS[0])], np.int32)
     config = GenerationConfig(max_new_tokens=6, **settings)
     output = decoding.generate(story.model, ids, config=config, controls=Controls(record=True))
@@ -121,7 +121,7 @@ def test_it_is_what_generation_says_of_its_own_words(story, settings):
     assert said == pytest.approx(float(output.log_probabilities[0].sum()), rel=1e-5)
 
 
-def test_next_tokens_are_a_distribution(story, their_story, rewrite):
+def test_next_token_distribution(story, their_story, rewrite):
     found = next_token_distribution(story, PROMPTS[0])
     with torch.no_grad():
         logits = their_story(torch.tensor([story.tokenizer.encode(PROMPTS[0])])).logits[0, -1]
@@ -138,12 +138,12 @@ def test_next_tokens_are_a_distribution(story, their_story, rewrite):
         (("a", float("nan")), "temperature must be a number"),
     ],
 )
-def test_what_a_distribution_cannot_be_of(story, arguments, message):
+def test_invalid_arguments_of_a_distribution_raise(story, arguments, message):
     with pytest.raises(InputError, match=message):
         kf.next_token_distribution(story, *arguments)
 
 
-def test_what_a_distribution_is_asked(story):
+def test_methods_of_a_distribution(story):
     found = next_token_distribution(story, PROMPTS[0])
     assert found.left(top_k=5) == 5 and found.left(top_p=None) == len(found.probabilities)
     with pytest.raises(InputError, match="count must be an integer of at least 1"):
@@ -152,7 +152,7 @@ def test_what_a_distribution_is_asked(story):
         found.left(top_kk=5)
 
 
-def test_nothing_is_counted_where_nothing_is_left(story):
+def test_the_log_probability_of_no_tokens_is_zero(story):
     ids = story.tokenizer.encode(PROMPTS[0])
     assert kf.sequence_logprob(story, ids, len(ids)) == 0
     assert kf.sequence_logprob(story, ids[:1]) == 0
@@ -181,7 +181,7 @@ def test_nothing_is_counted_where_nothing_is_left(story):
         ("rewrite", [1], 0, [10**6], InputError, "target must be a text or its ids"),
     ],
 )
-def test_what_cannot_be_is_refused(story, rewrite, source, text, input_len, target, error, message):
+def test_invalid_arguments_raise(story, rewrite, source, text, input_len, target, error, message):
     with pytest.raises(error, match=message):
         kf.sequence_logprob(
             {"story": story, "rewrite": rewrite, "engine": Toy()}[source], text, input_len, target=target

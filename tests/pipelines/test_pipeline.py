@@ -12,7 +12,7 @@ from kerasformer.errors import InputError, SourceError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
 
 
-def test_a_source_knows_its_task(checkpoint):
+def test_the_default_task_is_that_of_the_source(checkpoint):
     for name, task in [("classes", "text-classification"), ("gaps", "fill-mask"), ("rewrite", "text2text-generation")]:
         pipe = kf.pipeline(source=checkpoint(name))
         assert (pipe.task, pipe.engine) == (task, "keras")
@@ -24,7 +24,7 @@ def test_a_model_is_a_source(checkpoint):
     assert kf.pipeline("text-classification", model)("Rain.") == kf.pipeline(None, checkpoint("classes"))("Rain.")
 
 
-def test_a_model_takes_what_its_tokenizer_gives(checkpoint):
+def test_a_model_accepts_the_output_of_its_tokenizer(checkpoint):
     model = kf.zoo.load(checkpoint("classes"))
     encoded = model.tokenizer(["Rain.", "It made me laugh."], padding="max_length", max_length=12)
     expected = np.asarray(model(encoded.inputs))
@@ -42,7 +42,7 @@ def test_every_task_has_a_pipeline():
     assert {task for tasks in kf.zoo.models().values() for task in tasks} <= served
 
 
-def test_what_cannot_be_opened(checkpoint, tmp_path):
+def test_invalid_sources_raise(checkpoint, tmp_path):
     model = kf.zoo.load(checkpoint("classes"))
     for task, source, error, message in [
         ("text-clasification", model, InputError, "Unknown task. Expected one of .*text-classification"),
@@ -56,7 +56,7 @@ def test_what_cannot_be_opened(checkpoint, tmp_path):
             pipeline(task, source)
 
 
-def test_threads_are_for_bundles(checkpoint):
+def test_num_threads_is_for_bundles(checkpoint):
     for source in (checkpoint("classes"), kf.zoo.load(checkpoint("classes"))):
         with pytest.raises(InputError, match="num_threads=2"):
             pipeline(None, source, num_threads=2)
@@ -81,14 +81,14 @@ def test_threads_are_for_bundles(checkpoint):
     ],
     ids=str,
 )
-def test_arguments_of_a_wrong_kind_are_named(checkpoint, source, arguments, expected):
+def test_arguments_of_a_wrong_type_raise(checkpoint, source, arguments, expected):
     ((name, _),) = arguments.items()
     with pytest.raises(InputError, match=f"^{name} must be .*{expected}.*Received: {name}="):
         pipeline(None, checkpoint(source))("It was [MASK].", **arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"top_k": "x"}, {"doc_stride": None}, {"max_answer_len": 0}], ids=str)
-def test_arguments_of_a_search_for_answers(checkpoint, arguments):
+def test_invalid_arguments_of_question_answering_raise(checkpoint, arguments):
     ((name, _),) = arguments.items()
     with pytest.raises(InputError, match=f"^{name} must be .*Received: {name}="):
         pipeline(None, checkpoint("answers"))(question="Who?", context="She.", **arguments)
@@ -130,7 +130,7 @@ def test_a_task_without_pipeline(checkpoint, tmp_path):
         pipeline(None, model)
 
 
-def test_generation_settings_of_the_checkpoint_hold(checkpoint, tmp_path):
+def test_generation_settings_of_the_checkpoint_are_used(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint("story"), tmp_path / "short")
     path = folder / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "max_new_tokens": 3}))

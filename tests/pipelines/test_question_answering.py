@@ -1,4 +1,4 @@
-"""`transformers` 5 has no pipeline for questions: the expected answers are computed here, from the PyTorch model."""
+"""Question answering; `transformers` 5 has no such pipeline, so that expected answers are computed with PyTorch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reference(checkpoint):
 
 
 def expected(reference, question, context, *, stride, longest=15, limit=48):
-    """Every span of every window with its probability, the best first; and that of no answer."""
+    """Returns all spans of all chunks with their probabilities, the best first, and the probability of no answer."""
     model, tokenizer = reference
     windows = tokenizer(
         question, context, truncation="only_second", max_length=limit, stride=stride, padding=True,
@@ -64,7 +64,7 @@ def test_a_short_context(pipe, reference):
 
 @pytest.mark.parametrize("stride", [4, 10])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
-def test_a_long_context_is_read_in_windows(pipe, reference, stride, batch_size):
+def test_a_long_context_is_split_into_chunks(pipe, reference, stride, batch_size):
     answers, _, windows = expected(reference, QUESTION, LONG, stride=stride)
     assert windows > 4
     received = pipe(question=QUESTION, context=LONG, top_k=6, doc_stride=stride, batch_size=batch_size)
@@ -74,19 +74,19 @@ def test_a_long_context_is_read_in_windows(pipe, reference, stride, batch_size):
         assert LONG[answer["start"] : answer["end"]] == answer["answer"]
 
 
-def test_the_window_has_a_size_of_its_own(pipe, reference, monkeypatch):
-    monkeypatch.setattr(module, "_WINDOW", 24)
+def test_the_chunk_length_is_an_argument(pipe, reference, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK_LENGTH", 24)
     answers, _, _ = expected(reference, QUESTION, LONG, stride=3, limit=24)
     assert_same(pipe(question=QUESTION, context=LONG, top_k=3, doc_stride=3), answers[:3])
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5])
-def test_longest_answer(pipe, reference, longest):
+def test_max_answer_len(pipe, reference, longest):
     answers, _, _ = expected(reference, QUESTION, SHORT, stride=4, longest=longest)
     assert_same(pipe(question=QUESTION, context=SHORT, top_k=4, max_answer_len=longest), answers[:4])
 
 
-def test_there_may_be_no_answer(pipe, reference):
+def test_handle_impossible_answer(pipe, reference):
     answers, nothing, _ = expected(reference, QUESTION, LONG, stride=10)
     received = pipe(question=QUESTION, context=LONG, top_k=10_000, handle_impossible_answer=True, doc_stride=10)
     empty = [answer for answer in received if not answer["answer"]]
@@ -107,8 +107,8 @@ def test_lists(pipe):
     assert_same([answers[0] for answers in twice], alone)
 
 
-def test_answers_do_not_begin_or_end_with_spaces(checkpoint):
-    """Where a space is part of a token, it is still not part of the answer."""
+def test_answers_do_not_start_or_end_with_spaces(checkpoint):
+    """A space that is part of a token is not part of the answer."""
     pipe = pipeline("question-answering", checkpoint("spaced-answers"))
     answers = pipe(question=QUESTION, context=SHORT, top_k=40)
     assert len(answers) == 40
@@ -133,7 +133,7 @@ def test_bad_input(pipe):
             pipe(**arguments)
 
 
-def test_padding_on_the_left_is_the_tokenizers_wish_alone(pipe, monkeypatch):
+def test_left_padding_of_the_tokenizer_is_ignored(pipe, monkeypatch):
     alone = pipe(question=QUESTION, context=LONG)
     monkeypatch.setattr(pipe.tokenizer, "padding_side", "left")
     assert_same(pipe(question=QUESTION, context=LONG), alone)

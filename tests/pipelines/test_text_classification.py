@@ -25,8 +25,8 @@ def test_scores_equal_those_of_transformers(checkpoint, name):
     assert_same(ours(TEXTS[1], top_k=2), theirs(TEXTS[1], top_k=2))
 
 
-def test_the_cases_differ(checkpoint):
-    """Softmax, sigmoid and none are told apart: the sums of scores show which one was applied."""
+def test_the_cases_use_different_activations(checkpoint):
+    """The sums of the scores show whether softmax, sigmoid or no activation was applied."""
     scores = {
         name: [answer["score"] for answer in pipeline(None, checkpoint(name))(TEXTS[0], top_k=None)]
         for name in ("classes", "many-true", "number")
@@ -38,7 +38,7 @@ def test_the_cases_differ(checkpoint):
 
 @pytest.mark.parametrize("name", ["classes", "many-true", "compared"])
 def test_pairs(checkpoint, name):
-    """BERT and ALBERT tell the two texts apart by segments, DistilBERT by the separator alone."""
+    """BERT and ALBERT distinguish the two texts by segments, DistilBERT by the separator only."""
     folder = checkpoint(name)
     theirs = transformers.pipeline("text-classification", str(folder))
     ours = pipeline("text-classification", folder)
@@ -63,7 +63,7 @@ def test_pairs(checkpoint, name):
 
 
 @pytest.mark.parametrize("name", ["classes", "last-token"])
-def test_neighbours_in_a_batch_change_nothing(checkpoint, name):
+def test_results_do_not_depend_on_the_batch(checkpoint, name):
     pipe = pipeline("text-classification", checkpoint(name))
     alone = [pipe(text, top_k=None) for text in TEXTS]
     for size in (1, 3, 8):
@@ -79,7 +79,7 @@ def test_padding_does_not_depend_on_the_tokenizers_side(checkpoint, name):
 
 
 def test_too_long(checkpoint):
-    """Windows by default, each counting as its tokens of text; a pair is not cut unless asked."""
+    """Chunks by default, weighted by their tokens; a pair is truncated only on request."""
     pipe = pipeline("text-classification", checkpoint("classes"))
     theirs = transformers.pipeline("text-classification", str(checkpoint("classes")))
     with pytest.warns(TruncationWarning):
@@ -106,7 +106,7 @@ def test_too_long(checkpoint):
         pipe((LONG, "No."))
 
 
-def test_what_cannot_be_classified(checkpoint):
+def test_invalid_inputs_raise(checkpoint):
     pipe = pipeline("text-classification", checkpoint("classes"))
     for inputs in (3, None, ["a", 3], b"a", np.array([1.5]), {"texts": "a"}, ("a", "b", "c"), [("a", 3)]):
         with pytest.raises(InputError, match="text or a list"):
@@ -117,7 +117,7 @@ def test_what_cannot_be_classified(checkpoint):
         pipe(["Rain."], batch_size=0)
 
 
-def test_large_scores_overflow_nothing():
+def test_large_scores_do_not_overflow():
     from kerasformer.pipelines.base import sigmoid, softmax
 
     large = np.array([-1000.0, 0.0, 1000.0], "float32")

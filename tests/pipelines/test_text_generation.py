@@ -21,7 +21,7 @@ def their_story(checkpoint):
 
 @pytest.fixture(scope="module")
 def their_rewrite(checkpoint):
-    """A function for texts with their prefixes; `transformers` 5 has no pipeline for this."""
+    """A function that generates texts with PyTorch; `transformers` 5 has no pipeline for this."""
     folder = str(checkpoint("rewrite"))
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -56,11 +56,11 @@ class TestTextGeneration:
         assert received[:2] == [story(prompt, return_full_text=full, **settings) for prompt in PROMPTS[:2]]
         assert received[3] == story(PROMPTS[3], return_full_text=full, **settings)
 
-    def test_texts_are_various(self, story):
+    def test_texts_differ(self, story):
         texts = text_of(result[0] for result in story(PROMPTS, max_new_tokens=8, return_full_text=False))
         assert len(set(texts)) == len(texts) and all(len(set(text)) > 2 for text in texts)
 
-    def test_full_text_begins_with_the_prompt(self, story):
+    def test_full_text_starts_with_the_prompt(self, story):
         whole = text_of(story(PROMPTS[0], max_new_tokens=5))[0]
         after = text_of(story(PROMPTS[0], max_new_tokens=5, return_full_text=False))[0]
         assert after and whole == PROMPTS[0] + after
@@ -83,14 +83,14 @@ class TestTextGeneration:
         assert whole.startswith(short) and stop in short and len(short) < len(whole)
         assert "".join(story.stream(PROMPTS[0], max_new_tokens=12, stop_strings=[stop])) == short
 
-    def test_an_end_token_ends_and_is_no_text(self, story):
+    def test_the_end_token_is_not_in_the_text(self, story):
         whole = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False))[0]
         ids = story.tokenizer.encode(whole)
         short = text_of(story(PROMPTS[0], max_new_tokens=12, return_full_text=False, eos_token_id=ids[1]))[0]
         assert len(short) < len(whole)
 
     @pytest.mark.parametrize("full", [True, False])
-    def test_special_tokens_are_no_text(self, story, full):
+    def test_special_tokens_are_not_in_the_text(self, story, full):
         settings = {"max_new_tokens": 5, "forced_eos_token_id": 0}
         text = text_of(story(PROMPTS[0], return_full_text=full, **settings))[0]
         assert text.endswith(text_of(story(PROMPTS[0], max_new_tokens=4, return_full_text=False))[0])
@@ -110,7 +110,7 @@ class TestTextGeneration:
         with pytest.raises(CapacityError):
             story(" ".join(CORPUS))
 
-    def test_what_does_not_fit_is_told(self, story):
+    def test_prompts_that_exceed_the_capacity_raise(self, story):
         long = " ".join(CORPUS[:5])
         ids = story.tokenizer.encode(long)[:92]
         with pytest.warns(UserWarning, match="full"):
@@ -141,13 +141,13 @@ class TestText2TextGeneration:
         assert "".join(rewrite.stream(self.TEXTS[0], prefix="explain: ", max_new_tokens=8)).strip() == expected[0]
         assert text_of(rewrite(self.TEXTS[0], max_new_tokens=8)) != expected
 
-    def test_a_summary_has_the_checkpoints_prefix(self, checkpoint, their_rewrite):
+    def test_a_summary_uses_the_prefix_of_the_checkpoint(self, checkpoint, their_rewrite):
         pipe = pipeline("summarization", checkpoint("rewrite"))
         expected = their_rewrite(["summarize: " + text for text in self.TEXTS], max_new_tokens=8)
         received = pipe(list(self.TEXTS), max_new_tokens=8)
         assert received == [{"summary_text": texts[0]} for texts in expected]
 
-    def test_a_translation_names_its_languages(self, checkpoint, their_rewrite):
+    def test_a_translation_specifies_its_languages(self, checkpoint, their_rewrite):
         pipe = pipeline("translation", checkpoint("rewrite"))
         with pytest.raises(InputError, match="translate English to French: "):
             pipe(self.TEXTS[0])

@@ -26,7 +26,7 @@ def test_entities_equal_those_of_transformers(pipes, strategy, ignored):
     ours, theirs = pipes
     expected = theirs(TEXTS, aggregation_strategy=strategy, ignore_labels=list(ignored))
     received = ours(TEXTS, aggregation_strategy=strategy, ignore_labels=ignored)
-    # They give tokens with their marks and in lower case; we give the text as it stands there.
+    # transformers returns tokens with their marks and in lower case; here it is the text at the offsets.
     assert_same(received, expected, ignored=("word",))
     assert any(expected)
     for text, entities in zip(TEXTS, received, strict=True):
@@ -39,13 +39,13 @@ def test_strategies_differ(pipes):
 
 
 @pytest.mark.parametrize("strategy", ["none", "average"])
-def test_neighbours_in_a_batch_change_nothing(pipes, strategy):
+def test_results_do_not_depend_on_the_batch(pipes, strategy):
     alone = [pipes[0](text, aggregation_strategy=strategy) for text in TEXTS]
     for size in (1, 2, 8):
         assert_same(pipes[0](TEXTS, aggregation_strategy=strategy, batch_size=size), alone)
 
 
-def test_words_are_never_cut(pipes):
+def test_words_are_never_split(pipes):
     for entity in pipes[0](TEXTS[2], aggregation_strategy="first", ignore_labels=()):
         around = f" {TEXTS[2]} "[entity["start"] : entity["end"] + 2]
         assert not (around[0].isalpha() and around[1].isalpha()), around
@@ -60,8 +60,8 @@ def test_unknown_strategy(pipes):
 LONG = " ".join(CORPUS[:6])
 
 
-def test_a_long_text_is_one_text(pipes):
-    """Each token is classified where most of the text around it is seen; offsets are those of the whole text."""
+def test_a_long_text_is_combined_from_chunks(pipes):
+    """Each token is classified in the chunk with the most context; offsets are those of the whole text."""
     ours, theirs = pipes
     received = ours(LONG, ignore_labels=(), window=24, stride=8)
     whole = ours.tokenizer(LONG)
@@ -81,7 +81,7 @@ def test_a_long_text_is_one_text(pipes):
     scores = theirs.model(**windows).logits.detach().softmax(-1).numpy()
     first, last = 0, len(received) - 1
     for place, entity in enumerate(received):
-        options = []  # of a window: how much of the text it shows around the token, and what it says of it
+        options = []  # for each chunk, the context around the token and its scores
         for row in range(len(scores)):
             start = row * (22 - 8)
             end = min(start + 22, len(received)) - 1

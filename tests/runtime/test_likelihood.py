@@ -1,4 +1,4 @@
-"""How probable given texts are: the same on every engine, several tokens a step or one."""
+"""Log-probabilities of texts are the same on every engine, with one or several tokens per step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTHS = (23, 9, 16)
 
 
 class Single:
-    """An engine that reads one token a step, whatever it could."""
+    """Engine limited to steps of one token."""
 
     step_lengths = (1,)
 
@@ -25,7 +25,7 @@ class Single:
 
 
 def read(step: Any, encoder_decoder: bool) -> np.ndarray:
-    """The log-probabilities of ragged texts, one after another."""
+    """Returns the log-probabilities of ragged texts, concatenated."""
     random = np.random.default_rng(3)
     heads = random.integers(2, VOCAB, (len(LENGTHS), 4), "int32")
     targets = [random.integers(2, VOCAB, length, "int32") for length in LENGTHS]
@@ -41,7 +41,7 @@ def by_keras(kind: str) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("name", [name for name in ROWS if "int8" not in name])
-def test_every_engine_finds_a_text_as_probable(name: str, kind: str) -> None:
+def test_log_probabilities_are_equal_on_every_engine(name: str, kind: str) -> None:
     step = ROWS[name].opened(kind)
     expected = by_keras(kind)
     assert len(expected) == sum(LENGTHS) and expected.std() > 0.1

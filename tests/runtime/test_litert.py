@@ -1,4 +1,4 @@
-"""Bundles on LiteRT against the Keras model they came from, and the rules of the protocols."""
+"""Bundles on LiteRT compared with their Keras models, and the rules of the protocols."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tokens(seed: int, *shape: int) -> np.ndarray:
 
 
 class Bundles:
-    """One model of each kind with its bundle."""
+    """A model of each kind with its bundle."""
 
     def __init__(self, folder: Path) -> None:
         self.encoder, self.decoder, self.seq2seq = TinyEncoder(), TinyDecoder(), TinySeq2Seq()
@@ -64,7 +64,7 @@ def forward(bundles: Bundles) -> LiteRTForward:
 
 
 def follow(engine: LiteRTStep, state: Any, ids: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Logits `(B, T, V)` of steps with these tokens `(B, T)`."""
+    """Returns the logits `(B, T, V)` of steps with these tokens `(B, T)`."""
     rows = []
     for column in ids.T:
         logits, state = engine.step(column[:, None], state)
@@ -73,7 +73,7 @@ def follow(engine: LiteRTStep, state: Any, ids: np.ndarray) -> tuple[np.ndarray,
 
 
 def prompt(*rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of unequal lengths, padded on the left."""
+    """Returns prompts of different lengths, padded on the left."""
     width = max(map(len, rows))
     ids, mask = np.zeros((len(rows), width), "int32"), np.zeros((len(rows), width), "int32")
     for index, row in enumerate(rows):
@@ -87,14 +87,14 @@ def near(received: np.ndarray, expected: Any, tolerance: float = 1e-4) -> bool:
     return bool(np.abs(received - expected).max() <= tolerance * np.abs(expected).max())
 
 
-def test_they_offer_the_protocols(step: LiteRTStep, forward: LiteRTForward) -> None:
+def test_engines_implement_the_protocols(step: LiteRTStep, forward: LiteRTForward) -> None:
     assert isinstance(step, Step)
     assert isinstance(forward, Forward)
     assert (step.capacity, step.vocab_size, step.step_lengths) == (CAPACITY, VOCAB, (1,))
     assert not step.is_encoder_decoder
 
 
-# Alone, by one padded run, by several, by steps at the end of the cache, and with nothing left to generate.
+# By steps only, by one padded run, by several runs, by steps at the end of the cache, and up to the full capacity.
 @pytest.mark.parametrize("length", [1, 2, 5, 17, 26, 46, 48])
 def test_decoder_equals_keras_for_any_length_of_prompt(bundles: Bundles, step: LiteRTStep, length: int) -> None:
     ids = tokens(length, 1, CAPACITY)
@@ -103,7 +103,7 @@ def test_decoder_equals_keras_for_any_length_of_prompt(bundles: Bundles, step: L
     assert near(received, np.asarray(bundles.decoder(ids))[:, length - 1 :])
 
 
-def test_a_row_does_not_depend_on_its_neighbours(step: LiteRTStep) -> None:
+def test_a_row_does_not_depend_on_other_rows(step: LiteRTStep) -> None:
     rows = [tokens(1, 3), tokens(2, 11), tokens(3, 1)]
     following = tokens(4, 3, 6)
     together, _ = follow(step, step.start(*prompt(*rows)), following)
@@ -127,7 +127,7 @@ def test_updating_in_place_equals_separate_buffers(bundles: Bundles) -> None:
     assert all(np.array_equal(held[n].read(), separate[n]) for n in names)
 
 
-def test_the_interpreter_gives_the_same(bundles: Bundles, step: LiteRTStep, monkeypatch: Any) -> None:
+def test_the_interpreter_gives_equal_results(bundles: Bundles, step: LiteRTStep, monkeypatch: Any) -> None:
     monkeypatch.setattr(CompiledEngine, "__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("not here")))
     other = bundles.step("decoder")
     assert isinstance(other._engine, InterpreterEngine)
@@ -149,7 +149,7 @@ def test_reorder(step: LiteRTStep, rows: list[int]) -> None:
         assert np.array_equal(received[index], follow(step, alone, after[index : index + 1])[0][0])
 
 
-def test_reorder_copies_no_row_that_goes_on_once(step: LiteRTStep) -> None:
+def test_reorder_copies_only_duplicated_rows(step: LiteRTStep) -> None:
     state = step.start(*prompt(tokens(1, 3), tokens(2, 4), tokens(3, 5)))
     before = [row.caches for row in state.rows or []]
     after = [row.caches for row in step.reorder(state, np.array([2, 0, 2])).rows or []]
@@ -158,11 +158,11 @@ def test_reorder_copies_no_row_that_goes_on_once(step: LiteRTStep) -> None:
 
 
 COPIES = {(0, 1, 2, 3): 0, (3, 2, 1, 0): 0, (0, 0, 1, 2): 1, (3, 3, 1, 1): 2, (2, 2, 2, 2): 3, (3, 0): 0}
-"""Orders of rows, and how many of them must be copied: all children of a row but the first."""
+"""Orders of rows, and the number of rows to copy: all children of a row except the first."""
 
 
 @pytest.mark.parametrize("rows", COPIES, ids=str)
-def test_reorder_copies_filled_positions_of_second_children(
+def test_reorder_copies_the_valid_slots_of_duplicates(
     bundles: Bundles, step: LiteRTStep, rows: tuple[int, ...], monkeypatch: Any
 ) -> None:
     copied: list[int] = []
@@ -173,7 +173,7 @@ def test_reorder_copies_filled_positions_of_second_children(
     assert copied == [4 + 3] * (4 * COPIES[rows])  # keys and values of two layers
 
 
-def test_the_encoded_text_is_shared_by_all_who_continue_it(bundles: Bundles) -> None:
+def test_the_encoded_text_is_shared_by_its_rows(bundles: Bundles) -> None:
     engine = bundles.step("seq2seq")
     ids = tokens(1, 2, 6)
     state = engine.start(ids, np.ones_like(ids))
@@ -203,7 +203,7 @@ def test_fork(step: LiteRTStep) -> None:
     assert np.array_equal(one, two)
 
 
-def test_a_state_is_used_once(step: LiteRTStep) -> None:
+def test_a_state_can_be_used_only_once(step: LiteRTStep) -> None:
     old = step.start(*prompt(tokens(2, 5)))
     step.step(np.array([[1]], "int32"), old)
     for use in (lambda: step.step(np.array([[1]]), old), lambda: step.fork(old), lambda: step.rewind(old, 0)):
@@ -218,7 +218,7 @@ def test_capacity(step: LiteRTStep) -> None:
     _, state = follow(step, state, tokens(3, 2, 2))
     with pytest.raises(CapacityError, match="cache is full"):
         step.step(tokens(3, 2, 1), state)
-    step.step(tokens(3, 1, 1), step.reorder(state, np.array([1])))  # the error left the state as it was
+    step.step(tokens(3, 1, 1), step.reorder(state, np.array([1])))  # the error did not change the state
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_prompts_that_are_refused(step: LiteRTStep, ids: Any, mask: Any) -> None
         step.start(np.asarray(ids, "int32"), np.asarray(mask, "int32"))
 
 
-def test_tokens_that_are_refused(step: LiteRTStep) -> None:
+def test_invalid_tokens_raise(step: LiteRTStep) -> None:
     state = step.start(*prompt(tokens(1, 3)))
     with pytest.raises(InputError, match="from 0 to 202"):
         step.step(np.array([[VOCAB]], "int32"), state)
@@ -241,7 +241,7 @@ def test_tokens_that_are_refused(step: LiteRTStep) -> None:
 
 
 @pytest.mark.parametrize("lengths", [(), (8,), (8, 64), (4, 16, 32)])
-def test_prefill_plan_reads_all_and_stays_within_the_cache(lengths: tuple[int, ...]) -> None:
+def test_prefill_plan_covers_the_prompt_within_the_cache(lengths: tuple[int, ...]) -> None:
     for capacity in (16, 33, 64):
         for count in range(capacity):
             position = 0
@@ -284,7 +284,7 @@ def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
     for row, text in enumerate(texts):
         ids[row, : len(text)], mask[row, : len(text)] = text, 1
     received, state = follow(step, step.start(ids, mask), following[:, :3])
-    rows = np.array([1, 0, 1])  # as beams do
+    rows = np.array([1, 0, 1])  # as in beam search
     rest, _ = follow(step, step.reorder(state, rows), following[rows][:, 3:])
     for index, text in enumerate(texts):
         expected = seq2seq_reference(bundles.seq2seq, text, following[index])
@@ -295,7 +295,7 @@ def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
         step.start(tokens(1, 1, 25), np.ones((1, 25), "int32"))
 
 
-def test_forward_on_a_batch_of_unequal_texts(bundles: Bundles, forward: LiteRTForward) -> None:
+def test_forward_on_a_ragged_batch(bundles: Bundles, forward: LiteRTForward) -> None:
     ids, mask = tokens(1, 3, 12), np.ones((3, 12), "int32")
     mask[1, 4:], mask[2, 9:] = 0, 0
     received = forward.run({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
@@ -320,7 +320,7 @@ def test_forward_on_a_batch_of_unequal_texts(bundles: Bundles, forward: LiteRTFo
         ("logits", {8: (1, 5, 2)}, False),
     ],
 )
-def test_which_outputs_have_an_entry_for_each_token(name: str, shapes: dict[int, Any], expected: bool) -> None:
+def test_outputs_with_an_entry_for_each_token(name: str, shapes: dict[int, Any], expected: bool) -> None:
     signatures = {
         size: (f"forward_{size}", Signature("f", {}, {name: TensorInfo(shape, "float32")}))
         for size, shape in shapes.items()
@@ -328,13 +328,13 @@ def test_which_outputs_have_an_entry_for_each_token(name: str, shapes: dict[int,
     assert (name in per_token(signatures)) == expected
 
 
-def test_forward_fills_in_masks_and_segments(forward: LiteRTForward) -> None:
+def test_forward_adds_default_masks_and_segments(forward: LiteRTForward) -> None:
     ids = tokens(1, 1, 7)
     given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     assert np.array_equal(forward.run({"input_ids": ids})["logits"], forward.run(given)["logits"])
 
 
-def test_forward_refuses(forward: LiteRTForward) -> None:
+def test_forward_raises(forward: LiteRTForward) -> None:
     ids = tokens(1, 1, 17)
     with pytest.raises(CapacityError, match="at most 16 tokens. Received: 17"):
         forward.run({"input_ids": ids})
@@ -376,11 +376,11 @@ for path in sys.argv[1:]:
 """
 
 
-def test_damaged_tables_are_refused_rather_than_followed(bundles: Bundles, tmp_path: Path) -> None:
-    """Offsets that lead out of the file, with checksums that fit: followed, they would end the process."""
+def test_invalid_offsets_in_a_file_raise(bundles: Bundles, tmp_path: Path) -> None:
+    """Offsets outside the file, with valid checksums; following them would crash the process."""
     whole = (bundles.paths["encoder"] / "model.tflite").read_bytes()
     words, random = np.frombuffer(whole[: len(whole) // 4 * 4], "<u4"), np.random.default_rng(7)
-    # Offsets are small numbers; weights, of which any value is one, are not.
+    # Offsets are small numbers; weights, which may have any value, usually are not.
     likely = np.flatnonzero((words > 3) & (words < len(whole)))
     paths = []
     for number in range(60):
@@ -394,7 +394,7 @@ def test_damaged_tables_are_refused_rather_than_followed(bundles: Bundles, tmp_p
     assert said.count("refused") >= 10
 
 
-def test_packed_weights_are_kept(bundles: Bundles, tmp_path: Path) -> None:
+def test_packed_weights_are_cached(bundles: Bundles, tmp_path: Path) -> None:
     ids = tokens(1, 1, 7)
     manifest, folder = bundles.manifests["encoder"], bundles.paths["encoder"]
     results = [
@@ -403,7 +403,7 @@ def test_packed_weights_are_kept(bundles: Bundles, tmp_path: Path) -> None:
     ]
     assert np.array_equal(*results)
     (entry,) = weight_cache.entries(tmp_path / "cache")
-    # Damage is found before LiteRT reads the file.
+    # Damage is detected before LiteRT reads the file.
     content = bytearray(entry.path.read_bytes())
     content[len(content) // 2] ^= 255
     for damaged in (bytes(content), content[:100], b""):
@@ -413,7 +413,7 @@ def test_packed_weights_are_kept(bundles: Bundles, tmp_path: Path) -> None:
         assert [each.size for each in weight_cache.entries(tmp_path / "cache")] == [entry.size]
 
 
-def test_two_sets_of_caches_where_an_accelerator_may_not_write_in_place(bundles: Bundles, step: LiteRTStep) -> None:
+def test_separate_output_caches_for_accelerators(bundles: Bundles, step: LiteRTStep) -> None:
     results = []
     for in_place in (True, False):
         other = bundles.step("decoder")
@@ -423,7 +423,7 @@ def test_two_sets_of_caches_where_an_accelerator_may_not_write_in_place(bundles:
     assert np.array_equal(*results)
 
 
-def test_without_a_view_of_the_memory(bundles: Bundles, monkeypatch: Any) -> None:
+def test_without_access_to_buffer_memory(bundles: Bundles, monkeypatch: Any) -> None:
     results = []
     for _ in range(2):
         other = bundles.step("decoder")
@@ -434,7 +434,7 @@ def test_without_a_view_of_the_memory(bundles: Bundles, monkeypatch: Any) -> Non
 
 
 @pytest.mark.parametrize("accelerator", ["gpu", "npu"])
-def test_an_accelerator_that_is_absent_is_told(bundles: Bundles, forward: LiteRTForward, accelerator: str) -> None:
+def test_an_absent_accelerator_is_warned_about(bundles: Bundles, forward: LiteRTForward, accelerator: str) -> None:
     ids = tokens(1, 1, 7)
     with pytest.warns(UserWarning, match="the CPU runs"):
         other = LiteRTForward(bundles.paths["encoder"], bundles.manifests["encoder"], 1, accelerator=accelerator)
@@ -447,7 +447,7 @@ def test_an_unknown_accelerator(bundles: Bundles) -> None:
 
 
 def test_threads_share_an_engine(step: LiteRTStep, forward: LiteRTForward) -> None:
-    """Each thread gets what it would get alone, whatever the others do in between."""
+    """Each thread gets the same results as alone, regardless of the others."""
 
     def generate(seed: int) -> np.ndarray:
         _, state = follow(step, step.start(*prompt(tokens(seed, 3 + seed), tokens(seed, 2))), tokens(seed, 2, 6))

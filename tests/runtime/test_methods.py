@@ -1,4 +1,4 @@
-"""Every method of decoding on every engine: the tokens of the Keras engine, alone or in a batch."""
+"""Every decoding method on every engine generates the tokens of the Keras engine, alone or in a batch."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def prompts() -> tuple[np.ndarray, np.ndarray]:
-    """Ragged, padded on the right."""
+    """Returns ragged prompts, padded on the right."""
     mask = (np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]).astype(np.int32)
     return np.random.default_rng(6).integers(2, VOCAB, mask.shape, "int32") * mask, mask
 
 
 def written(step: Step, method: str, rows: list[int] | None = None) -> GenerationOutput:
-    """What a method writes after all prompts, or some."""
+    """Returns the output of a method for all prompts, or for some rows."""
     ids, mask = prompts()
     rows = rows or list(range(len(ids)))
     return generate(step, ids[rows], mask[rows], GenerationConfig(**BASE, **METHODS[method]))
@@ -69,7 +69,7 @@ def engine(name: str, kind: str) -> Step:
         always=lambda name, kind, method: kind == "gpt2" or method in ("greedy", "samples", "beams"),
     ),
 )
-def test_the_tokens_of_the_keras_engine(name: str, kind: str, method: str) -> None:
+def test_tokens_equal_those_of_the_keras_engine(name: str, kind: str, method: str) -> None:
     output = written(engine(name, kind), method)
     assert (told(output), output.finish_reasons) == by_keras(kind, method)
 
@@ -83,7 +83,7 @@ def test_the_tokens_of_the_keras_engine(name: str, kind: str, method: str) -> No
         always=lambda name, kind, method: (kind == "gpt2") == (method != "beams"),
     ),
 )
-def test_alone_as_in_a_batch(name: str, kind: str, method: str) -> None:
+def test_results_alone_equal_results_in_a_batch(name: str, kind: str, method: str) -> None:
     step = engine(name, kind)
     together = told(written(step, method))
     each = len(together) // len(LENGTHS)
@@ -93,7 +93,7 @@ def test_alone_as_in_a_batch(name: str, kind: str, method: str) -> None:
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_outputs_vary(kind: str) -> None:
-    """Or the comparisons would say little: rows end at different times, and methods write different texts."""
+    """Comparisons are meaningful: rows end at different times, and methods generate different texts."""
     found = {method: by_keras(kind, method) for method in METHODS}
     assert {"eos", "length"} <= {reason for _, reasons in found.values() for reason in reasons}
     assert len({str(tokens) for tokens, _ in found.values()}) >= len(METHODS) - 1  # prompt lookup is greedy

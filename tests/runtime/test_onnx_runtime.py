@@ -44,7 +44,7 @@ def assert_close(got: np.ndarray, want: np.ndarray) -> None:
 
 
 def whole(model, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Logits `(B, T, V)` of a left-padded batch by Keras, without a cache."""
+    """Returns the logits `(B, T, V)` of a left-padded batch in Keras, without a cache."""
     positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
     return keras.ops.convert_to_numpy(model(inputs))
@@ -58,7 +58,7 @@ def translated(model, ids: np.ndarray, mask: np.ndarray, tokens: np.ndarray) -> 
 # Encoders.
 
 
-def test_forward_gives_what_keras_gives(classifier):
+def test_forward_equals_keras(classifier):
     model, folder, manifest = classifier
     engine = OnnxForward(folder, manifest)
     assert isinstance(engine, Forward)
@@ -77,7 +77,7 @@ FOREIGN_IDS = [
 ]
 
 
-def test_forward_fills_in_mask_and_segments(classifier):
+def test_forward_adds_default_mask_and_segments(classifier):
     _, folder, manifest = classifier
     engine = OnnxForward(folder, manifest)
     ids, _ = padded(2, 5, "right")
@@ -96,7 +96,7 @@ def test_forward_fills_in_mask_and_segments(classifier):
         *FOREIGN_IDS,
     ],
 )
-def test_forward_refuses_bad_inputs(classifier, inputs, message):
+def test_forward_raises_for_invalid_inputs(classifier, inputs, message):
     with pytest.raises(InputError, match=message):
         OnnxForward(classifier[1], classifier[2]).run(inputs)
     if any(inputs is foreign for foreign, _ in FOREIGN_IDS):
@@ -104,7 +104,7 @@ def test_forward_refuses_bad_inputs(classifier, inputs, message):
             KerasForward(classifier[0]).run(inputs)
 
 
-def test_forward_refuses_texts_that_are_too_long(classifier):
+def test_forward_raises_for_long_texts(classifier):
     with pytest.raises(CapacityError, match="at most 32 tokens. Received: 33"):
         OnnxForward(classifier[1], classifier[2]).run({"input_ids": np.zeros((1, 33), int)})
 
@@ -112,14 +112,14 @@ def test_forward_refuses_texts_that_are_too_long(classifier):
 # Decoders.
 
 
-def test_what_a_step_engine_says_of_itself(decoder, translator):
+def test_attributes_of_a_step_engine(decoder, translator):
     for (_, engine), encodes in ((decoder, False), (translator, True)):
         assert isinstance(engine, Step)
         assert (engine.capacity, engine.vocab_size, engine.is_encoder_decoder) == (40, 61, encodes)
         assert engine.step_lengths == tuple(range(1, 41))
 
 
-def test_steps_after_a_padded_prompt_are_those_of_keras(decoder):
+def test_steps_after_a_padded_prompt_equal_keras(decoder):
     model, engine = decoder
     ids, mask = padded(3, 12, "left")
     want = whole(model, ids, mask)
@@ -129,7 +129,7 @@ def test_steps_after_a_padded_prompt_are_those_of_keras(decoder):
         assert_close(logits[:, 0], want[:, place])
 
 
-def test_several_tokens_at_once_are_as_good_as_one_by_one(decoder):
+def test_steps_of_several_tokens_equal_single_steps(decoder):
     model, engine = decoder
     ids, mask = padded(3, 12, "left")
     logits, state = engine.step(ids[:, 6:9], engine.start(ids[:, :7], mask[:, :7]))
@@ -146,7 +146,7 @@ def test_a_prompt_of_one_token(decoder):
     assert_close(logits, whole(model, ids, mask))
 
 
-def test_a_row_does_not_depend_on_its_neighbours(decoder):
+def test_a_row_does_not_depend_on_other_rows(decoder):
     _, engine = decoder
     ids, mask = padded(3, 9, "left")
     together, _ = engine.step(ids[:, -1:], engine.start(ids, mask))
@@ -173,7 +173,7 @@ def test_reorder_to_the_same_rows_copies_nothing(decoder):
     assert engine.reorder(state, np.array([0, 1])) is state
 
 
-def test_rewind_forgets_tokens_of_steps_alone(decoder):
+def test_rewind_removes_only_tokens_of_steps(decoder):
     model, engine = decoder
     ids, mask = padded(2, 9, "left")
     _, state = engine.step(np.full((2, 3), 7), engine.start(ids[:, :6], mask[:, :6]))
@@ -184,7 +184,7 @@ def test_rewind_forgets_tokens_of_steps_alone(decoder):
         engine.rewind(engine.start(ids, mask), 1)
 
 
-def test_both_states_of_a_fork_go_on(decoder):
+def test_both_states_of_a_fork_can_be_continued(decoder):
     model, engine = decoder
     ids, mask = padded(2, 9, "left")
     state = engine.start(ids[:, :6], mask[:, :6])
@@ -211,7 +211,7 @@ def test_threads_may_share_an_engine(decoder):
         assert_close(logits, whole(model, *padded(2, 9, "left", seed))[:, 2:])
 
 
-def test_the_capacity_is_kept(decoder, translator):
+def test_exceeding_the_capacity_raises(decoder, translator):
     for _, engine in (decoder, translator):
         with pytest.raises(CapacityError, match="Received: "):
             engine.start(*padded(1, 49, "left"))
@@ -222,7 +222,7 @@ def test_the_capacity_is_kept(decoder, translator):
         engine.step(np.ones((1, 1), int), state)
 
 
-def test_tokens_of_another_batch_are_refused(decoder):
+def test_tokens_with_another_batch_size_raise(decoder):
     _, engine = decoder
     state = engine.start(*padded(2, 5, "left"))
     for tokens in (np.ones((3, 1), int), np.ones((2,), int), np.ones((2, 0), int), np.ones((2, 1))):
@@ -242,7 +242,7 @@ def portable(decoder, tmp_path_factory):
     return OnnxStep(folder, write(folder, decoder[0], profile="portable"), num_threads=1)
 
 
-def test_which_caches_are_shared(decoder, portable):
+def test_files_with_fused_attention_share_caches(decoder, portable):
     prompt = padded(2, 5, "left")
     assert isinstance(decoder[1].start(*prompt).caches, SharedCaches)
     assert isinstance(portable.start(*prompt).caches, GrowingCaches)
@@ -250,7 +250,7 @@ def test_which_caches_are_shared(decoder, portable):
 
 def test_shared_caches_grow_to_the_capacity(decoder, monkeypatch):
     model, engine = decoder
-    monkeypatch.setattr(onnx_caches, "_FIRST_ROOM", 4)
+    monkeypatch.setattr(onnx_caches, "_MIN_SLOTS", 4)
     ids, mask = padded(2, 40, "left")
     state, rooms, got = engine.start(ids[:, :3], mask[:, :3]), [], []
     for place in range(2, 40):
@@ -269,7 +269,7 @@ def test_a_step_copies_no_cache(decoder):
     assert {name: array.ctypes.data for name, array in state.caches.arrays.items()} == before
 
 
-def test_logits_of_earlier_steps_stay(decoder):
+def test_logits_of_earlier_steps_are_not_overwritten(decoder):
     _, engine = decoder
     first, state = engine.step(np.ones((2, 1), int), engine.start(*padded(2, 5, "left")))
     copy = first.copy()
@@ -278,7 +278,7 @@ def test_logits_of_earlier_steps_stay(decoder):
 
 
 @pytest.mark.parametrize("again", ["step", "reorder", "rewind", "fork"])
-def test_a_state_is_used_once(decoder, again):
+def test_a_state_can_be_used_only_once(decoder, again):
     _, engine = decoder
     old = engine.start(*padded(2, 5, "left"))
     engine.step(np.ones((2, 1), int), old)
@@ -293,7 +293,7 @@ def test_a_state_is_used_once(decoder, again):
 
 
 @pytest.mark.parametrize("rows", [[1, 0, 2], [2, 2, 2], [0, 0, 1], [1], [0, 1, 2, 2, 1]], ids=str)
-def test_both_forms_of_caches_reorder_alike(decoder, portable, rows):
+def test_both_kinds_of_caches_reorder_equally(decoder, portable, rows):
     model, _ = decoder
     ids, mask = padded(3, 9, "left")
     want = whole(model, ids, mask)[rows, 7:]
@@ -306,12 +306,12 @@ def test_both_forms_of_caches_reorder_alike(decoder, portable, rows):
 @pytest.mark.parametrize(
     ("rows", "copies"), [([3, 2, 1, 0], 0), ([0, 0, 1, 2], 1), ([3, 3, 1, 1], 2), ([2, 2, 2, 2], 3)], ids=str
 )
-def test_a_reorder_copies_filled_positions_of_second_children(decoder, rows, copies):
+def test_reorder_copies_the_valid_slots_of_duplicated_rows(decoder, rows, copies):
     _, engine = decoder
     _, state = engine.step(np.arange(4)[:, None], engine.start(np.arange(24).reshape(4, 6), np.ones((4, 6), int)))
     length = state.length
     for array in state.caches.arrays.values():
-        array[:, :, length:] = 7  # nobody reads it, and nobody may copy it
+        array[:, :, length:] = 7  # must be neither read nor copied
         array[:, :, length + 1] = np.arange(4)[:, None, None]
     before = {name: array.copy() for name, array in state.caches.arrays.items()}
     after = engine.reorder(state, np.array(rows))
@@ -322,12 +322,12 @@ def test_a_reorder_copies_filled_positions_of_second_children(decoder, rows, cop
         assert changed[:, :length].all(axis=1).sum() == changed.any(axis=1).sum() == copies
 
 
-def test_a_swap_of_growing_caches_copies_nothing(portable):
+def test_a_permutation_of_growing_caches_copies_nothing(portable):
     _, state = portable.step(np.ones((2, 1), int), portable.start(*padded(2, 5, "left")))
     assert portable.reorder(state, np.array([1, 0])).caches is state.caches
 
 
-def test_several_tokens_of_one_row_are_one_run(decoder, portable, translator, in_place_translator, monkeypatch):
+def test_several_tokens_of_one_row_take_one_run(decoder, portable, translator, in_place_translator, monkeypatch):
     for engine in (decoder[1], portable, translator[1], in_place_translator[1]):
         ids = np.array([[3, 4, 5]])
         state, runs, run = engine.start(ids, np.ones_like(ids)), [], engine._decoder.run
@@ -337,7 +337,7 @@ def test_several_tokens_of_one_row_are_one_run(decoder, portable, translator, in
         assert len(runs) == 3
 
 
-def test_portable_states_may_be_taken_back(portable, decoder):
+def test_portable_states_can_be_rewound(portable, decoder):
     model, _ = decoder
     ids, mask = padded(2, 9, "left")
     start = portable.start(ids[:, :6], mask[:, :6])
@@ -347,7 +347,7 @@ def test_portable_states_may_be_taken_back(portable, decoder):
 
 
 def test_threads_do_not_disturb_each_other_under_stress(decoder):
-    """Rows leave and change places while others step."""
+    """Rows are removed and reordered while other threads run steps."""
     model, engine = decoder
 
     def answer(seed: int) -> None:
@@ -367,7 +367,7 @@ def test_threads_do_not_disturb_each_other_under_stress(decoder):
         list(pool.map(answer, range(24)))
 
 
-def test_a_provider_that_is_absent_is_told(classifier):
+def test_an_absent_provider_raises(classifier):
     _, folder, manifest = classifier
     with pytest.raises(InputError, match="CPUExecutionProvider.*Received: NoneSuchExecutionProvider"):
         OnnxForward(folder, manifest, providers=["NoneSuchExecutionProvider", "CPUExecutionProvider"])
@@ -387,7 +387,7 @@ def test_a_provider_that_is_absent_is_told(classifier):
     ],
     ids=str,
 )
-def test_options_of_a_wrong_kind_are_told(classifier, option, expected):
+def test_options_of_a_wrong_type_raise(classifier, option, expected):
     _, folder, manifest = classifier
     ((name, _),) = option.items()
     with pytest.raises(InputError, match=f"{name} must be {expected}.*Received: {name}="):
@@ -399,7 +399,7 @@ def test_options_of_a_wrong_kind_are_told(classifier, option, expected):
 
 @pytest.fixture(scope="module")
 def in_place_translator(tmp_path_factory):
-    """With heads that the fused attention takes."""
+    """With a head size that fused attention supports."""
     model, folder = tiny("t5", head_dim=8), tmp_path_factory.mktemp("t5")
     return model, OnnxStep(folder, write(folder, model), num_threads=1)
 
@@ -418,17 +418,17 @@ def test_beams_of_a_translation_in_place(in_place_translator):
     assert_close(rest, want[[1, 0], 3:])
 
 
-def test_nothing_of_a_text_moves_between_its_beams(in_place_translator):
+def test_reordering_beams_of_a_text_copies_no_memory(in_place_translator):
     _, engine = in_place_translator
     state = engine.reorder(engine.start(*padded(2, 9, "right")), np.array([0, 0, 1, 1]))
     memory = state.memory
-    # Within the texts, the texts in another order, and again within.
+    # Within the texts, then the texts in a different order, then within them again.
     for rows in ([1, 1, 3, 2], [2, 3, 1, 0], [1, 1, 2, 2], [0, 0, 3, 2]):
         _, state = engine.step(np.ones((4, 1), int), engine.reorder(state, np.array(rows)))
         assert state.memory is memory
 
 
-def test_translation_is_that_of_keras(translator):
+def test_translation_equals_keras(translator):
     model, engine = translator
     (ids, mask), (tokens, _) = padded(3, 9, "right"), padded(3, 6, "right", seed=2)
     want = translated(model, ids, mask, tokens)
@@ -444,7 +444,7 @@ def test_beams_of_a_translation(translator):
     model, engine = translator
     (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
     rows = np.array([1, 1, 0])
-    # Before the first step, when only the text is known, and after it.
+    # Before the first step, when only the text is encoded, and after it.
     state = engine.reorder(engine.start(ids, mask), rows)
     _, state = engine.step(tokens[rows, :3], state)
     again = np.array([2, 0])
@@ -460,7 +460,7 @@ def test_rewind_of_a_translation_keeps_the_text(translator):
     assert_close(logits, translated(model, ids, mask, tokens))
 
 
-def test_the_text_is_projected_once(translator):
+def test_cross_attention_keys_are_computed_once(translator):
     _, engine = translator
     start = engine.start(*padded(2, 9, "right"))
     cross = [name for name in start.memory.tensors if ".encoder." in name]
@@ -472,10 +472,10 @@ def test_the_text_is_projected_once(translator):
     assert engine.reorder(beams, np.array([1, 0, 2])).memory is beams.memory, "beams of one text share it"
 
 
-# Bundles that are not whole.
+# Incomplete bundles.
 
 
-def test_a_file_that_is_no_onnx_is_refused(classifier, tmp_path):
+def test_an_invalid_onnx_file_raises(classifier, tmp_path):
     _, _, manifest = classifier
     (tmp_path / "onnx").mkdir()
     (tmp_path / "onnx" / "model.onnx").write_bytes(b"not a model")
@@ -483,13 +483,13 @@ def test_a_file_that_is_no_onnx_is_refused(classifier, tmp_path):
         OnnxForward(tmp_path, manifest)
 
 
-def test_a_manifest_without_the_signature_is_refused(classifier):
+def test_a_manifest_without_the_signature_raises(classifier):
     _, folder, manifest = classifier
     with pytest.raises(BundleError, match="must have the signature 'model'"):
         OnnxForward(folder, replace(manifest, signatures={}))
 
 
-def test_a_manifest_without_capacity_is_refused(decoder, tmp_path):
+def test_a_manifest_without_capacity_raises(decoder, tmp_path):
     model = decoder[0]
     with pytest.raises(BundleError, match="must have a capacity"):
         OnnxStep(tmp_path, replace(write(tmp_path, model), capacity=None))

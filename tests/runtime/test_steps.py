@@ -1,4 +1,4 @@
-"""Every engine by the same rules: steps of several tokens, and what may be done with a state after them."""
+"""The same rules for every engine: steps of several tokens, and operations on the states after them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from tests.export import onnx_bundles, saved_model_bundles, tflite_bundles
 
 CAPACITY, READ, VOCAB = 40, 48, 61
 WINDOWS = (12, 24)
-SETTINGS: dict[str, dict[str, Any]] = {"gpt2": {"max_length": CAPACITY}, "t5": {"head_dim": 8}}  # as fused heads are
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gpt2": {"max_length": CAPACITY},
+    "t5": {"head_dim": 8},
+}  # a head size that fused attention supports
 
 
 @cache
@@ -109,7 +112,7 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Subject:
-    """An engine at work."""
+    """An engine under test."""
 
     row: Row
     step: Step
@@ -132,7 +135,7 @@ class Subject:
         return state, tokens[:, before : before + CAPACITY - filled]
 
     def singly(self, tokens: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
-        """As `Step.step`, by steps of one token."""
+        """Like `Step.step`, in steps of one token."""
         logits = [np.zeros((len(tokens), 0, VOCAB), np.float32)]
         for column in tokens.T:
             scores, state = self.step.step(column[:, None], state)
@@ -153,9 +156,9 @@ def subject(request: Any) -> Subject:
     return subject
 
 
-# Few positions, about the edges of the windows, and so many that the last tokens fill the cache.
+# Few tokens, numbers near the cache lengths, and so many that the last step fills the cache.
 @pytest.mark.parametrize("filled", [2, 9, 18, CAPACITY - 8])
-def test_several_tokens_at_once_are_as_good_as_one_by_one(subject: Subject, filled: int) -> None:
+def test_steps_of_several_tokens_equal_single_steps(subject: Subject, filled: int) -> None:
     for count in subject.row.lengths:
         state, tokens = subject.began([3], filled)
         expected, _ = subject.singly(tokens[:, : count + 2], subject.step.fork(state))
@@ -164,7 +167,7 @@ def test_several_tokens_at_once_are_as_good_as_one_by_one(subject: Subject, fill
         subject.near(np.concatenate([together, following], axis=1), expected)
 
 
-def test_guesses_are_taken_back(subject: Subject) -> None:
+def test_guessed_tokens_are_taken_back(subject: Subject) -> None:
     for count in subject.row.lengths:
         state, tokens = subject.began([7, 3, 1], 9)
         expected, _ = subject.singly(tokens[:, : count + 1], subject.step.fork(state))
@@ -174,11 +177,11 @@ def test_guesses_are_taken_back(subject: Subject) -> None:
         subject.near(np.concatenate([first[:, :1], rest], axis=1), expected)
 
 
-def test_tokens_of_steps_alone_are_taken_back(subject: Subject) -> None:
+def test_only_tokens_of_steps_are_taken_back(subject: Subject) -> None:
     count = subject.row.lengths[0]
     state, tokens = subject.began([3], 2)
     _, state = subject.step.step(tokens[:, :count], state)
-    count += 2 * subject.step.is_encoder_decoder  # all that its decoder has read came from steps
+    count += 2 * subject.step.is_encoder_decoder  # all tokens of its decoder were added by steps
     for wrong in (-1, count + 1):
         with pytest.raises(InputError, match=f"0 .* {count}"):
             subject.step.rewind(state, wrong)
@@ -187,8 +190,8 @@ def test_tokens_of_steps_alone_are_taken_back(subject: Subject) -> None:
 @pytest.mark.parametrize(
     "orders", [[[2, 0, 0]], [[1]], [[1, 2, 0], [0, 2, 2], [2, 1, 1]], [[2, 1, 0], [2, 0]]], ids=str
 )
-def test_rows_change_places(subject: Subject, orders: list[list[int]]) -> None:
-    """Once and again, after a step of several tokens and before one."""
+def test_rows_are_reordered(subject: Subject, orders: list[list[int]]) -> None:
+    """Repeatedly, after and before a step of several tokens."""
     for count in subject.row.lengths:
         state, tokens = subject.began([7, 3, 1], 9)
         rows, place = np.arange(3), count
@@ -204,13 +207,13 @@ def test_rows_change_places(subject: Subject, orders: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("rows", [[0, 2], [-1], [0.5], "0"], ids=str)
-def test_rows_that_are_not_there(subject: Subject, rows: Any) -> None:
+def test_rows_that_do_not_exist_raise(subject: Subject, rows: Any) -> None:
     state, _ = subject.began([7, 3], 9)
     with pytest.raises(InputError, match="Rows must be integers from 0 to 1"):
         subject.step.reorder(state, np.array(rows))
 
 
-def test_both_states_of_a_fork_go_on(subject: Subject) -> None:
+def test_both_states_of_a_fork_can_be_continued(subject: Subject) -> None:
     for count in subject.row.lengths:
         state, tokens = subject.began([7, 3], 9)
         expected, _ = subject.singly(tokens[:, : 2 * count], subject.step.fork(state))
@@ -221,7 +224,7 @@ def test_both_states_of_a_fork_go_on(subject: Subject) -> None:
         subject.near(received, expected[:, count:])
 
 
-def test_a_state_is_used_once(subject: Subject) -> None:
+def test_a_state_can_be_used_only_once(subject: Subject) -> None:
     count = subject.row.lengths[0]
     old, tokens = subject.began([3], 2)
     first, _ = subject.step.step(tokens[:, :count], old)
@@ -239,7 +242,7 @@ def test_a_state_is_used_once(subject: Subject) -> None:
 
 
 def test_the_cache_is_never_exceeded(subject: Subject) -> None:
-    """A write beyond the end would be moved back over older tokens."""
+    """A write beyond the end would be shifted back over earlier tokens."""
     for count in subject.row.lengths:
         state, tokens = subject.began([3], CAPACITY - count + 1)
         with pytest.raises(CapacityError, match=f"(holds|capacity is|capacity of) {CAPACITY} tokens"):
@@ -251,8 +254,8 @@ def test_the_cache_is_never_exceeded(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB, 2**31, 2**32 + 5, 2**63 + 5, 5.5, "5"], ids=str)
-def test_ids_that_the_model_does_not_have(subject: Subject, wrong: Any) -> None:
-    """No engine checks them itself: they would be others after a cast, or what lies beyond the table."""
+def test_ids_outside_the_vocabulary_raise(subject: Subject, wrong: Any) -> None:
+    """Runtimes do not check them: after a cast they would be other ids, or indices outside the embedding table."""
     ids = np.array([[7, wrong], [8, 9]])
     with pytest.raises(InputError, match=r"inputs must be (from 0 to 60|integers)"):
         subject.step.start(ids, np.ones((2, 2), "int32"))
@@ -263,7 +266,7 @@ def test_ids_that_the_model_does_not_have(subject: Subject, wrong: Any) -> None:
     assert logits.shape == (2, 1, VOCAB)
 
 
-def test_what_padding_holds_changes_nothing(subject: Subject) -> None:
+def test_ids_of_padding_are_ignored(subject: Subject) -> None:
     mask = np.array([[1, 1, 0]] if subject.step.is_encoder_decoder else [[0, 1, 1]])
     answers = [
         subject.step.step(np.full((1, 1), 7), subject.step.start(np.where(mask == 1, 5, padding), mask))[0]
@@ -283,7 +286,7 @@ def test_prompts_that_no_engine_takes(subject: Subject, ids: Any, mask: Any) -> 
         subject.step.start(ids, mask)
 
 
-def test_a_length_that_no_step_has(subject: Subject) -> None:
+def test_an_unsupported_step_length_raises(subject: Subject) -> None:
     state, tokens = subject.began([3], 2)
     for count in {0, 3} - set(subject.step.step_lengths):
         with pytest.raises(InputError, match="step_lengths|neither dimension 0"):

@@ -1,4 +1,4 @@
-"""Files that are prepared once: damaged, half-written, made by several at once, and too many."""
+"""The cache of packed weights: damaged and partial files, concurrent creation, and the size limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kerasformer.runtime.weight_cache import entries, folder_of, key_of, load, t
 
 
 class Maker:
-    """Reads a file or writes it, and counts."""
+    """Reads or writes a file, and counts the writes."""
 
     def __init__(self, content: bytes = b"packed") -> None:
         self.content, self.written, self.read = content, 0, 0
@@ -29,7 +29,7 @@ class Maker:
         return self.content
 
 
-def test_it_is_made_once(tmp_path: Path) -> None:
+def test_a_file_is_created_once(tmp_path: Path) -> None:
     make = Maker()
     assert [load(tmp_path, "key", make) for _ in range(3)] == [b"packed"] * 3
     assert (make.written, make.read) == (1, 2)
@@ -38,7 +38,7 @@ def test_it_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"pack", b"packeD", b"packed and more"])
-def test_a_damaged_file_is_made_again(tmp_path: Path, damaged: bytes) -> None:
+def test_a_damaged_file_is_created_again(tmp_path: Path, damaged: bytes) -> None:
     make = Maker()
     load(tmp_path, "key", make)
     (entry,) = entries(tmp_path)
@@ -48,7 +48,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path, damaged: bytes) -> None:
     assert [each.path.read_bytes() for each in entries(tmp_path)] == [b"packed"]
 
 
-def test_a_process_that_dies_leaves_nothing_that_is_used(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_not_used(tmp_path: Path) -> None:
     def dies(path: Path) -> None:
         path.write_bytes(b"pac")
         raise KeyboardInterrupt
@@ -65,12 +65,12 @@ def test_a_process_that_dies_leaves_nothing_that_is_used(tmp_path: Path) -> None
     assert not killed.exists()
 
 
-def test_what_makes_no_file_is_made_each_time(tmp_path: Path) -> None:
+def test_nothing_is_cached_if_no_file_is_written(tmp_path: Path) -> None:
     assert load(tmp_path, "key", lambda path: 3) == 3
     assert not list(tmp_path.iterdir())
 
 
-def test_many_at_once(tmp_path: Path) -> None:
+def test_concurrent_creation(tmp_path: Path) -> None:
     makers = [Maker() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda make: load(tmp_path, "key", make), makers)) == {b"packed"}
@@ -78,12 +78,12 @@ def test_many_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.unfinished"))
 
 
-def test_what_was_not_used_makes_room(tmp_path: Path) -> None:
+def test_the_least_recently_used_file_is_removed(tmp_path: Path) -> None:
     for age, key in enumerate(("new", "old", "oldest")):
         load(tmp_path, key, Maker(key.encode() * 10))
         (path,) = tmp_path.glob(f"{key}-*")
         os.utime(path, (time.time() - 100 * age - 50,) * 2)
-    load(tmp_path, "oldest", Maker())  # a use
+    load(tmp_path, "oldest", Maker())  # counts as a use
     load(tmp_path, "next", Maker(b"12345"), max_bytes=100)
     assert [entry.path.name.split("-")[0] for entry in entries(tmp_path)] == ["next", "oldest", "new"]
     assert trim(tmp_path, 0) == 5 + 60 + 30

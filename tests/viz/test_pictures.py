@@ -1,4 +1,4 @@
-"""Pictures are drawn, hold what they shall show, and leave nothing behind when they cannot."""
+"""Figures are drawn, have the expected content, and leave no file after an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBABILITIES = np.random.default_rng(0).dirichlet(np.full(300, 0.2))
 
 
 def share(path: Path, color: str) -> float:
-    """How much of a picture has exactly this colour."""
+    """Returns the share of pixels with exactly this colour."""
     pixels = imread(path)[..., :3]
     return float((np.abs(pixels - np.array(to_rgb(color))) < 1 / 512).all(axis=-1).mean())
 
@@ -53,7 +53,7 @@ def test_a_picture_has_the_colours_of_its_theme(tmp_path: Path, name: str, theme
     before = dict(matplotlib.rcParams)
     DRAWN[name](path, theme is DARK)
     assert share(path, theme.background) > 0.3 and share(path, theme.ink) > 0.001
-    assert share(path, theme.second) > 0  # a cut, a finished hypothesis, the chosen token
+    assert share(path, theme.second) > 0  # a cutoff, a finished hypothesis, the selected token
     assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
     assert dict(matplotlib.rcParams) == before
 
@@ -65,11 +65,13 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_colours_stand_for_what_happened(tmp_path: Path) -> None:
+def test_colours_show_the_state_of_hypotheses(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     draw_distribution(PROBABILITIES, path)
     assert share(path, LIGHT.second) == 0
-    draw_beam_tree(beams(eos_token_id=None, max_new_tokens=6), str, path, steps=3)  # none ends within three steps
+    draw_beam_tree(
+        beams(eos_token_id=None, max_new_tokens=6), str, path, steps=3
+    )  # none is finished within three steps
     assert share(path, LIGHT.second) == 0 and share(path, LIGHT.accent) > 0 and share(path, LIGHT.muted) > 0
     table(path)
     assert share(path, LIGHT.second) == 0
@@ -90,7 +92,7 @@ def test_trees_show_the_first_steps_and_one_prompt(tmp_path: Path) -> None:
     assert sorted(spelled) == sorted(node.token for step in record.steps for node in step if node.prompt == 1)
 
 
-def test_what_cannot_be_drawn(tmp_path: Path) -> None:
+def test_invalid_figures_raise(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.png or \.svg"):
         draw_distribution(PROBABILITIES, tmp_path / "a.jpg")
     with pytest.raises(InputError, match="folder of a picture must exist"):
@@ -102,7 +104,7 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
         draw_beam_tree(plain, str, tmp_path / "a.png")
 
 
-def test_a_picture_that_fails_leaves_no_file(tmp_path: Path) -> None:
+def test_a_failed_picture_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), canvas(tmp_path / "a.png", 1, 1):
         raise RuntimeError
     assert not list(tmp_path.iterdir())
