@@ -48,7 +48,7 @@ class KerasformerError(Exception):
 
     def message_in(self, style: ArgumentStyle) -> str:
         """Returns the message with its arguments formatted by `style`."""
-        return _MARKED.sub(lambda found: style(found[1], found[2]), self._message)
+        return _MARKED.sub(lambda match: style(match[1], match[2]), self._message)
 
 
 class InputError(KerasformerError, ValueError):

@@ -1,9 +1,8 @@
-"""Whether a quantized bundle answers, in whatever runtime, as its Keras model does in float32.
+"""Checks that the answers of a quantized bundle, in any runtime, are consistent with its Keras model in float32.
 
-Each kernel rounds numbers of few bits in its own way, and two answers to which the model itself gives nearly the same
-score may change places. So an answer is judged by the Keras model: by its *margin*, how far the score of the model's
-own best answer is ahead of that of the answer given. It may be no larger than what the format does to two scores, which
-the export measured and wrote into the manifest.
+Kernels round numbers differently, so that the order of two answers with nearly equal scores may change. Answers are
+therefore judged by the Keras model: by the *margin* between the score of its best answer and that of the received one.
+It must not exceed the effect of quantization on two scores, which was measured during export and is in the manifest.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ from kerasformer.models.keras_engine import KerasStep
 
 @dataclass(frozen=True)
 class Noise:
-    """By how much a bundle may change which of two logits is ahead.
+    """Change of the difference of two logits that quantization explains.
 
     Attributes:
-        largest: Twice the largest difference of a logit from Keras that the export found: one up, and one down.
-        mean: The mean difference, for the mean margin: most answers are those of Keras, with a margin of 0.
+        largest: Twice the maximum difference of a logit from Keras, measured during export: one logit may be larger
+            and the other smaller.
+        mean: Mean difference of a logit, the limit of the mean margin; answers equal to those of Keras have margin 0.
     """
 
     largest: float
@@ -35,16 +35,16 @@ class Noise:
 
     @classmethod
     def of(cls, folder: Path) -> Noise:
-        """Of a bundle."""
-        found = bundle.read(folder).fidelity
-        return cls(2 * found["max_error"] * found["scale"], found["mean_error"] * found["scale"])
+        """Returns the noise of a bundle."""
+        fidelity = bundle.read(folder).fidelity
+        return cls(2 * fidelity["max_error"] * fidelity["scale"], fidelity["mean_error"] * fidelity["scale"])
 
     def check(self, margins: np.ndarray, penalty: float = 1.0) -> None:
         """Fails on answers that this noise does not explain.
 
         Args:
-            margins: Of answers, 0 where they are those of Keras.
-            penalty: By which a rule multiplies logits, and their noise.
+            margins: Margins of answers, 0 if they equal those of Keras.
+            penalty: Factor by which a rule multiplies logits and their noise.
         """
         assert np.max(margins) <= penalty * self.largest, (np.sort(np.ravel(margins))[-5:], self)
         assert np.mean(margins) <= penalty * self.mean, (float(np.mean(margins)), self)
@@ -58,58 +58,58 @@ def check_tokens(
     count: int,
     settings: Mapping[str, Any],
 ) -> None:
-    """Fails if a runtime chose a token that the bundle's noise does not explain, each after all that it had written.
+    """Fails if a runtime selected a token that the bundle's noise does not explain, given the preceding tokens.
 
     Args:
-        model: In float32.
-        folder: Of its bundle.
-        prompts: Ids of each prompt, or of the text that an encoder reads.
-        written: New ids of each, without padding; the end token may be left out.
-        count: Tokens that were asked for: a text of fewer has ended.
-        settings: Of generation, greedy.
+        model: Keras model in float32.
+        folder: Folder of its bundle.
+        prompts: Ids of each prompt, or of each input of an encoder.
+        written: New ids of each row, without padding; the end token may be missing.
+        count: Requested number of tokens; a shorter row has ended.
+        settings: Settings of greedy generation.
     """
     ends = model.info().eos_token_id
     rows = [[*row, ends[0]] if len(row) < count and not {*row} & {*ends} else [*row] for row in written]
     assert len(rows) == len(prompts) and max(map(len, rows)) <= count
     config = model.generation_config.replace(**{"num_beams": 1, **settings})
-    found = margins(model, prompts, rows, config)
-    Noise.of(folder).check(np.concatenate(found), max(1.0, config.repetition_penalty or 1.0))
+    all_margins = margins(model, prompts, rows, config)
+    Noise.of(folder).check(np.concatenate(all_margins), max(1.0, config.repetition_penalty or 1.0))
 
 
 def margins(
     model: Any, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], config: Any
 ) -> list[np.ndarray]:
-    """The margin of each token of each row, infinite for one that a rule forbids."""
+    """Returns the margin of each token of each row, infinite for one that a rule forbids."""
     engine = KerasStep(model, jit_compile=False)
-    width, length = (max(map(len, given)) for given in (prompts, rows))
+    width, length = (max(map(len, texts)) for texts in (prompts, rows))
     ids, mask = np.zeros((2, len(rows), width), "int32")
     for index, prompt in enumerate(prompts):
-        where = slice(0, len(prompt)) if model.is_encoder_decoder else slice(width - len(prompt), width)
-        ids[index, where], mask[index, where] = prompt, 1
+        columns = slice(0, len(prompt)) if model.is_encoder_decoder else slice(width - len(prompt), width)
+        ids[index, columns], mask[index, columns] = prompt, 1
     tokens = np.zeros((len(rows), length), "int32")
     for index, row in enumerate(rows):
         tokens[index, : len(row)] = row
-    begun = np.full((len(rows), 1), model.info().start_token_id, "int32") if model.is_encoder_decoder else ids
+    started = np.full((len(rows), 1), model.info().start_token_id, "int32") if model.is_encoder_decoder else ids
     starts = np.zeros(len(rows), int) if model.is_encoder_decoder else width - mask.sum(axis=1)
-    history = History(begun, starts, begun.shape[1], tuple(map(np.array, prompts)), np.arange(len(rows)))
-    state, given, found = engine.start(ids, mask), begun[:, -1:], []
-    for place in range(length):
-        logits, state = engine.step(given, state)
+    history = History(started, starts, started.shape[1], tuple(map(np.array, prompts)), np.arange(len(rows)))
+    state, inputs, columns_of_margins = engine.start(ids, mask), started[:, -1:], []
+    for position in range(length):
+        logits, state = engine.step(inputs, state)
         scores = apply_rules(rules_of(config), history, logits[:, -1])
-        found.append(scores.max(axis=1) - scores[np.arange(len(rows)), tokens[:, place]])
-        given = tokens[:, place : place + 1]
-        history = history.append(tokens[:, place])
-    return [np.stack(found, axis=1)[index, : len(row)] for index, row in enumerate(rows)]
+        columns_of_margins.append(scores.max(axis=1) - scores[np.arange(len(rows)), tokens[:, position]])
+        inputs = tokens[:, position : position + 1]
+        history = history.append(tokens[:, position])
+    return [np.stack(columns_of_margins, axis=1)[index, : len(row)] for index, row in enumerate(rows)]
 
 
 def check_classes(folder: Path, expected: Any, received: Any, allowed: float | None = None) -> None:
-    """Fails if probabilities of classes are not those of Keras, or another class is best, beyond the bundle's noise.
+    """Fails if class probabilities or the best class differ from Keras by more than the bundle's noise explains.
 
     Args:
-        folder: Of the bundle.
-        expected: `(N, C)` probabilities by Keras; a classifier's, or of tokens.
-        received: `(N, C)` those of a runtime, NaN where it does not tell.
-        allowed: Largest difference of the logarithms; that of two logits by default.
+        folder: Folder of the bundle.
+        expected: Probabilities of Keras, `(N, C)`, of classes or tokens.
+        received: Probabilities of a runtime, `(N, C)`, NaN if it does not report a value.
+        allowed: Maximum difference of the logarithms; by default that of two logits.
     """
     noise = Noise.of(folder)
     theirs, ours = (np.log(np.maximum(np.asarray(rows, float), 1e-30)) for rows in (expected, received))
@@ -119,8 +119,10 @@ def check_classes(folder: Path, expected: Any, received: Any, allowed: float | N
 
 
 def check_arrays(folder: Path, expected: Mapping[str, Any], received: Mapping[str, Any]) -> None:
-    """Fails if numbers are further from those of Keras than the recipe declares, as a share of the largest one."""
+    """Fails if numbers differ from Keras by more than the recipe's tolerance, relative to the largest one."""
     tolerance, _ = bundle.read(folder).promise
     for name, values in expected.items():
-        wanted = np.asarray(values)
-        assert np.abs(np.asarray(received[name]) - wanted).max() <= max(tolerance, 1e-5) * np.abs(wanted).max(), name
+        reference = np.asarray(values)
+        assert np.abs(np.asarray(received[name]) - reference).max() <= max(tolerance, 1e-5) * np.abs(reference).max(), (
+            name
+        )

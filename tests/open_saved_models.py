@@ -1,4 +1,4 @@
-"""A process of its own opens saved models: nothing but kerasformer was imported when the first one is opened.
+"""Loads saved models in a separate process, in which only kerasformer was imported before.
 
 Its argument is a folder of pairs: `<name>.keras` and `<name>.npz`, the inputs and, under `_expected`, the outputs. It
 prints one JSON object: for each name the largest difference, or the error.

@@ -361,7 +361,7 @@ def test_the_command_prints_json(bundles, capsys):
     ],
 )
 def test_errors_of_the_command_are_one_line(arguments, message, bundles, tmp_path, capsys):
-    places = {"BUNDLE": str(bundles[0]), "FOLDER": str(tmp_path)}
-    assert main("bench", *(places.get(argument, argument) for argument in arguments)) == 1
+    paths = {"BUNDLE": str(bundles[0]), "FOLDER": str(tmp_path)}
+    assert main("bench", *(paths.get(argument, argument) for argument in arguments)) == 1
     error = " ".join(capsys.readouterr().err.split())
     assert message in error and "Traceback" not in error

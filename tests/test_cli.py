@@ -239,8 +239,8 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS)
 def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     (tmp_path / "schema.json").write_text(json.dumps({"enum": [1, "b"]}))
-    places = {"SCHEMA": str(tmp_path / "schema.json"), "WRITER": str(writer)}
-    given = [places.get(option, option) for option in options.split()]
+    paths = {"SCHEMA": str(tmp_path / "schema.json"), "WRITER": str(writer)}
+    given = [paths.get(option, option) for option in options.split()]
     assert main("run", str(writer), PROMPT, "--max-new-tokens", "9", "--json", *given) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
@@ -324,8 +324,8 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
     ],
 )
 def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
-    places = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "WRITER": str(writer), "OUT": str(tmp_path / "out")}
-    assert main(*(places.get(argument, argument) for argument in arguments)) == 1
+    paths = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "WRITER": str(writer), "OUT": str(tmp_path / "out")}
+    assert main(*(paths.get(argument, argument) for argument in arguments)) == 1
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("Error: ")

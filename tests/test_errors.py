@@ -45,5 +45,5 @@ def test_errors_of_two_bases_keep_their_message(kind):
 def test_errors_of_check_use_the_style():
     with pytest.raises(InputError, match=r"^num_threads must be an integer.* Received: num_threads=0$") as raised:
         check("num_threads", 0, integer(1))
-    said = raised.value.message_in(partial(in_shell, OPTIONS))
-    assert said == "--threads must be an integer of at least 1. Received: --threads 0"
+    message = raised.value.message_in(partial(in_shell, OPTIONS))
+    assert message == "--threads must be an integer of at least 1. Received: --threads 0"

@@ -70,8 +70,8 @@ def test_summary_of_a_bundle(exported, capsys):
     assert "│ format " in shown and "agreement 100.00%" in shown and str(exported.path) in shown
     with pytest.raises(SystemExit):
         cli.app(["info", str(exported)])
-    told = capsys.readouterr().out
-    assert "recipe\tnone\n" in told and bundle.fidelity_line(exported.fidelity) in told
+    printed = capsys.readouterr().out
+    assert "recipe\tnone\n" in printed and bundle.fidelity_line(exported.fidelity) in printed
 
 
 def test_a_folder_that_is_not_a_bundle_raises(tmp_path, exported):

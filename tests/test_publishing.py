@@ -162,11 +162,11 @@ def test_a_file_above_the_size_limit_raises(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("place", ["file/out", "file/deep/out"])
-def test_a_location_that_cannot_contain_folders_raises(tmp_path, place):
+@pytest.mark.parametrize("location", ["file/out", "file/deep/out"])
+def test_a_location_that_cannot_contain_folders_raises(tmp_path, location):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(BundleError, match="cannot be written there.*Choose another"):
-        publish_new(tmp_path / place)
+        publish_new(tmp_path / location)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

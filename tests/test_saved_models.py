@@ -98,10 +98,10 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "own").mkdir()
     for name, (layer, inputs) in used_layers().items():
         own = type(layer).__module__ == composites.__name__
-        place = folder / "own" if own else folder
-        save(Subclassed(layer, list(inputs)), inputs, place / f"{name} subclassed.keras")
+        target = folder / "own" if own else folder
+        save(Subclassed(layer, list(inputs)), inputs, target / f"{name} subclassed.keras")
         twin = type(layer).from_config(layer.get_config())
-        save(functional(twin, inputs), inputs, place / f"{name} functional.keras")
+        save(functional(twin, inputs), inputs, target / f"{name} functional.keras")
     for model_type, task in MODELS:
         model = zoo_model(model_type, task)
         inputs = {name: IDS["ids"] for name in ("input_ids", "decoder_input_ids") if name in model.input_names}

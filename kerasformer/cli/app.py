@@ -80,7 +80,7 @@ def command(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 @command("kerasformer models", "kerasformer models --json | jq .architectures.bert")
 def models(as_json: Json = False) -> None:
-    """List the supported architectures with their tasks, and the presets."""
+    """List the supported architectures, tasks and presets."""
     from kerasformer import architectures, sources
 
     models = architectures.models()
@@ -103,7 +103,10 @@ def _preset(name: str) -> dict[str, Any]:
 
 @command("kerasformer info sentiment-bert", "kerasformer info out --json | jq .fidelity")
 def info(source: Source, as_json: Json = False) -> None:
-    """Show the configuration of a checkpoint or the summary of a bundle, without loading weights."""
+    """Show a checkpoint's config or a bundle's summary.
+
+    No weights are loaded.
+    """
     from kerasformer import bundle, sources
 
     folder = sources.resolve(source)
@@ -164,10 +167,10 @@ def verify(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a bundle with its Keras model, or evaluate a source on texts.
+    """Compare a bundle with its Keras model.
 
-    The answers of the Keras model are recorded in the bundle, so that Keras is not needed. With --data, the quality of
-    a bundle or a checkpoint on the given texts is measured instead.
+    The answers of the Keras model are recorded in the bundle, so that Keras is not needed. With --data, a bundle or a
+    checkpoint is evaluated on texts instead, with the metrics of its task.
     """
     from kerasformer import bundle, sources
 

@@ -127,7 +127,10 @@ def export(
     progress_lines: Annotated[bool, typer.Option("--progress-lines", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Export a model to a verified bundle for LiteRT, ONNX Runtime or other runtimes."""
+    """Export a model to a bundle, and verify the bundle.
+
+    Bundles run in LiteRT, ONNX Runtime or the runtime that --target specifies.
+    """
     from kerasformer.bundle import fidelity_line
 
     require("keras", "export")

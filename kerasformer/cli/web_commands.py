@@ -37,7 +37,10 @@ def web(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing site.")] = False,
 ) -> None:
-    """Write a web page that runs models in the browser, also offline after the first visit."""
+    """Write a web page that runs models in the browser.
+
+    The page also works offline after the first visit.
+    """
     from kerasformer.publishing import SITE, check_destination
     from kerasformer.web.site import build, check_site
 

@@ -44,13 +44,13 @@ def compare_answers(
     """Compares the answers to all texts; made-up texts count for the maximum error only."""
     scale = max(float(np.abs(row["values"]).max()) for row in recorded)
     largest, errors, same, divergences, margins, changes = [], [], [], [], [], []
-    for row, (expected, own) in enumerate(zip(recorded, received, strict=True)):
-        differences = np.abs(own["values"] - expected["values"]).ravel() / max(scale, 1e-9)
+    for row, (expected, answer) in enumerate(zip(recorded, received, strict=True)):
+        differences = np.abs(answer["values"] - expected["values"]).ravel() / max(scale, 1e-9)
         largest.append(differences.max())
         if made_up is not None and made_up[row]:
             continue
         errors.append(differences)
-        agreed, divergence, margin, change = _COMPARED[kind](expected, own)
+        agreed, divergence, margin, change = _COMPARED[kind](expected, answer)
         same.append(np.ravel(agreed))
         margins.append(np.ravel(margin))
         changes.append(np.ravel(change))
@@ -71,26 +71,26 @@ _Compared = tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]
 """For each answer: whether it is the same, the divergence, the recorded margin, and the change of the margin."""
 
 
-def _margins(expected: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _margins(expected: np.ndarray, answer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the margin between the recorded best of these values `(…, K)` and the next one, and its change."""
     if expected.shape[-1] < 2:
         return np.full(expected.shape[:-1], np.inf), np.zeros(expected.shape[:-1])
-    margins = [values[..., 0].astype("float64") - values[..., 1] for values in (expected, own)]
+    margins = [values[..., 0].astype("float64") - values[..., 1] for values in (expected, answer)]
     return margins[0], margins[1] - margins[0]
 
 
-def _compared_classes(expected: Arrays, own: Arrays) -> _Compared:
+def _compared_classes(expected: Arrays, answer: Arrays) -> _Compared:
     """Compares classes that exclude each other; classes that were not recorded are treated as one."""
-    logs = [row["values"].astype("float64") - row["logsumexp"][..., None] for row in (expected, own)]
+    logs = [row["values"].astype("float64") - row["logsumexp"][..., None] for row in (expected, answer)]
     rest = [np.maximum(1 - np.exp(log).sum(axis=-1), 1e-9) for log in logs]
     divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=-1) + rest[0] * np.log(rest[0] / rest[1])
-    same = own["best"] == expected["indices"][..., 0]
-    return same, np.maximum(divergence, 0), *_margins(expected["values"], own["values"])
+    same = answer["best"] == expected["indices"][..., 0]
+    return same, np.maximum(divergence, 0), *_margins(expected["values"], answer["values"])
 
 
-def _compared_decisions(expected: Arrays, own: Arrays) -> _Compared:
+def _compared_decisions(expected: Arrays, answer: Arrays) -> _Compared:
     """Compares independent classes: each is a yes-or-no decision with the threshold 0."""
-    keras, ours = (row["values"].astype("float64") for row in (expected, own))
+    keras, ours = (row["values"].astype("float64") for row in (expected, answer))
     probability = 0.5 + 0.5 * np.tanh(0.5 * keras)
     # log p = -log(1 + exp(-x)) and log(1 - p) = -log(1 + exp(x))
     divergence = probability * (np.logaddexp(0, -ours) - np.logaddexp(0, -keras))
@@ -99,16 +99,16 @@ def _compared_decisions(expected: Arrays, own: Arrays) -> _Compared:
     return (ours > 0) == (keras > 0), np.maximum(divergence, 0), np.abs(keras), change
 
 
-def _compared_numbers(expected: Arrays, own: Arrays) -> _Compared:
+def _compared_numbers(expected: Arrays, answer: Arrays) -> _Compared:
     """Compares plain numbers, which agree if the index of the largest one is the same."""
-    same = own["best"] == expected["indices"][..., 0]
+    same = answer["best"] == expected["indices"][..., 0]
     return same, None, np.full(np.shape(same), np.inf), np.zeros(0)
 
 
-def _compared_directions(expected: Arrays, own: Arrays) -> _Compared:
+def _compared_directions(expected: Arrays, answer: Arrays) -> _Compared:
     """Compares the directions of hidden states: of a text's mean vector or, in older bundles, of each token's."""
     key = "mean" if "mean" in expected else "values"
-    keras, ours = expected[key], own[key]
+    keras, ours = expected[key], answer[key]
     norms = np.linalg.norm(keras, axis=-1) * np.linalg.norm(ours, axis=-1)
     same = (keras * ours).sum(axis=-1) >= 0.98 * norms
     return same, None, np.full(np.shape(same), np.inf), np.zeros(0)
@@ -127,13 +127,13 @@ def compare_spans(
         if made_up is not None and made_up[row]:
             continue
         indices = [part[0]["indices"] for part in (start, end)]
-        expected, own = (_spans(indices, [part[side]["values"] for part in (start, end)]) for side in (0, 1))
+        expected, answer = (_spans(indices, [part[side]["values"] for part in (start, end)]) for side in (0, 1))
         recorded = all(part[1]["best"] in part[0]["indices"] for part in (start, end))
-        same.append(bool(expected.argmax() == own.argmax()) and recorded)
+        same.append(bool(expected.argmax() == answer.argmax()) and recorded)
         first, second = np.argsort(-expected, kind="stable")[: min(2, len(expected))][[0, -1]]
         margin = expected[first] - expected[second] if np.isfinite(expected[second]) and first != second else np.inf
         margins.append(margin)
-        changes.append(own[first] - own[second] - margin if np.isfinite(margin) else 0.0)
+        changes.append(answer[first] - answer[second] - margin if np.isfinite(margin) else 0.0)
     return np.array(same), np.array(margins), np.array(changes)
 
 

@@ -99,14 +99,14 @@ def load(folder: Path, key: str, make: Callable[[Path], _Made], max_bytes: int =
         return make(cached)
     unfinished = folder / f"{key}-{uuid4().hex}{_UNFINISHED}"
     try:
-        made = make(unfinished)
+        result = make(unfinished)
         if unfinished.is_file():
             unfinished.replace(folder / f"{key}-{_sha256(unfinished)}{_SUFFIX}")
     finally:
         with suppress(OSError):  # on systems that cannot rename a file in use, nothing is cached
             unfinished.unlink(missing_ok=True)
     trim(folder, max_bytes)
-    return made
+    return result
 
 
 def entries(folder: Path) -> list[Entry]:

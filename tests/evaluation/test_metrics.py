@@ -78,8 +78,8 @@ def test_answer_scores_of_squad(received, expected, exact, f1):
 def test_rouge(received, expected, rouge1, rouge2, rougeL, rougeLsum):  # noqa: N803
     """The first two are Lin's examples, section 3.1 of the paper; kill and killed have the same stem."""
     figures = metrics.rouge([received], [expected])
-    wanted = {"rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum}
-    assert figures == pytest.approx(wanted)
+    expected_figures = {"rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum}
+    assert figures == pytest.approx(expected_figures)
 
 
 def test_bleu_and_chrf():

@@ -42,7 +42,7 @@ TEXTS = ["The museum is closed.", "What a waste!", "It made me laugh.", "Slow, l
 
 
 def classifier(best: list[int], problem: str | None = None) -> Any:
-    logits = {text: np.eye(3)[place] * 4 - 1 for text, place in zip(TEXTS, best, strict=True)}
+    logits = {text: np.eye(3)[index] * 4 - 1 for text, index in zip(TEXTS, best, strict=True)}
     return pipeline_of(
         Knowing(logits), info("text-classification", labels=("bad", "good", "odd"), problem_type=problem), TOKENIZER
     )
@@ -50,13 +50,13 @@ def classifier(best: list[int], problem: str | None = None) -> Any:
 
 @pytest.mark.parametrize("labels", [[0, 1, 1, 2], ["bad", "good", "GOOD", "odd"], ["0", "1", "1", "2"]])
 def test_classes_by_name_and_by_id(labels):
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     figures = evaluate(
-        classifier([0, 1, 0, 2]), examples(TEXTS, labels), lambda done, total: told.append((done, total))
+        classifier([0, 1, 0, 2]), examples(TEXTS, labels), lambda done, total: progress.append((done, total))
     )
     assert figures["accuracy"] == 0.75
     assert figures["f1"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
-    assert told == [(4, 4)]
+    assert progress == [(4, 4)]
 
 
 def test_independent_classes():
@@ -85,8 +85,8 @@ def test_entities_of_words_with_several_tokens():
     words = ["neighbour", "grows", "villain", "tomatoes"]
     counts = [len(TOKENIZER.encode(word, add_special_tokens=False)) for word in words]
     assert max(counts) > 1
-    said = [1, 0, 1, 2]
-    rows = [np.zeros(3), *(row for tag, n in zip(said, counts, strict=True) for row in [np.eye(3)[tag]] + [[0, 0, 9]] * (n - 1))]  # fmt: skip  # noqa: E501
+    tags = [1, 0, 1, 2]
+    rows = [np.zeros(3), *(row for tag, n in zip(tags, counts, strict=True) for row in [np.eye(3)[tag]] + [[0, 0, 9]] * (n - 1))]  # fmt: skip  # noqa: E501
     engine = Knowing({" ".join(words): [*rows, np.zeros(3)]})
     pipe = pipeline_of(engine, info("token-classification", labels=TAGS), TOKENIZER)
     right = examples([words], [["B-PER", "O", "B-PER", "I-PER"]])
@@ -108,18 +108,18 @@ class Span:
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         shape = inputs["input_ids"].shape
         scores = {}
-        for name, place in zip(("start_logits", "end_logits"), self.span, strict=True):
+        for name, position in zip(("start_logits", "end_logits"), self.span, strict=True):
             scores[name] = np.full(shape, -9, "float32")
-            scores[name][:, place] = 9
+            scores[name][:, position] = 9
         return scores
 
 
 @pytest.mark.parametrize(("label", "figures"), [("a rain", (1, 1)), (["x", "rain is"], (0, 2 / 3)), ([], (0, 0))])
 def test_answers_to_questions(label, figures):
     question, context = "what?", "rain is rare"
-    place = len(TOKENIZER.encode(question))
-    end = place + len(TOKENIZER.encode("rain", add_special_tokens=False)) - 1
-    pipe = pipeline_of(Span(place, end), info("question-answering"), TOKENIZER)
+    start = len(TOKENIZER.encode(question))
+    end = start + len(TOKENIZER.encode("rain", add_special_tokens=False)) - 1
+    pipe = pipeline_of(Span(start, end), info("question-answering"), TOKENIZER)
     row = {"question": question, "context": context}
     received = evaluate(pipe, examples([row], [label]))
     assert (received["exact_match"], received["f1"]) == (figures[0], pytest.approx(figures[1]))
@@ -168,9 +168,11 @@ def test_generated_texts(monkeypatch):
             return super().start(np.zeros((len(inputs), 1), np.int32), np.ones((len(inputs), 1), np.int32))
 
         def logits(self, rows: Any) -> np.ndarray:
-            place = rows.ids.shape[1]
+            position = rows.ids.shape[1]
             scores = np.zeros((len(rows.ids), 1, self.vocab_size), "float32")
-            scores[np.arange(len(rows.ids)), 0, self.source[: len(rows.ids), min(place, self.source.shape[1] - 1)]] = 1
+            scores[
+                np.arange(len(rows.ids)), 0, self.source[: len(rows.ids), min(position, self.source.shape[1] - 1)]
+            ] = 1
             return scores
 
     sep = TOKENIZER.sep_token_id

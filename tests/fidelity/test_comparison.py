@@ -45,9 +45,9 @@ def test_one_wrong_token(inputs):
     engine = Reader()
     references = record_forward(engine, inputs)
     token = inputs["input_ids"][3, 0]
-    place = engine.table[token].argmax()
+    position = engine.table[token].argmax()
     scale = engine.table[inputs["input_ids"][inputs["attention_mask"] > 0]].max()  # of the recorded entries
-    engine.table[token, place] -= 3
+    engine.table[token, position] -= 3
     fidelity = compare(engine, references)
     wrong = int((inputs["input_ids"] == token).sum())
     assert fidelity.agreement == pytest.approx((34 - wrong) / 34)
@@ -234,7 +234,7 @@ class Whole:
 
     def run(self, inputs):
         ids = inputs["input_ids"][0]
-        return {"logits": np.stack([self.toy.of(ids[: place + 1]) for place in range(len(ids))])[None]}
+        return {"logits": np.stack([self.toy.of(ids[: position + 1]) for position in range(len(ids))])[None]}
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8])
@@ -246,9 +246,9 @@ def test_perplexity_before_and_after(rows):
     def perplexity(toy: Toy) -> float:
         found = []
         for row, length in zip(ids, mask.sum(axis=1), strict=True):
-            for place in range(1, length):
-                scores = toy.of(row[:place]).astype("float64")
-                found.append(np.logaddexp.reduce(scores) - scores[row[place]])
+            for position in range(1, length):
+                scores = toy.of(row[:position]).astype("float64")
+                found.append(np.logaddexp.reduce(scores) - scores[row[position]])
         return float(np.exp(np.mean(found)))
 
     same = compare(Toy(), references, rows)

@@ -22,9 +22,9 @@ def expected(checkpoint):
     return [np.array(states[0]) for states in theirs(TEXTS)]
 
 
-def assert_close(received, wanted):
-    assert received.shape == wanted.shape and received.dtype == np.float32
-    assert np.abs(received - wanted).max() <= 1e-5 * np.abs(wanted).max()
+def assert_close(received, expected_vectors):
+    assert received.shape == expected_vectors.shape and received.dtype == np.float32
+    assert np.abs(received - expected_vectors).max() <= 1e-5 * np.abs(expected_vectors).max()
 
 
 def test_vectors_of_tokens(pipe, expected):
@@ -37,13 +37,13 @@ def test_vectors_of_tokens(pipe, expected):
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_pooling(pipe, expected, pooling, normalize):
-    wanted = np.stack([states.mean(axis=0) if pooling == "mean" else states[0] for states in expected])
+    expected_vectors = np.stack([states.mean(axis=0) if pooling == "mean" else states[0] for states in expected])
     if normalize:
-        wanted /= np.sqrt((wanted**2).sum(axis=1, keepdims=True))
-    assert_close(pipe(TEXTS, pooling=pooling, normalize=normalize), wanted)
-    assert_close(pipe(TEXTS[2], pooling=pooling, normalize=normalize), wanted[2])
+        expected_vectors /= np.sqrt((expected_vectors**2).sum(axis=1, keepdims=True))
+    assert_close(pipe(TEXTS, pooling=pooling, normalize=normalize), expected_vectors)
+    assert_close(pipe(TEXTS[2], pooling=pooling, normalize=normalize), expected_vectors[2])
     for size in (1, 2, 8):
-        assert_close(pipe(TEXTS, pooling=pooling, normalize=normalize, batch_size=size), wanted)
+        assert_close(pipe(TEXTS, pooling=pooling, normalize=normalize, batch_size=size), expected_vectors)
 
 
 def test_vectors_of_tokens_have_length_one(pipe):

@@ -116,9 +116,9 @@ def test_log_probability_equals_the_scores_of_generation(story, settings):
     config = GenerationConfig(max_new_tokens=6, **settings)
     output = decoding.generate(story.model, ids, config=config, controls=Controls(record=True))
     whole = [*ids[0].tolist(), *output.sequences[0].tolist()]
-    said = kf.sequence_logprob(story, whole, input_len=ids.shape[1])
+    log_probability = kf.sequence_logprob(story, whole, input_len=ids.shape[1])
     assert output.log_probabilities is not None
-    assert said == pytest.approx(float(output.log_probabilities[0].sum()), rel=1e-5)
+    assert log_probability == pytest.approx(float(output.log_probabilities[0].sum()), rel=1e-5)
 
 
 def test_next_token_distribution(story, their_story, rewrite):
@@ -166,10 +166,10 @@ def test_the_log_probability_of_no_tokens_is_zero(story):
         ("story", [[0.5]], 0, None, InputError, "at least one token"),
         ("story", [1, 2], 3, None, InputError, "input_len must be an integer from 0 to 2. Received: input_len=3"),
         ("story", [1] * 2000, 0, None, CapacityError, "Received: 2000"),
-        ("rewrite", "a", 0, None, InputError, "Expected target="),
+        ("rewrite", "a", 0, None, InputError, "needs target="),
         ("rewrite", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
         ("story", "a", 0, "b", InputError, "is for an encoder-decoder"),
-        ("engine", "a", 0, None, TokenizerError, "Give ids"),
+        ("engine", "a", 0, None, TokenizerError, "Pass token ids"),
         ("story", None, 0, None, InputError, "text must be a text or its ids.*Received: text=None"),
         ("story", 5, 0, None, InputError, "Received: text=5"),
         ("story", [[1], 2], 0, None, InputError, "at least one token"),

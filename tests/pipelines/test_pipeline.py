@@ -46,7 +46,7 @@ def test_invalid_sources_raise(checkpoint, tmp_path):
     model = kf.zoo.load(checkpoint("classes"))
     for task, source, error, message in [
         ("text-clasification", model, InputError, "Unknown task. Expected one of .*text-classification"),
-        ("text-classification", None, InputError, "needs a source"),
+        ("text-classification", None, InputError, "A source was expected"),
         ("fill-mask", model, InputError, "for text-classification"),
         ("text-generation", checkpoint("classes"), InputError, "bert has no such task"),
         (None, 3, InputError, "Received: int"),

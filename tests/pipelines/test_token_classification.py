@@ -80,14 +80,14 @@ def test_a_long_text_is_combined_from_chunks(pipes):
     windows.pop("overflow_to_sample_mapping")
     scores = theirs.model(**windows).logits.detach().softmax(-1).numpy()
     first, last = 0, len(received) - 1
-    for place, entity in enumerate(received):
+    for index, entity in enumerate(received):
         options = []  # for each chunk, the context around the token and its scores
         for row in range(len(scores)):
             start = row * (22 - 8)
             end = min(start + 22, len(received)) - 1
-            if start <= place <= end:
-                margin = min(place - start if start > first else 999, end - place if end < last else 999)
-                options.append((margin, -row, scores[row, 1 + place - start]))
+            if start <= index <= end:
+                margin = min(index - start if start > first else 999, end - index if end < last else 999)
+                options.append((margin, -row, scores[row, 1 + index - start]))
         margin, _, best = max(options, key=lambda option: option[:2])
         assert entity["score"] == pytest.approx(float(best.max()), abs=2e-5)
         assert entity["entity"] == ours.info.labels[best.argmax()]

@@ -269,8 +269,8 @@ def seq2seq_reference(model: TinySeq2Seq, ids: np.ndarray, following: np.ndarray
     caches = {f"kv_cache_{kind}_{i}": np.zeros(shape, "float32") for i in range(2) for kind in "kv"}
     logits = []
     for position, token in enumerate(following):
-        place = np.array([position], "int32")
-        results = model.decode(token.reshape(1, 1), place, mask, **cross, **caches)
+        slots = np.array([position], "int32")
+        results = model.decode(token.reshape(1, 1), slots, mask, **cross, **caches)
         logits.append(np.asarray(results.pop("logits"))[0, 0])
         caches = results
     return np.stack(logits)
@@ -289,8 +289,8 @@ def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
     for index, text in enumerate(texts):
         expected = seq2seq_reference(bundles.seq2seq, text, following[index])
         assert near(received[index], expected[:3], 2e-4)
-        for place in np.flatnonzero(rows == index):
-            assert near(rest[place], expected[3:], 2e-4)
+        for row in np.flatnonzero(rows == index):
+            assert near(rest[row], expected[3:], 2e-4)
     with pytest.raises(CapacityError, match="at most 24 tokens. Received: 25"):
         step.start(tokens(1, 1, 25), np.ones((1, 25), "int32"))
 
@@ -389,9 +389,9 @@ def test_invalid_offsets_in_a_file_raise(bundles: Bundles, tmp_path: Path) -> No
         paths.append(tmp_path / f"{number}.tflite")
         paths[-1].write_bytes(damaged.tobytes() + whole[len(whole) // 4 * 4 :])
     process = subprocess.run([sys.executable, "-c", OPEN, *map(str, paths)], capture_output=True, text=True)  # noqa: S603
-    said = process.stdout.split()
-    assert process.returncode == 0, f"the process ended at file {said[-1]} of {len(paths)}"
-    assert said.count("refused") >= 10
+    printed = process.stdout.split()
+    assert process.returncode == 0, f"the process ended at file {printed[-1]} of {len(paths)}"
+    assert printed.count("refused") >= 10
 
 
 def test_packed_weights_are_cached(bundles: Bundles, tmp_path: Path) -> None:

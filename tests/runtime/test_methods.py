@@ -45,14 +45,14 @@ def written(step: Step, method: str, rows: list[int] | None = None) -> Generatio
     return generate(step, ids[rows], mask[rows], GenerationConfig(**BASE, **METHODS[method]))
 
 
-def told(output: GenerationOutput) -> list[list[int]]:
+def new_tokens(output: GenerationOutput) -> list[list[int]]:
     return [sequence.tolist() for sequence in output.sequences]
 
 
 @cache
 def by_keras(kind: str, method: str) -> tuple[list[list[int]], list[str]]:
     output = written(engine("keras", kind), method)
-    return told(output), output.finish_reasons
+    return new_tokens(output), output.finish_reasons
 
 
 @cache
@@ -71,7 +71,7 @@ def engine(name: str, kind: str) -> Step:
 )
 def test_tokens_equal_those_of_the_keras_engine(name: str, kind: str, method: str) -> None:
     output = written(engine(name, kind), method)
-    assert (told(output), output.finish_reasons) == by_keras(kind, method)
+    assert (new_tokens(output), output.finish_reasons) == by_keras(kind, method)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_tokens_equal_those_of_the_keras_engine(name: str, kind: str, method: st
 )
 def test_results_alone_equal_results_in_a_batch(name: str, kind: str, method: str) -> None:
     step = engine(name, kind)
-    together = told(written(step, method))
+    together = new_tokens(written(step, method))
     each = len(together) // len(LENGTHS)
     for row in range(len(LENGTHS)):
-        assert told(written(step, method, [row])) == together[row * each : (row + 1) * each]
+        assert new_tokens(written(step, method, [row])) == together[row * each : (row + 1) * each]
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -113,6 +113,6 @@ def test_constrained_texts_on_every_engine(name: str, kind: str, method: str) ->
     backend.decoder = tokenizers.decoders.Metaspace()
     tokenizer = Tokenizer(backend, special_tokens={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"})
     base = GenerationConfig(max_new_tokens=24, eos_token_id=1, decoder_start_token_id=0)
-    asked = request({"json_schema": SCHEMA, **METHODS[method]}, base, tokenizer, None)  # type: ignore[arg-type]
-    for tokens in told(asked.generate(engine(name, kind), *prompts())):
+    generation = request({"json_schema": SCHEMA, **METHODS[method]}, base, tokenizer, None)  # type: ignore[arg-type]
+    for tokens in new_tokens(generation.generate(engine(name, kind), *prompts())):
         assert json.loads(tokenizer.decode(tokens, skip_special_tokens=True))["age"] >= 18

@@ -124,9 +124,9 @@ def test_steps_after_a_padded_prompt_equal_keras(decoder):
     ids, mask = padded(3, 12, "left")
     want = whole(model, ids, mask)
     state = engine.start(ids[:, :7], mask[:, :7])
-    for place in range(6, 12):
-        logits, state = engine.step(ids[:, place : place + 1], state)
-        assert_close(logits[:, 0], want[:, place])
+    for position in range(6, 12):
+        logits, state = engine.step(ids[:, position : position + 1], state)
+        assert_close(logits[:, 0], want[:, position])
 
 
 def test_steps_of_several_tokens_equal_single_steps(decoder):
@@ -200,8 +200,8 @@ def test_threads_may_share_an_engine(decoder):
     def answer(seed: int) -> np.ndarray:
         ids, mask = padded(2, 9, "left", seed)
         state, all_logits = engine.start(ids[:, :3], mask[:, :3]), []
-        for place in range(2, 9):
-            logits, state = engine.step(ids[:, place : place + 1], state)
+        for position in range(2, 9):
+            logits, state = engine.step(ids[:, position : position + 1], state)
             all_logits.append(logits)
         return np.concatenate(all_logits, axis=1)
 
@@ -232,7 +232,7 @@ def test_tokens_with_another_batch_size_raise(decoder):
         engine.start(np.ones((1, 3), int), np.ones((1, 2), int))
 
 
-# Caches in place.
+# Caches in position.
 
 
 @pytest.fixture(scope="module")
@@ -253,8 +253,8 @@ def test_shared_caches_grow_to_the_capacity(decoder, monkeypatch):
     monkeypatch.setattr(onnx_caches, "_MIN_SLOTS", 4)
     ids, mask = padded(2, 40, "left")
     state, rooms, got = engine.start(ids[:, :3], mask[:, :3]), [], []
-    for place in range(2, 40):
-        logits, state = engine.step(ids[:, place : place + 1], state)
+    for position in range(2, 40):
+        logits, state = engine.step(ids[:, position : position + 1], state)
         got.append(logits)
         rooms.append(next(iter(state.caches.arrays.values())).shape[2])
     assert sorted(set(rooms)) == [4, 8, 16, 32, 40]
@@ -357,9 +357,9 @@ def test_threads_do_not_disturb_each_other_under_stress(decoder):
         other = engine.fork(state)
         state = engine.reorder(state, rows)
         want = whole(model, ids, mask)
-        for place in range(14, 20):
-            logits, state = engine.step(ids[rows, place : place + 1], state)
-            assert_close(logits[:, 0], want[rows, place])
+        for position in range(14, 20):
+            logits, state = engine.step(ids[rows, position : position + 1], state)
+            assert_close(logits[:, 0], want[rows, position])
         logits, _ = engine.step(ids[:, 14:15], other)
         assert_close(logits[:, 0], want[:, 14])
 
@@ -434,8 +434,8 @@ def test_translation_equals_keras(translator):
     want = translated(model, ids, mask, tokens)
     logits, state = engine.step(tokens[:, :2], engine.start(ids, mask))
     got = [logits]
-    for place in range(2, 6):
-        logits, state = engine.step(tokens[:, place : place + 1], state)
+    for position in range(2, 6):
+        logits, state = engine.step(tokens[:, position : position + 1], state)
         got.append(logits)
     assert_close(np.concatenate(got, axis=1), want)
 

@@ -77,7 +77,7 @@ def saved_model_step(model_type: str) -> Step:
 
 
 def written(name: str, write: Callable[[Path], Manifest]) -> tuple[Path, Manifest]:
-    """A folder with the files of an engine, written once a session, and its manifest."""
+    """Returns a folder with the files of an engine, written once per session, and its manifest."""
     folder = shared.once(f"steps-{name}", lambda folder: bundle.write(folder, write(folder)))
     return folder, bundle.read(folder, check=False)
 
@@ -117,19 +117,19 @@ class Subject:
     row: Row
     step: Step
 
-    def began(self, lengths: list[int], filled: int) -> tuple[Any, np.ndarray]:
-        """Texts of these lengths that were begun, and further tokens `(N, T)`, as many as fit.
+    def started(self, lengths: list[int], filled: int) -> tuple[Any, np.ndarray]:
+        """Returns a state after some tokens, and further tokens `(N, T)` up to the capacity.
 
         Args:
-            lengths: Of the prompts, or of what an encoder reads.
-            filled: Positions of the longest row.
+            lengths: Lengths of the prompts, or of the inputs of an encoder.
+            filled: Number of tokens in the longest row of the state.
         """
         count, width = len(lengths), max(lengths)
         ids = np.random.default_rng(filled).integers(2, VOCAB, (count, width), "int32")
         tokens = np.random.default_rng(count).integers(2, VOCAB, (count, CAPACITY), "int32")
         mask = np.zeros_like(ids)
-        for place, length in enumerate(lengths):
-            mask[place, : length if self.step.is_encoder_decoder else None][-length:] = 1
+        for row, length in enumerate(lengths):
+            mask[row, : length if self.step.is_encoder_decoder else None][-length:] = 1
         before = filled if self.step.is_encoder_decoder else filled - width + 1
         _, state = self.singly(tokens[:, :before], self.step.start(ids * mask, mask))
         return state, tokens[:, before : before + CAPACITY - filled]
@@ -160,7 +160,7 @@ def subject(request: Any) -> Subject:
 @pytest.mark.parametrize("filled", [2, 9, 18, CAPACITY - 8])
 def test_steps_of_several_tokens_equal_single_steps(subject: Subject, filled: int) -> None:
     for count in subject.row.lengths:
-        state, tokens = subject.began([3], filled)
+        state, tokens = subject.started([3], filled)
         expected, _ = subject.singly(tokens[:, : count + 2], subject.step.fork(state))
         together, state = subject.step.step(tokens[:, :count], state)
         following, _ = subject.singly(tokens[:, count : count + 2], state)
@@ -169,7 +169,7 @@ def test_steps_of_several_tokens_equal_single_steps(subject: Subject, filled: in
 
 def test_guessed_tokens_are_taken_back(subject: Subject) -> None:
     for count in subject.row.lengths:
-        state, tokens = subject.began([7, 3, 1], 9)
+        state, tokens = subject.started([7, 3, 1], 9)
         expected, _ = subject.singly(tokens[:, : count + 1], subject.step.fork(state))
         wrong = np.concatenate([tokens[:, :1], (tokens[:, 1:count] + 1) % VOCAB], axis=1)
         first, state = subject.step.step(wrong, state)
@@ -179,7 +179,7 @@ def test_guessed_tokens_are_taken_back(subject: Subject) -> None:
 
 def test_only_tokens_of_steps_are_taken_back(subject: Subject) -> None:
     count = subject.row.lengths[0]
-    state, tokens = subject.began([3], 2)
+    state, tokens = subject.started([3], 2)
     _, state = subject.step.step(tokens[:, :count], state)
     count += 2 * subject.step.is_encoder_decoder  # all tokens of its decoder were added by steps
     for wrong in (-1, count + 1):
@@ -193,17 +193,17 @@ def test_only_tokens_of_steps_are_taken_back(subject: Subject) -> None:
 def test_rows_are_reordered(subject: Subject, orders: list[list[int]]) -> None:
     """Repeatedly, after and before a step of several tokens."""
     for count in subject.row.lengths:
-        state, tokens = subject.began([7, 3, 1], 9)
-        rows, place = np.arange(3), count
+        state, tokens = subject.started([7, 3, 1], 9)
+        rows, position = np.arange(3), count
         expected, _ = subject.singly(tokens[:, : 2 * count + len(orders)], subject.step.fork(state))
         _, state = subject.step.step(tokens[:, :count], state)
         for order in orders:
             state, rows = subject.step.reorder(state, np.array(order)), rows[order]
-            received, state = subject.step.step(tokens[rows, place : place + 1], state)
-            subject.near(received, expected[rows, place : place + 1])
-            place += 1
-        received, _ = subject.step.step(tokens[rows, place : place + count], state)
-        subject.near(received, expected[rows, place:])
+            received, state = subject.step.step(tokens[rows, position : position + 1], state)
+            subject.near(received, expected[rows, position : position + 1])
+            position += 1
+        received, _ = subject.step.step(tokens[rows, position : position + count], state)
+        subject.near(received, expected[rows, position:])
 
 
 @pytest.mark.parametrize("rows", [[0, 2], [-1], [0.5], "0"], ids=str)
@@ -215,7 +215,7 @@ def test_rows_that_do_not_exist_raise(subject: Subject, rows: Any) -> None:
 
 def test_both_states_of_a_fork_can_be_continued(subject: Subject) -> None:
     for count in subject.row.lengths:
-        state, tokens = subject.began([7, 3], 9)
+        state, tokens = subject.started([7, 3], 9)
         expected, _ = subject.singly(tokens[:, : 2 * count], subject.step.fork(state))
         _, state = subject.step.step(tokens[:, :count], state)
         copy = subject.step.fork(state)
@@ -226,7 +226,7 @@ def test_both_states_of_a_fork_can_be_continued(subject: Subject) -> None:
 
 def test_a_state_can_be_used_only_once(subject: Subject) -> None:
     count = subject.row.lengths[0]
-    old, tokens = subject.began([3], 2)
+    old, tokens = subject.started([3], 2)
     first, _ = subject.step.step(tokens[:, :count], old)
     if not subject.row.once:
         assert np.array_equal(first, subject.step.step(tokens[:, :count], old)[0])
@@ -244,7 +244,7 @@ def test_a_state_can_be_used_only_once(subject: Subject) -> None:
 def test_the_cache_is_never_exceeded(subject: Subject) -> None:
     """A write beyond the end would be shifted back over earlier tokens."""
     for count in subject.row.lengths:
-        state, tokens = subject.began([3], CAPACITY - count + 1)
+        state, tokens = subject.started([3], CAPACITY - count + 1)
         with pytest.raises(CapacityError, match=f"(holds|capacity is|capacity of) {CAPACITY} tokens"):
             subject.step.step(np.ones((1, count), "int32"), state)
         received, state = subject.singly(tokens, state)  # the error left the state as it was
@@ -287,7 +287,7 @@ def test_prompts_that_no_engine_takes(subject: Subject, ids: Any, mask: Any) -> 
 
 
 def test_an_unsupported_step_length_raises(subject: Subject) -> None:
-    state, tokens = subject.began([3], 2)
+    state, tokens = subject.started([3], 2)
     for count in {0, 3} - set(subject.step.step_lengths):
         with pytest.raises(InputError, match="step_lengths|neither dimension 0"):
             subject.step.step(tokens[:, :count], state)
