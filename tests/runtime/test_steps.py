@@ -87,10 +87,10 @@ class Row:
     """An engine.
 
     Attributes:
-        opened: Makes it, of an architecture.
-        tolerance: How far logits of one step may lie from those of single steps, as a share of the largest.
-        lengths: Steps that are tried, of those that it offers.
-        once: It refuses a state that was used before, as its buffers went on; others change none.
+        opened: Creates the engine for an architecture.
+        tolerance: Maximum difference of logits from those of single steps, relative to the largest.
+        lengths: Step lengths to test.
+        once: Whether a state can be used only once, because its buffers are reused; other engines modify none.
     """
 
     opened: Callable[[str], Step]
