@@ -459,7 +459,8 @@ def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, 
     assert calls == [(str(checkpoint), recipe, "litert-web") for recipe in ("int8", "fp16")]
     printed = capsys.readouterr().out
     assert (
-        "int8 is not faithful enough: agreement 50 %. Trying fp16." in printed and "--target litert-web --quantize fp16" in printed
+        "int8 is not faithful enough: agreement 50 %. Trying fp16." in printed
+        and "--target litert-web --quantize fp16" in printed
     )
     tiny, other = check_site(site)["models"]
     assert (tiny["title"], tiny["engines"][0]["recipe"], other["title"]) == ("Tiny", "fp16", "b")
