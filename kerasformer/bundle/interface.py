@@ -50,7 +50,7 @@ class Kind(StrEnum):
     POSITIONS = "positions"
     """Positions of the tokens in their texts, `(B, T)`."""
     SLOTS = "slots"
-    """Slots of the cache that the tokens are written to, `(T,)`."""
+    """Slots of the cache that the tokens are written to."""
     MEMORY = "memory"
     """Hidden states of an encoded text, `(B, M, E)`."""
     MEMORY_MASK = "memory_mask"

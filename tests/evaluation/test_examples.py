@@ -80,8 +80,8 @@ def test_lists():
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [
-        ("Rain.", None, "list of one or more texts"),
-        ([], None, "list of one or more texts"),
+        ("Rain.", None, "list of at least one text"),
+        ([], None, "list of at least one text"),
         (["a", 3], None, "A text was expected. Received: 3 .text 2"),
         (["a", " "], None, "A text was expected"),
         (["a", "b"], [1], "2 texts and 1 labels"),
@@ -98,9 +98,9 @@ def test_invalid_lists_raise(texts, labels, message):
     ("name", "content", "columns", "message"),
     [
         ("no.tsv", None, (), "A file of texts was expected. Received: .*no.tsv"),
-        ("empty.tsv", b"", (), "without any"),
-        ("empty.txt", b"\n \n", (), "without any"),
-        ("header.csv", b"text,label\n", (), "without any"),
+        ("empty.tsv", b"", (), "at least one text"),
+        ("empty.txt", b"\n \n", (), "at least one text"),
+        ("header.csv", b"text,label\n", (), "at least one text"),
         ("bad.jsonl", b'{"text": "a"}\n{"text"', (), "JSON object: .*bad.jsonl, line 2"),
         ("list.jsonl", b"[1]", (), "JSON object. Received: .*line 1"),
         ("short.tsv", b"a\t1\nb\n", (), "Expected 2 columns. Received: 1 .*line 2"),

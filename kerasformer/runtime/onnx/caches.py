@@ -36,7 +36,10 @@ class Caches(Protocol):
         ...
 
     def reorder(self, rows: np.ndarray, length: int) -> Caches:
-        """Returns the caches of the given rows; rows that keep their index are not copied."""
+        """Returns the caches of the given rows; rows that keep their index are not copied.
+
+        If the number of rows does not change, a row that others are copied from must keep its index.
+        """
         ...
 
     def fork(self, length: int) -> Caches:
