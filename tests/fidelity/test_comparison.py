@@ -222,7 +222,7 @@ def test_span_scores_exclude_padding():
 def test_recording_answers_with_nan_raises(inputs):
     engine = Reader()
     engine.table[inputs["input_ids"][0, 0], 3] = np.inf
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(InputError, match="contain NaN or infinity"):
         record_forward(engine, inputs)
 
 
