@@ -225,7 +225,7 @@ def test_capacity(step: LiteRTStep) -> None:
     ("ids", "mask"),
     [(np.zeros((0, 3)), np.zeros((0, 3))), (np.zeros((1, 3)), np.ones((1, 2))), (np.zeros((2, 2)), [[1, 1], [0, 0]])],
 )
-def test_prompts_that_are_refused(step: LiteRTStep, ids: Any, mask: Any) -> None:
+def test_invalid_prompts_raise(step: LiteRTStep, ids: Any, mask: Any) -> None:
     with pytest.raises(InputError, match="must (be|have)|needs at least one token"):
         step.start(np.asarray(ids, "int32"), np.asarray(mask, "int32"))
 

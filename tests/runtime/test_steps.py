@@ -208,7 +208,7 @@ def test_rows_are_reordered(subject: Subject, orders: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("rows", [[0, 2], [-1], [0.5], "0"], ids=str)
 def test_rows_that_do_not_exist_raise(subject: Subject, rows: Any) -> None:
-    state, _ = subject.began([7, 3], 9)
+    state, _ = subject.started([7, 3], 9)
     with pytest.raises(InputError, match="Rows must be integers from 0 to 1"):
         subject.step.reorder(state, np.array(rows))
 
@@ -281,7 +281,7 @@ def test_ids_of_padding_are_ignored(subject: Subject) -> None:
     [([[1, 2], [3]], [[1, 1], [1, 1]]), ([[1, 2]], [[1, 2]]), ([[1, 2]], [[0, 0]]), ([[1, 2]], [[1]]), (None, [[1]])],
     ids=str,
 )
-def test_prompts_that_no_engine_takes(subject: Subject, ids: Any, mask: Any) -> None:
+def test_prompts_that_are_invalid_raise(subject: Subject, ids: Any, mask: Any) -> None:
     with pytest.raises(InputError, match="must|needs at least one token"):
         subject.step.start(ids, mask)
 
