@@ -218,7 +218,7 @@ def test_exceeding_the_capacity_raises(decoder, translator):
     _, engine = decoder
     state = engine.start(*padded(1, 40, "left"))
     _, state = engine.step(np.ones((1, 1), int), state)
-    with pytest.raises(CapacityError, match="holds 40 tokens.*Received: 41"):
+    with pytest.raises(CapacityError, match="capacity of 40 tokens.*Received: 41"):
         engine.step(np.ones((1, 1), int), state)
 
 
