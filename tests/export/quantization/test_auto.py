@@ -261,9 +261,8 @@ def test_another_backend_passes_the_options_to_a_child(options, expected, tmp_pa
     monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
     export("sentiment-bert", tmp_path / "bundle", **options)
     (command,) = commands
-    options = ("--quantize", "--min-agreement", "--max-size", "--max-latency")
-    found = [command[command.index(option) + 1] if option in command else None for option in options]
-    assert found == expected
+    flags = ("--quantize", "--min-agreement", "--max-size", "--max-latency")
+    assert [command[command.index(flag) + 1] if flag in command else None for flag in flags] == expected
     assert texts == (["one two", "three"] if "calibration" in options else [])
 
 
