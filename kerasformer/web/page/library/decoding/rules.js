@@ -14,7 +14,7 @@
 /** @typedef {import("./settings.js").Config} Config */
 /** @typedef {(history: History, logits: Float32Array, config: Config) => void} Rule */
 
-/** Rules, which change the logits `(V,)` in index, with the condition of each. @type {[when: (config: Config) => any, rule: Rule][]} */
+/** Rules, which change the logits `(V,)` in place, with the condition of each. @type {[when: (config: Config) => any, rule: Rule][]} */
 const RULES = [
   [
     (config) => config.encoder_repetition_penalty !== 1,

@@ -25,7 +25,7 @@ export function choose(logits, config, uniform) {
   }
   if (!config.do_sample) return best;
   const { logits: remaining, tokens } = candidates(logits, config);
-  const index = draw(powers(remaining), uniform());
+  const index = sampleIndex(unnormalized(remaining), uniform());
   return tokens === null ? index : tokens[index];
 }
 
@@ -73,20 +73,20 @@ function topK(from, k) {
  * @param {Candidates} from @param {number} p
  */
 function topP(from, p) {
-  const weights = powers(from.logits);
+  const weights = unnormalized(from.logits);
   const total = weights.reduce((sum, weight) => sum + weight, 0);
   const probable = keep(from, (index) => weights[index] >= ((1 - p) * total) / weights.length);
-  const sortable = probable.logits.length ? probable : from;
-  const nucleusWeights = sortable === from ? weights : powers(sortable.logits);
-  const order = Array.from(sortable.logits.keys()).sort((a, b) => sortable.logits[b] - sortable.logits[a] || b - a);
+  const selected = probable.logits.length ? probable : from;
+  const selectedWeights = selected === from ? weights : unnormalized(selected.logits);
+  const order = Array.from(selected.logits.keys()).sort((a, b) => selected.logits[b] - selected.logits[a] || b - a);
   const nucleus = new Set();
   let mass = 0;
   for (const index of order) {
     nucleus.add(index);
-    mass += nucleusWeights[index];
+    mass += selectedWeights[index];
     if (mass >= p * total) break;
   }
-  return keep(sortable, (index) => nucleus.has(index));
+  return keep(selected, (index) => nucleus.has(index));
 }
 
 /** Tokens with at least `p` times the probability of the best one. @param {Candidates} from @param {number} p */
@@ -97,7 +97,7 @@ function minP(from, p) {
 }
 
 /** Unnormalized probabilities, scaled so that the greatest is 1. @param {Float32Array} logits */
-function powers(logits) {
+function unnormalized(logits) {
   const greatest = logits[argmax(logits)];
   return logits.map((logit) => Math.exp(Math.fround(logit - greatest)));
 }
@@ -106,7 +106,7 @@ function powers(logits) {
  * Samples an index in proportion to the weights, by inverting the cumulative distribution.
  * @param {Float32Array} weights @param {number} uniform
  */
-function draw(weights, uniform) {
+function sampleIndex(weights, uniform) {
   const target = uniform * weights.reduce((sum, weight) => sum + weight, 0);
   let sum = 0;
   let last = 0;
