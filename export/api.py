@@ -140,7 +140,9 @@ def export(
         if keras.backend.backend() != "tensorflow":
             texts = {"texts": check_texts, "calibration": calibration_texts if calibration is not None else None}
             return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, texts, report))
-        job = resolve_options(model, options, file_format.profiles, file_format.static, runtime.lengths)
+        job = resolve_options(
+            model, options, file_format.profiles, file_format.static, runtime.lengths, runtime.rolling_caches
+        )
         check_attention(job, argument("format", file_format.name), file_format.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)
         runtime.check(job, name)

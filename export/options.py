@@ -303,6 +303,7 @@ class ExportJob:
         opset: Version of the ONNX operators.
         in_graph: Whether the tokenizer is exported in the graph.
         signatures: Signatures of a decoder.
+        rolling_caches: Layers with a sliding window may have caches shorter than the capacity.
     """
 
     model: PretrainedModel
@@ -315,6 +316,7 @@ class ExportJob:
     opset: int | None
     in_graph: bool = False
     signatures: DecoderSignatures = DecoderSignatures()
+    rolling_caches: bool = True
 
 
 def resolve_options(
@@ -323,6 +325,7 @@ def resolve_options(
     profiles: Sequence[str],
     static: bool,
     lengths: Sequence[int] = ENCODER_LENGTHS,
+    rolling_caches: bool = True,
 ) -> ExportJob:
     """Resolves export options for a model.
 
@@ -332,6 +335,7 @@ def resolve_options(
         profiles: Profiles of the format, the default first.
         static: Whether the format compiles an encoder for fixed lengths.
         lengths: Default lengths; those beyond the model's limit are dropped.
+        rolling_caches: As in `ExportJob`.
 
     Raises:
         InputError: The model does not perform the task or support the capacity or lengths, or an option would be
@@ -361,6 +365,7 @@ def resolve_options(
         options.opset,
         options.tokenizer == IN_GRAPH,
         signatures,
+        rolling_caches,
     )
 
 

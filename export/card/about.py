@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,11 @@ def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
 
 
 def _product(caches: list[TensorInfo], length: int | None) -> str:
-    _, heads, _, size = caches[0].shape
-    return f"{len(caches) // 2} layers × 2 (keys, values) × {heads} heads × {length} tokens × {size} × 4 bytes"
+    sizes = Counter((info.shape[1], length if info.margin is None else info.shape[2], info.shape[3]) for info in caches)
+    return " + ".join(
+        f"{count // 2} layers × 2 (keys, values) × {heads} heads × {slots} tokens × {size} × 4 bytes"
+        for (heads, slots, size), count in sizes.items()
+    )
 
 
 def tensors(manifest: Manifest) -> str:
@@ -153,7 +157,10 @@ def _group(manifest: Manifest, names: list[str]) -> str:
         caches = [len(_numbered(getattr(each, part))) for each in signatures]
         if any(caches):
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
-            rows.append(f"| … | | {number} caches in total, one of each kind for each layer{_each_row(names)} |")
+            others = _other_shapes(kinds[0])
+            rows.append(
+                f"| … | | {number} caches in total, one of each kind for each layer{_each_row(names)}{others} |"
+            )
         tables.append("| name | type | shape |\n|---|---|---|\n" + "\n".join(rows))
     listed = ", ".join(map(code, names))
     sizes = "".join(f"; {letter} = {', '.join(map(str, dims))}" for dims, letter in letters.items())
@@ -163,6 +170,16 @@ def _group(manifest: Manifest, names: list[str]) -> str:
 
 def _each_row(names: list[str]) -> str:
     return " and each row (`…_row_0`, `…_row_1`, …)" if any("_rows_" in name for name in names) else ""
+
+
+def _other_shapes(tensors: dict[str, TensorInfo]) -> str:
+    """Lists the shapes of caches that differ from those of the first layer."""
+    shapes = {
+        info.shape: code(f"[{', '.join(map(str, info.shape))}]", True)
+        for name, info in tensors.items()
+        if name in _numbered(tensors) and info.shape != tensors[re.sub(r"(?<=[._])\d+", "0", name)].shape
+    }
+    return f"; some are {' or '.join(shapes.values())}" if shapes else ""
 
 
 def _numbered(tensors: dict[str, TensorInfo]) -> list[str]:

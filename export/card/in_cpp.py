@@ -79,11 +79,12 @@ litert::Expected<void> AddInput(const litert::CompiledModel& model, const std::s
 """
 
 _CACHES = """// Buffers of zeros, by the names prefix_k_0, prefix_v_0, …
-litert::Expected<Buffers> Zeros(const litert::CompiledModel& model, const std::vector<std::string>& names, int count) {
+litert::Expected<Buffers> Zeros(const litert::CompiledModel& model, const std::vector<std::string>& names) {
   Buffers caches;
   for (const std::string& name : names) {
     LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateInputBuffer("decode", name));
-    LITERT_RETURN_IF_ERROR(buffer.Write<float>(std::vector<float>(count)));
+    LITERT_ASSIGN_OR_RETURN(size_t bytes, buffer.PackedSize());
+    LITERT_RETURN_IF_ERROR(buffer.Write<float>(std::vector<float>(bytes / sizeof(float))));
     caches.emplace(name, std::move(buffer));
   }
   return caches;
@@ -168,7 +169,7 @@ _LITERT_DECODER = (
     + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
   const std::vector<std::string> names = Names("kv_cache");
-  LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names, @cache));
+  LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
   auto read = [&](const std::string& signature, const Ids& tokens, int32_t position) -> litert::Expected<void> {
     Ids positions;
@@ -215,7 +216,7 @@ litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, c
   const std::vector<size_t> lengths = {@lengths};  // signatures encode_N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
   const std::string signature = "encode_" + std::to_string(length);
-  LITERT_ASSIGN_OR_RETURN(Buffers crosses, Zeros(model, names, @cross));
+  LITERT_ASSIGN_OR_RETURN(Buffers crosses, Zeros(model, names));
   Buffers inputs;
   LITERT_RETURN_IF_ERROR(AddInput(model, signature, "input_ids", Padded(ids, length, @pad), inputs));
   LITERT_RETURN_IF_ERROR(
@@ -228,7 +229,7 @@ litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, c
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
   const std::vector<std::string> names = Names("kv_cache"), cross_names = Names("cross");
   LITERT_ASSIGN_OR_RETURN(Buffers crosses, Encode(model, ids, cross_names));
-  LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names, @cache));
+  LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
   const Ids mask = Padded(Ids(ids.size(), 1), @encoder_capacity, 0);
   Ids generated;

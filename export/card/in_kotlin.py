@@ -79,7 +79,7 @@ class Writer(context: Context) : AutoCloseable {
 
     /** Continues the token ids of a prompt by greedy search; returns at most [count] new ids. */
     fun write(prompt: IntArray, count: Int = 40): List<Int> {
-        caches.values.forEach { it.writeFloat(FloatArray(@cache)) }
+        caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
         var position = 0
         for ((signature, length) in prefills) {
             while (prompt.size - 1 - position >= length) {
@@ -131,7 +131,7 @@ class Rewriter(context: Context) : AutoCloseable {
     /** Generates at most [count] token ids from those of a text with "@prefix" before it and the end token after it. */
     fun rewrite(ids: IntArray, count: Int = 40): List<Int> {
         encode(ids)
-        caches.values.forEach { it.writeFloat(FloatArray(@cache)) }
+        caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
         steps.getValue("encoder_mask").writeInt(IntArray(@encoder_capacity) { if (it < ids.size) 1 else 0 })
         val generated = mutableListOf<Int>()
         var token = @start

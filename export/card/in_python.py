@@ -110,8 +110,8 @@ from tokenizers import Tokenizer
 folder = "path/to/this/folder"
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 interpreter = Interpreter(f"{folder}/@file")
-names = [f"kv_cache_{kind}_{i}" for i in range(@layers) for kind in "kv"]
-caches = {name: np.zeros((1, @heads, @capacity, @size), np.float32) for name in names}
+details = interpreter.get_signature_runner("decode").get_input_details()
+caches = {name: np.zeros(each["shape"], np.float32) for name, each in details.items() if name.startswith("kv_cache")}
 
 
 def step(signature, tokens, position):
@@ -183,9 +183,9 @@ cross_caches = interpreter.get_signature_runner(f"encode_{length}")(
     attention_mask=np.array([text.attention_mask + [0] * padding], np.int32),
 )
 mask = np.array([text.attention_mask + [0] * (@encoder_capacity - len(text))], np.int32)
-names = [f"kv_cache_{kind}_{i}" for i in range(@layers) for kind in "kv"]
-caches = {name: np.zeros((1, @heads, @capacity, @size), np.float32) for name in names}
 decode = interpreter.get_signature_runner("decode")
+details = decode.get_input_details()
+caches = {name: np.zeros(each["shape"], np.float32) for name, each in details.items() if name.startswith("kv_cache")}
 tokens = [@start]
 while len(tokens) <= min(40, @capacity):
     outputs = decode(

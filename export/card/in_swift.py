@@ -113,7 +113,7 @@ _DECODER = """final class Writer {
 
     /// Continues the token ids of a prompt by greedy search; returns at most `count` new ids.
     func write(_ prompt: [Int32], count: Int = 40) throws -> [Int32] {
-        for cache in caches.values { try cache.write([Float](repeating: 0, count: @cache)) }
+        for cache in caches.values { try cache.write((cache.read() as [Float]).map { _ in Float(0) }) }
         var position = 0
         for (name, length) in prefills {
             while prompt.count - 1 - position >= length {
@@ -160,7 +160,10 @@ _ENCODER_DECODER = """final class Rewriter {
     /// Generates at most `count` token ids from those of a text with "@prefix" before it and the end token after it.
     func rewrite(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
         try encode(ids)
-        for name in caches { try decode.inputs[name]!.write([Float](repeating: 0, count: @cache)) }
+        for name in caches {
+            let cache = decode.inputs[name]!
+            try cache.write((cache.read() as [Float]).map { _ in Float(0) })
+        }
         try decode.inputs["encoder_mask"]!.write((0..<@encoder_capacity).map { $0 < ids.count ? Int32(1) : Int32(0) })
         var generated: [Int32] = []
         var token: Int32 = @start

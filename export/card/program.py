@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import prod
 from string import Template
 
-from kerasformer.bundle import Kind, Manifest, Role, Signature, TensorInfo
+from kerasformer.bundle import Kind, Manifest, Role, Signature
 from kerasformer.bundle.interface import DECODE, DECODER_MODEL, LOGITS, MODEL, forward_name
 from kerasformer.export.card.quoting import Quote
 
@@ -35,7 +34,7 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
             use inside of a literal or a comment.
     """
     info, steps = manifest.info, _step(manifest)
-    caches, crosses = ([steps.inputs[name] for name in steps.named(kind)] for kind in (Kind.KEY, Kind.CROSS_KEY))
+    caches = [steps.inputs[name] for name in steps.named(Kind.KEY)]
     heads, size = (caches[0].shape[1], caches[0].shape[3]) if caches else (0, 0)
     lengths = lengths_of(manifest)
     return {
@@ -52,8 +51,6 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
         "layers": str(len(caches)),
         "heads": str(heads),
         "size": str(size),
-        "cache": str(_count(caches[0]) if caches and manifest.format == "tflite" else 0),
-        "cross": str(_count(crosses[0]) if crosses and manifest.format == "tflite" else 0),
         "vocabulary": str(steps.outputs[LOGITS].shape[-1] if LOGITS in steps.outputs else info.vocab_size),
         "outputs": quoted(steps.outputs, quote),
         "output": quote(next(iter(steps.outputs)))[1:-1],
@@ -110,7 +107,3 @@ def _step(manifest: Manifest) -> Signature:
     steps = manifest.of_role(Role.DECODE)
     name = next((name for name in (DECODE, DECODER_MODEL, MODEL) if name in manifest.signatures), None)
     return steps[name] if name in steps else manifest.signatures[name or forward_name(lengths_of(manifest)[0])]
-
-
-def _count(info: TensorInfo) -> int:
-    return prod(dim for dim in info.shape if isinstance(dim, int))

@@ -27,6 +27,7 @@ class Target:
         attention: Attention features that it supports.
         tokenizes: Whether it takes texts, so that an app handles no token ids.
         lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
+        rolling_caches: Layers with a sliding window may have caches shorter than the text (`TensorInfo.margin`).
     """
 
     name: str = ""
@@ -35,6 +36,7 @@ class Target:
     attention: AttentionSupport = AttentionSupport()
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
+    rolling_caches: bool = True
 
     def with_requirements(self, options: ExportOptions) -> ExportOptions:
         """Returns the options with the values that this runtime requires.

@@ -88,6 +88,9 @@ class TensorInfo:
         layer: For a cache, index of its layer, starting at 0.
         row: For a cache of a single row, index of that row in the batch.
         continues: For an output that is a new state, the input that it replaces in the next call.
+        margin: For the cache of a layer with a sliding window that has fewer slots than the text has tokens: the number
+            of tokens that can be discarded or can follow a prompt as padding. Slot `p` of the text is at index `p % S`
+            of such a cache. `None` for a cache with a slot for each token.
     """
 
     shape: tuple[int | str, ...]
@@ -96,6 +99,7 @@ class TensorInfo:
     layer: int | None = None
     row: int | None = None
     continues: str | None = None
+    margin: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Signature:
         role: Role, one of `Role`.
         rows: Number of texts in one call; `None` for any number.
         tokens: Number of tokens of each text in one call; `None` for any number.
-        cache_length: Number of cache slots that the tokens attend to, counted from the first; `None` for any number.
+        cache_length: Number of slots that the tokens attend to, counted from the first; `None` for any number.
     """
 
     file: str
@@ -259,8 +263,13 @@ def described(name: str, signature: Signature) -> Signature:
     signature = replace(signature, inputs=inputs, outputs=outputs)
     ids = next((info for info in inputs.values() if info.kind == Kind.IDS), None)
     rows, tokens = (_number(ids, axis) for axis in (0, 1))
-    lengths = [_number(info, 2) for info in inputs.values() if info.kind in (*CACHES, *CROSS_CACHES)]
-    longest = max((length for length in lengths if length is not None), default=None)
+    caches = [info for info in inputs.values() if info.kind in CACHES]
+    if caches and all(info.margin is not None for info in caches):
+        longest = None  # no cache limits the length of the text
+    else:
+        others = [info for info in inputs.values() if info.kind in CROSS_CACHES]
+        lengths = [_number(info, 2) for info in (*caches, *others) if info.margin is None]
+        longest = max((length for length in lengths if length is not None), default=None)
     match = _SIZED.fullmatch(name)
     if match is not None and match["role"] in (DECODE, "verify"):
         sizes = [int(size) for size in (match["sizes"] or "").split("_") if size]

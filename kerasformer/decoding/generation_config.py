@@ -102,7 +102,7 @@ class GenerationConfig:
             below 1 towards it; 1 disables guidance.
         prompt_lookup_num_tokens: Maximum number of tokens that prompt lookup proposes at once; 0 disables it.
         max_matching_ngram_size: Length of the longest n-gram that prompt lookup searches for.
-        num_assistant_tokens: Maximum number of tokens that an assistant proposes at once.
+        num_assistant_tokens: Maximum number of tokens that an assistant proposes at once, at most 16.
     Raises:
         GenerationError: an invalid value, or settings that contradict each other.
     Reference: `transformers.GenerationConfig`.

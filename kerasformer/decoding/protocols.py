@@ -14,6 +14,10 @@ DEFAULT_CAPACITY = 1024
 MAX_CAPACITY = 65_536
 """Maximum number of slots of a cache, whose memory is allocated at the start, and maximum length of a text."""
 
+MIN_REWIND = 16
+"""Number of tokens of `step` that every engine can discard. An engine whose caches are little longer than a sliding
+window may refuse to discard more."""
+
 State = Any
 """Opaque state of an engine between steps. A state is used once: `step`, `reorder` and `rewind` reuse its buffers and
 return a new state."""
@@ -100,7 +104,8 @@ class Step(Protocol):
         """Returns the state before the last `count` tokens that `step` has read, for speculative decoding.
 
         Raises:
-            InputError: `step` has read fewer than `count` tokens.
+            InputError: `step` has read fewer than `count` tokens, or the engine no longer has the keys of the remaining
+                text. It always has them for `MIN_REWIND` tokens and for as many as one step reads.
         """
         ...
 

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from kerasformer.decoding.draft_length import DraftLength
-from kerasformer.decoding.protocols import State, Step
+from kerasformer.decoding.protocols import MIN_REWIND, State, Step
 from kerasformer.decoding.speculation_counts import SpeculationCounts
 
 ChooseToken = Callable[[np.ndarray, np.ndarray], int | None]
@@ -131,7 +131,8 @@ class Assistant:
     def guess(self, tokens: np.ndarray, count: int) -> list[int]:
         """See `Drafter.guess`."""
         text = tokens
-        for _ in range(min(count, self._step.capacity - len(tokens) + 1)):
+        # All of them may have to be discarded again.
+        for _ in range(min(count, MIN_REWIND, self._step.capacity - len(tokens) + 1)):
             token = self._choose(text, self._logits(text))
             if token is None:
                 break

@@ -14,7 +14,15 @@ from kerasformer.layers.attention import (
 )
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
-from kerasformer.layers.cache import FixedCache, GrowingCache, LayerCache, RollingCache, RowCaches, StaticCache
+from kerasformer.layers.cache import (
+    FixedCache,
+    GrowingCache,
+    LayerCache,
+    RollingCache,
+    RowCaches,
+    StaticCache,
+    cache_of_slots,
+)
 from kerasformer.layers.core import Dense, Dropout, Embedding
 from kerasformer.layers.disentangled import ConvolutionEncoderLayer, DisentangledAttention, RelativeEmbeddings
 from kerasformer.layers.embeddings import TransformerEmbeddings
@@ -60,6 +68,7 @@ __all__ = [
     "Visibility",
     "activation",
     "alibi_bias",
+    "cache_of_slots",
     "causal_mask",
     "normalization",
     "padding_mask",

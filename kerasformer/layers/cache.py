@@ -3,7 +3,8 @@
 Attention hands its tensors to `attend` and never asks which form it holds. `StaticCache` has room for a fixed number
 of positions and is overwritten from one index on (LiteRT and XLA reuse its buffer); `GrowingCache` is concatenated
 (portable ONNX); `FixedCache` is complete and takes nothing more (cross attention to an encoded text); `RowCaches` has
-one of those for every row of a batch. `RollingCache` holds the keys and values of a sliding window alone.
+one of those for every row of a batch. `RollingCache` is for layers with a sliding window and is little longer than the
+window; `cache_of_slots` chooses between it and `StaticCache`.
 """
 
 from __future__ import annotations
@@ -117,12 +118,18 @@ class GrowingCache(_BatchCache):
 
 @dataclass(frozen=True)
 class RollingCache(_BatchCache):
-    """Room for the `W` tokens of a sliding window: slot `p` of the text is kept at index `p % W`.
+    """Room for `S` tokens, for a layer with a sliding window: slot `p` of the text is stored at index `p % S`.
 
-    Tokens are never taken back, and none is padding: what is added overwrites the oldest.
+    With `S = window + margin - 1`, up to `margin` tokens can be discarded, by setting `position` back, or can be
+    padding after a prompt. Nothing else has to be done: their keys remain, and are mistaken for the older keys that
+    they overwrote, which lie outside the window. For example, a window of 3 tokens and a margin of 2 give 4 slots.
+    After slots 0 to 5 of a text, these hold 4, 5, 2 and 3. If 4 and 5 are discarded, they are mistaken for 0 and 1, but
+    slot 4 attends only to 2, 3 and itself.
 
     Attributes:
-        position: Slot of the next token, a scalar int32, for all rows alike.
+        key: `(B, H, S, D)`.
+        value: Likewise.
+        position: Slot of the next token, a scalar int32, the same for all rows.
     """
 
     key: Tensor
@@ -130,19 +137,30 @@ class RollingCache(_BatchCache):
     position: Tensor
     complete: bool = False
 
+    @staticmethod
+    def num_slots(window: int, margin: int) -> int:
+        """Returns the number of slots for a window if `margin` tokens can be discarded."""
+        return window + margin - 1
+
     def key_slots(self, length: Any) -> Tensor:
         """Slots of what `update` returns; negative for a key that does not exist yet."""
-        size = self.key.shape[2]
-        index = ops.arange(size, dtype="int32")
         if length == 1:
-            return self.position - ops.mod(self.position - index, size)
-        before = self.position - 1
-        return ops.concatenate(
-            [before - ops.mod(before - index, size), self.position + ops.arange(length, dtype="int32")], axis=0
-        )
+            return self._kept(self.position)
+        new = self.position + ops.arange(length, dtype="int32")
+        return ops.concatenate([self._kept(self.position - 1), new], axis=0)
+
+    def _kept(self, last: Tensor) -> Tensor:
+        """Returns the slots of the text `(S,)` that the cache holds if `last` is the newest."""
+        size = self.key.shape[2]
+        return last - ops.mod(last - ops.arange(size, dtype="int32"), size)
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, RollingCache]:
-        """Adds `T` tokens; several are attended to behind the older ones, which their first queries still see."""
+        """Adds any number `T` of tokens.
+
+        A single token is written in place. Several tokens may overwrite keys that the first of them attends to, so the
+        queries attend to old and new keys side by side, of which the last `S` are then gathered. Two writes, before
+        and after the end of the buffer, would not be cheaper: LiteRT would copy the cache for each.
+        """
         size, length = self.key.shape[2], ops.shape(key)[2]
         key, value = ops.cast(key, self.key.dtype), ops.cast(value, self.value.dtype)
         new = replace(self, position=self.position + length)
@@ -152,10 +170,28 @@ class RollingCache(_BatchCache):
             keys, values = ops.slice_update(self.key, at, key), ops.slice_update(self.value, at, value)
             return keys, values, replace(new, key=keys, value=values)
         keys, values = ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
+        slots = self._kept(new.position - 1)
         index = ops.arange(size, dtype="int32")
-        slots = new.position - 1 - ops.mod(new.position - 1 - index, size)
         source = ops.where(slots >= self.position, slots - self.position + size, index)
         return keys, values, replace(new, key=ops.take(keys, source, axis=2), value=ops.take(values, source, axis=2))
+
+
+def cache_of_slots(
+    key: Tensor, value: Tensor, position: Tensor, num_slots: int, visible_length: int | None = None
+) -> StaticCache | RollingCache:
+    """Returns the cache of a layer: a `RollingCache` if the tensors have fewer slots than the text may have.
+
+    Args:
+        key: Keys `(B, H, S, D)`.
+        value: Values, likewise.
+        position: Slot of the next token, a scalar int32.
+        num_slots: Number of slots of the longest text.
+        visible_length: Upper limit of the number of slots of the text with the next tokens, as in `StaticCache`.
+    """
+    longest = num_slots if visible_length is None else visible_length
+    if key.shape[2] < min(num_slots, longest):
+        return RollingCache(key, value, position)
+    return StaticCache(key, value, position, visible_length=visible_length)
 
 
 @dataclass(frozen=True)

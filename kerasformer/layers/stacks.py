@@ -9,7 +9,7 @@ import keras
 
 from kerasformer.errors import InputError
 from kerasformer.layers.blocks import check_causal, check_memory, split_output
-from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.cache import LayerCache, RollingCache
 from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
@@ -205,17 +205,23 @@ class Decoder(_Stack):
         shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)
 
-    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
         """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer's self attention.
 
         Args:
             batch: Batch size `B`, a number or a symbolic name.
-            length: Number of slots `S`, likewise. Layers with a sliding window have as many slots as others: engines
-                discard rejected tokens and pad the last part of a prompt, which would overwrite older tokens in a
-                `RollingCache`.
+            length: Number of slots `S`, likewise.
+            margin: Number of tokens that a `RollingCache` can discard. With it, a layer with a sliding window has such
+                a cache if that is shorter than `length`, which must be a number. By default, all layers have `length`
+                slots.
         """
-        specs = [self.layers[index].attention.spec for index in self.schedule]
-        return [(batch, spec.num_key_value_heads, length, spec.head_dim) for spec in specs]
+        shapes = []
+        for index in self.schedule:
+            spec, slots = self.layers[index].attention.spec, length
+            if margin is not None and spec.window is not None:
+                slots = min(length, RollingCache.num_slots(spec.window, margin))
+            shapes.append((batch, spec.num_key_value_heads, slots, spec.head_dim))
+        return shapes
 
     def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
         """Returns the shape `(B, G, M, D)` of the cached keys (and values) of each layer's cross attention."""

@@ -117,7 +117,8 @@ class Visibility:
 
         Args:
             window: Sliding window of the layer, as in `AttentionSpec`.
-            key_slots: Slots of the keys of a cache that keeps them itself; those of the visibility by default.
+            key_slots: Slots of the keys, if the cache of the layer determines them; those of the visibility by default.
+                Masks and `position_bias` must then have a column for each slot of the text.
         """
         keys = self.key_slots if key_slots is None else key_slots
         parts = []
@@ -137,11 +138,11 @@ class Visibility:
         elif key_slots is not None:
             parts.append(slot_rows(key_slots, -2) >= 0)
         if self.key_mask is not None:
-            parts.append(padding_mask(self.key_mask))
+            parts.append(_of_slots(padding_mask(self.key_mask), key_slots))
         if self.query_mask is not None:
             parts.append(ops.transpose(padding_mask(self.query_mask), (0, 1, 3, 2)))
         if self.mask is not None:
-            parts.append(self.mask)
+            parts.append(_of_slots(self.mask, key_slots))
         if not parts:
             return None
         seen = parts[0]
@@ -171,7 +172,7 @@ class Visibility:
             masked = None if seen is None else mask_to_bias(seen, dtype)
             if self.position_bias is None:
                 return masked
-            scores = ops.cast(self.position_bias, dtype)
+            scores = _of_slots(ops.cast(self.position_bias, dtype), key_slots)
             return scores if masked is None else masked + scores
 
         own = None if key_slots is None else tuple(key_slots.shape)
@@ -285,6 +286,17 @@ def grouped_bias(bias: Tensor | None, group_size: int, length: Any) -> Tensor | 
     one_head = bias.shape[1] == 1
     bias = ops.broadcast_to(bias, (batch, group_size if one_head else heads, length, keys))
     return ops.reshape(bias, (batch, 1 if one_head else heads // group_size, group_size * length, keys))
+
+
+def _of_slots(x: Tensor, slots: Tensor | None) -> Tensor:
+    """Selects the columns `slots`, `(S',)` or `(B, S')`, of `(B or 1, H, T, S)`; the first one for negative slots."""
+    if slots is None or x.shape[-1] == 1:
+        return x
+    index = ops.maximum(slots, 0)
+    if len(slots.shape) == 1:
+        return ops.take(x, index, axis=-1)
+    rows = ((x if x.shape[0] == 1 else x[row : row + 1], index[row]) for row in range(slots.shape[0]))
+    return ops.concatenate([ops.take(of_row, chosen, axis=-1) for of_row, chosen in rows], axis=0)
 
 
 def slot_rows(slots: Tensor, axis: int) -> Tensor:

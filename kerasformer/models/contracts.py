@@ -138,9 +138,9 @@ class _GenerativeModel(PretrainedModel):
         """Computes logits `(B, T, V)` from hidden states `(B, T, E)`."""
         return self.head(hidden, embedding=self.backbone.tokens)
 
-    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer."""
-        shapes: list[tuple[Any, ...]] = self.backbone.cache_shapes(batch, length)
+    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+        """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""
+        shapes: list[tuple[Any, ...]] = self.backbone.cache_shapes(batch, length, margin)
         return shapes
 
     def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:

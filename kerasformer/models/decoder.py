@@ -182,6 +182,6 @@ class CausalDecoder(Backbone):
         visibility = visibility.with_bias(self.position_bias(visibility))
         return self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
 
-    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer."""
-        return self.decoder.cache_shapes(batch, length)
+    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+        """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""
+        return self.decoder.cache_shapes(batch, length, margin)

@@ -271,9 +271,9 @@ class EncoderDecoder(Backbone):
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
 
-    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each decoder layer."""
-        return self.decoder.cache_shapes(batch, length)
+    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+        """Returns the cache shape `(B, G, S, D)` of each decoder layer; see `Decoder.cache_shapes`."""
+        return self.decoder.cache_shapes(batch, length, margin)
 
     def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
         """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""

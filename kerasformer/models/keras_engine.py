@@ -19,11 +19,11 @@ from kerasformer import decoding
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
-from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
+from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
-from kerasformer.layers import FixedCache, StaticCache, Visibility
+from kerasformer.layers import FixedCache, Visibility, cache_of_slots
 from kerasformer.layers.core import adapted
 from kerasformer.layers.tensor import Tensor
 from kerasformer.tokenization import Encoding, Tokenizer
@@ -59,12 +59,12 @@ class KerasState:
     """What is kept between steps.
 
     Attributes:
-        caches: Keys and values `(B, H, S, D)` of each layer.
+        caches: Keys and values `(B, H, S, D)` of each layer; little longer than the window in a layer with a window.
         index: Where the next token is written, in all rows alike.
         room: Positions before `index` that no row uses, since prompts are padded to a bucket.
         starts: `(B,)` int32: index of each row's first real token.
         memory: Mask `(B, M)` and cross caches of an encoder-decoder.
-        steps: How many tokens came from `step`.
+        steps: Number of tokens from `step` that can be discarded.
     """
 
     caches: list[tuple[Tensor, Tensor]]
@@ -98,11 +98,15 @@ class KerasStep:
         self.is_encoder_decoder = model.is_encoder_decoder
         self.vocab_size = int(model.config.vocab_size)
         self.capacity = capacity or default_capacity(limit)
+        # Multiples of a bucket, so that few sizes are compiled, and one bucket more for the padding of prompts.
+        self._slots = _rounded(self.capacity) + _BUCKET
+        self._margin = max((MIN_REWIND, *self.step_lengths))
+        self._is_rolling = self._cache_shapes(1) != model.cache_shapes(1, self._slots)
         # The compiled functions outlive this object: a second generation must not compile again.
         functions = model.__dict__.setdefault("_compiled_steps", {})
-        key = jit_compile, len(adapted(model))
+        key = jit_compile, len(adapted(model)), self._slots
         if key not in functions:
-            functions[key] = _functions(model, jit_compile)
+            functions[key] = _functions(model, jit_compile, self._slots)
         self._functions = functions[key]
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
@@ -141,7 +145,8 @@ class KerasStep:
         else:
             logits, caches = self._functions["decode"](*arguments, state.caches, *state.memory)
         numbers = ops.convert_to_numpy(logits).astype("float32")
-        return numbers, replace(state, caches=caches, index=state.index + count, steps=state.steps + count)
+        steps = min(state.steps + count, self._margin) if self._is_rolling else state.steps + count
+        return numbers, replace(state, caches=caches, index=state.index + count, steps=steps)
 
     def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
         """The state of these rows; see `Step.reorder`."""
@@ -163,9 +168,12 @@ class KerasStep:
         """The state itself: its tensors are never changed in place."""
         return state
 
+    def _cache_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        shapes: list[tuple[int, ...]] = self.model.cache_shapes(batch, self._slots, self._margin)
+        return shapes
+
     def _empty(self, batch: int) -> list[tuple[Tensor, Tensor]]:
-        # Multiples of a bucket, so that few sizes are compiled, and one bucket more for the padding of prompts.
-        shapes = self.model.cache_shapes(batch, _rounded(self.capacity) + _BUCKET)
+        shapes = self._cache_shapes(batch)
         zeros = {shape: ops.zeros(shape, self.model.compute_dtype) for shape in set(shapes)}
         return [(zeros[shape], zeros[shape]) for shape in shapes]
 
@@ -190,25 +198,25 @@ def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tup
     return [(ops.take(key, rows, axis=0), ops.take(value, rows, axis=0)) for key, value in caches]
 
 
-def _functions(model: Any, jit_compile: bool) -> dict[str, Callable[..., Any]]:
-    """The model's steps over plain tensors, compiled."""
+def _functions(model: Any, jit_compile: bool, num_slots: int) -> dict[str, Callable[..., Any]]:
+    """The model's steps over plain tensors, compiled; `num_slots` is the cache length of layers without a window."""
 
     def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         positions = ops.maximum(ops.reshape(slots, (1, -1)) - ops.reshape(starts, (-1, 1)), 0)
-        keys = ops.arange(caches[0][0].shape[2], dtype="int32")
+        keys = ops.arange(num_slots, dtype="int32")
         visibility = Visibility(causal=True, query_slots=slots, key_slots=keys, positions=positions, starts=starts)
-        static = [StaticCache(key, value, index) for key, value in caches]
-        logits, new = model.decode(tokens, visibility, static)
+        own = [cache_of_slots(key, value, index, num_slots) for key, value in caches]
+        logits, new = model.decode(tokens, visibility, own)
         return logits, [(cache.key, cache.value) for cache in new]
 
     def decode_with_memory(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
-        keys = ops.arange(caches[0][0].shape[2], dtype="int32")
+        keys = ops.arange(num_slots, dtype="int32")
         visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
-        static = [StaticCache(key, value, index) for key, value in caches]
+        own = [cache_of_slots(key, value, index, num_slots) for key, value in caches]
         fixed = [FixedCache(key, value) for key, value in cross]
-        logits, new, _ = model.decode(tokens, visibility, static, memory_mask, fixed)
+        logits, new, _ = model.decode(tokens, visibility, own, memory_mask, fixed)
         return logits, [(cache.key, cache.value) for cache in new]
 
     def encode(ids: Tensor, mask: Tensor) -> Any:

@@ -53,6 +53,7 @@ class DescribedDecoder(keras.Model):
 
     generates = True
     is_encoder_decoder = False
+    max_length = None
     attention_specs = PretrainedModel.attention_specs
 
     def __init__(
@@ -93,9 +94,9 @@ class DescribedDecoder(keras.Model):
             start = 1.0 if len(variable.shape) == 1 else 0.0
             variable.assign(start + generator.normal(0, wide, variable.shape))
 
-    def cache_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
         """Like a model of the zoo."""
-        return self.decoder.cache_shapes(batch, length)
+        return self.decoder.cache_shapes(batch, length, margin)
 
     def decode(self, tokens: Any, visibility: Visibility, caches: Sequence[LayerCache]) -> Any:
         """As a model of the zoo."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
@@ -255,6 +255,17 @@ def test_the_encoder_of_an_encoder_decoder_has_its_length(models):
 def test_a_decoder_has_the_requested_signatures(signatures, capacity, names, models):
     functions = tflite_functions(models["gpt2"], capacity, None, (), signatures)
     assert [function.name for function in functions] == names
+
+
+@pytest.mark.parametrize(("target", "lengths"), [("litert-web", {10 + 15}), ("litert-lm", {64})])
+def test_only_runtimes_that_know_them_get_caches_shorter_than_the_text(target, lengths, models, monkeypatch):
+    for layer in models["gpt2"].backbone.decoder.layers:
+        monkeypatch.setattr(layer.attention, "spec", replace(layer.attention.spec, window=10))
+    kind, runtime = find_format("tflite"), TARGETS[target]
+    options = ExportOptions("tflite", capacity=64, signatures=DecoderSignatures([8], [], [], []))
+    job = resolve_options(models["gpt2"], options, kind.profiles, kind.static, runtime.lengths, runtime.rolling_caches)
+    functions = runtime.functions(job, kind.functions(job))
+    assert {info.shape[2] for f in functions for name, info in f.inputs.items() if name.startswith("kv_")} == lengths
 
 
 def test_the_capacity_is_a_multiple_of_the_longest_prefill(models):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,57 @@ def test_a_sliding_window_over_a_cache(kind, chunks) -> None:
         seen = real[:, slots] > 0
         assert_close(as_numpy(output)[seen], whole[:, slots][seen])
         start += length
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("margin", [1, 2, 6])
+def test_a_rolling_cache_takes_back_as_many_tokens_as_it_promises(margin, at_once) -> None:
+    """Again and again over a text of several windows; with a slot less, an answer is wrong."""
+    layer = layers.MultiHeadAttention(6, E, 4, 2, window=WINDOW, rotary=layers.Rotary(dim=4))
+    x, wrong, starts = numbers(B, 24, E), numbers(B, margin, E, seed=1), np.array([0, 2], "int32")
+    real = (np.arange(24) >= starts[:, None]).astype("int32")
+    whole = as_numpy(layer(x, visibility=layers.Visibility.of_text(24, real, causal=True)))
+
+    def step(tokens: Any, start: int, cache: Any) -> tuple[Any, Any]:
+        slots = np.arange(start, start + tokens.shape[1], dtype="int32")
+        visibility = layers.Visibility(causal=True, query_slots=slots, starts=starts)
+        return layer(tokens, visibility=visibility, cache=cache, return_cache=True).values()
+
+    def largest_error(size: int) -> float:
+        start, errors = 0, []
+        cache = layers.RollingCache(*np.full((2, B, 2, size, 4), 7.0, "float32"), ops.array(0, "int32"))
+        while start < 24:
+            for place in range(0, margin, margin if at_once else 1):
+                _, cache = step(wrong[:, place : margin if at_once else place + 1], start + place, cache)
+            cache = replace(cache, position=ops.array(start, "int32"))
+            length = min(1 + start % 4, 24 - start)
+            output, cache = step(x[:, start : start + length], start, cache)
+            seen = real[:, start : start + length] > 0
+            errors.append(np.abs(as_numpy(output) - whole[:, start : start + length])[seen].max(initial=0.0))
+            start += length
+        return max(errors)
+
+    size = layers.RollingCache.num_slots(WINDOW, margin)
+    assert largest_error(size) < 1e-5
+    assert largest_error(size - 1) > 1e-2
+
+
+@pytest.mark.parametrize("slots", [[5, 2, 3, 4], [[5, 2, 3, 4], [1, 2, 3, -4]]], ids=["one row", "rows"])
+def test_slots_of_a_cache_choose_among_what_is_described_for_all_slots(slots) -> None:
+    """A mask, padding and scores of pairs of positions."""
+    slots = np.array(slots, "int32")
+    given = {
+        "key_mask": np.array([[1, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 1]], "int32"),
+        "mask": numbers(1, 3, 2, 6) > -0.5,
+        "position_bias": numbers(1, 3, 2, 6, seed=1),
+    }
+    visibility = layers.Visibility(causal=True, query_slots=np.array([4, 5], "int32"), **given)
+    received = as_numpy(visibility.bias("float32", WINDOW, key_slots=slots))
+    whole = as_numpy(replace(visibility, key_slots=np.arange(6, dtype="int32")).bias("float32", WINDOW))
+    rows = np.broadcast_to(slots, (B, 4))
+    for row, column in np.ndindex(B, 4):
+        expected = whole[row, ..., rows[row, column]] if rows[row, column] >= 0 else -1e9
+        np.testing.assert_allclose(received[row, ..., column], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)

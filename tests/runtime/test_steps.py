@@ -30,11 +30,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpt2": {"max_length": CAPACITY},
     "t5": {"head_dim": 8},
 }  # a head size that fused attention supports
+SLIDING = {"gpt2": (3, 5), "t5": (None, 4)}
+"""Windows of the decoder's layers in the kind of that name with "windows"."""
 
 
 @cache
-def model(model_type: str) -> Any:
-    return onnx_bundles.tiny(model_type, **SETTINGS[model_type])
+def model(kind: str) -> Any:
+    model_type, *windows = kind.split("-")
+    made = onnx_bundles.tiny(model_type, **SETTINGS[model_type])
+    if windows:
+        for layer, window in zip(made.backbone.decoder.layers, SLIDING[model_type], strict=True):
+            layer.attention.spec = replace(layer.attention.spec, window=window)
+    return made
 
 
 def keras_step(model_type: str) -> Step:
@@ -47,7 +54,8 @@ def litert_step(quantize: str) -> Callable[[str], Step]:
             patch.setattr(recipes, "MIN_QUANTIZED", 64)
             steps = tflite_signatures.DecoderSignatures(cache_lengths=WINDOWS, rows=(2,))
             functions = tflite_signatures.tflite_functions(model(model_type), CAPACITY, READ, (READ,), steps)
-            return tflite_bundles.write(folder, model(model_type), functions, quantize)
+            manifest = tflite_bundles.write(folder, model(model_type), functions, quantize)
+            return replace(manifest, capacity=CAPACITY)
 
     def opened(model_type: str) -> Step:
         pytest.importorskip("ai_edge_litert")
@@ -91,17 +99,19 @@ class Row:
         tolerance: Maximum difference of logits from those of single steps, relative to the largest.
         lengths: Step lengths to test.
         once: Whether a state can be used only once, because its buffers are reused; other engines modify none.
+        rolling: Whether its caches of layers with a window are short.
     """
 
     opened: Callable[[str], Step]
     tolerance: float = 1e-5
     lengths: tuple[int, ...] = (4, 8)
     once: bool = True
+    rolling: bool = False
 
 
 ROWS = {
-    "keras": Row(keras_step, once=False),
-    "litert": Row(litert_step("none")),
+    "keras": Row(keras_step, once=False, rolling=True),
+    "litert": Row(litert_step("none"), rolling=True),
     "litert-int8": Row(litert_step("int8")),
     "onnx": Row(onnx_step("none", "ort"), lengths=(2, 5)),
     "onnx-portable": Row(onnx_step("none", "portable"), lengths=(2, 5), once=False),
@@ -148,7 +158,15 @@ class Subject:
             assert np.abs(received - expected).max() <= self.row.tolerance * np.abs(expected).max()
 
 
-@pytest.fixture(scope="module", params=[(name, kind) for name in ROWS for kind in SETTINGS], ids="-".join)
+SUBJECTS = [
+    (name, f"{kind}{windows}")
+    for name, row in ROWS.items()
+    for kind in SETTINGS
+    for windows in ("", "-windows")[: 1 + row.rolling]
+]
+
+
+@pytest.fixture(scope="module", params=SUBJECTS, ids="-".join)
 def subject(request: Any) -> Subject:
     name, kind = request.param
     subject = Subject(ROWS[name], ROWS[name].opened(kind))

@@ -1,4 +1,8 @@
-"""The functions of a model that an ONNX folder has: Hugging Face's names, int64 ids, free batch and lengths."""
+"""The functions of a model that an ONNX folder has: Hugging Face's names, int64 ids, free batch and lengths.
+
+Layers with a sliding window have caches of full length, too: `GroupQueryAttention` reads a contiguous cache, and
+third-party runtimes derive the length of the text from any cache, and shorten all of them alike to discard tokens.
+"""
 
 from __future__ import annotations
 

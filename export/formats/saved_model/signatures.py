@@ -1,7 +1,8 @@
 """Functions that are exported in a SavedModel: int32 and float32 tensors, any batch size and length, shared weights.
 
 Caches grow: a step appends the new tokens to its input caches and returns caches `(B, H, P + T, D)`. The first step
-takes caches of length 0. `generate` and `sample` run all steps in the graph.
+takes caches of length 0. `generate` and `sample` run all steps in the graph. Layers with a sliding window have caches
+of full length, too: callers derive the length of the text from any cache, and shorten all alike to discard tokens.
 
 Shape letters: `B` batch size, `T` tokens of one call, `P` tokens before them, `M` tokens of an encoded text.
 """

@@ -2,7 +2,9 @@
 
 Names and shapes are those that foreign runtimes expect; a cache is `(1, H, S, D)`, under one name as input and output.
 Steps of several rows at once have a cache for each row, with the row in its name: a row keeps its own position, and
-its cache serves steps alone as well as steps together.
+its cache serves steps alone as well as steps together. A layer with a sliding window has a `RollingCache` if that is
+shorter than the capacity. A step that attends only to the first slots uses the same tensors as a `StaticCache` if they
+hold that many slots.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from kerasformer.bundle.interface import (
     static_caches,
     step_name,
 )
+from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.errors import InputError, argument
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import FixedCache, LayerCache, RowCaches, StaticCache, Visibility
+from kerasformer.layers import FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
 
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
@@ -53,7 +56,9 @@ class DecoderSignatures:
     weights. `decode`, which reads one token of one text with the whole cache, is always there.
 
     Attributes:
-        prefill_lengths: Tokens of a prompt that one call reads, of a decoder; (8, 64) by default.
+        prefill_lengths: Tokens of a prompt that one call reads, of a decoder; (8, 64) by default. The last call of a
+            prompt may contain padding, so that a layer with a sliding window needs a longer cache for a longer prefill:
+            575 slots for a window of 512 tokens and a prefill of 64.
         cache_lengths: First slots of the cache that a step attends to while a text is that short, which is faster than
             the whole cache; (128, 256) by default. A length that is not below the capacity means the whole cache.
         rows: Texts that one step continues, at least 2; (8,) by default. Such steps have the cache lengths above, and
@@ -144,6 +149,7 @@ def tflite_functions(
     encoder_capacity: int | None,
     lengths: Sequence[int],
     signatures: DecoderSignatures = DecoderSignatures(),
+    rolling: bool = True,
 ) -> list[Function]:
     """The signatures of a TFLite file.
 
@@ -153,20 +159,22 @@ def tflite_functions(
         encoder_capacity: Longest text that an encoder-decoder reads.
         lengths: Of texts that are read at once.
         signatures: Signatures of a model that generates.
+        rolling: Layers with a sliding window may have caches shorter than the capacity, see `layers.RollingCache`.
     """
     if not model.generates:
         return [forward(model, forward_name(n), 1, n, "int32") for n in lengths]
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     sizes = signatures.sizes
+    own = _OwnCaches.of(model, capacity, sizes if rolling else None)
     if not model.is_encoder_decoder:
-        prefills = [_static_prefill(model, n, capacity) for n in sizes["prefill_lengths"] if n <= capacity]
-        return [*prefills, *(_static_step(model, step, capacity) for step in _steps(sizes, capacity, capacity))]
+        prefills = [_static_prefill(model, n, own) for n in sizes["prefill_lengths"] if n <= capacity]
+        return [*prefills, *(_static_step(model, step, own) for step in _steps(sizes, capacity, capacity))]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
     steps = _steps(sizes, capacity, max(capacity, encoder_capacity))
-    return [*encoders, *(_static_step_with_memory(model, step, capacity, encoder_capacity) for step in steps)]
+    return [*encoders, *(_static_step_with_memory(model, step, own, encoder_capacity) for step in steps)]
 
 
 def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int) -> list[_Step]:
@@ -189,32 +197,63 @@ def _names(layer: int, rows: int, cross: bool) -> list[tuple[str, str]]:
     return [static_caches(layer, None if rows == 1 else row, cross) for row in range(rows)]
 
 
-def _infos(shapes: Sequence[tuple[Any, ...]], rows: int, cross: bool) -> Infos:
+def _infos(layers: Sequence[TensorInfo], rows: int, cross: bool) -> Infos:
     """Caches of all layers: keys of all rows, then values."""
     return {
-        names[half]: TensorInfo(shape, "float32")
-        for layer, shape in enumerate(shapes)
+        names[half]: info
+        for layer, info in enumerate(layers)
         for half in (0, 1)
         for names in _names(layer, rows, cross)
     }
 
 
-def _own(model: Any, capacity: int, rows: int = 1) -> Infos:
-    """Caches of the decoder's self attention."""
-    return _infos(model.cache_shapes(1, capacity), rows, cross=False)
+@dataclass(frozen=True)
+class _OwnCaches:
+    """The caches of the decoder's self attention.
+
+    Attributes:
+        capacity: Number of slots of the longest text.
+        layers: Description of the keys (and values) of each layer.
+    """
+
+    capacity: int
+    layers: tuple[TensorInfo, ...]
+
+    @classmethod
+    def of(cls, model: Any, capacity: int, sizes: Mapping[str, Sequence[int]] | None) -> _OwnCaches:
+        """Returns the caches of a model.
+
+        Args:
+            model: The model.
+            capacity: As in the class.
+            sizes: Lengths of the signatures. The longest one determines how many tokens of a verify step may be
+                discarded, and how many tokens of a prefill may be padding. `None` for caches of full length.
+        """
+        margin = None
+        if sizes is not None:
+            steps = (*sizes["prefill_lengths"], *sizes["verify_lengths"])
+            margin = max((MIN_REWIND, *(length for length in steps if length <= capacity)))
+        shapes = model.cache_shapes(1, capacity, margin)
+        infos = (TensorInfo(shape, "float32", margin=margin if shape[2] < capacity else None) for shape in shapes)
+        return cls(capacity, tuple(infos))
+
+    def infos(self, rows: int = 1) -> Infos:
+        """All tensors by name."""
+        return _infos(self.layers, rows, cross=False)
 
 
 def _cross(model: Any, encoder_capacity: int, rows: int = 1) -> Infos:
     """Caches of the cross attention."""
-    return _infos(model.memory_shapes(1, encoder_capacity), rows, cross=True)
+    shapes = model.memory_shapes(1, encoder_capacity)
+    return _infos([TensorInfo(shape, "float32") for shape in shapes], rows, cross=True)
 
 
 def _taken(
-    model: Any, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
+    count: int, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
 ) -> list[Any]:
-    """The cache of each layer; `make` gets a row's number, keys and values."""
+    """The caches of `count` layers; `make` gets a row's number, keys and values."""
     layers = []
-    for layer in range(len(model.cache_shapes(1, 1))):
+    for layer in range(count):
         names = enumerate(_names(layer, rows, cross))
         caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in names)
         layers.append(RowCaches(caches) if rows > 1 else caches[0])
@@ -231,32 +270,32 @@ def _given(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
     return given
 
 
-def _static_prefill(model: Any, count: int, capacity: int) -> Function:
+def _static_prefill(model: Any, count: int, own: _OwnCaches) -> Function:
     """The next tokens of one prompt, into the caches; nobody needs their logits."""
-    step = _static_step(model, _Step(count=count), capacity)
+    step = _static_step(model, _Step(count=count), own)
 
     def call(**inputs: Any) -> dict[str, Any]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
-    return Function(prefill_name(count), step.inputs, _own(model, capacity), call)
+    return Function(prefill_name(count), step.inputs, own.infos(), call)
 
 
-def _static_step(model: Any, step: _Step, capacity: int) -> Function:
+def _static_step(model: Any, step: _Step, own: _OwnCaches) -> Function:
     """The next token of each row, which stand at positions of their own, or the next tokens of one."""
-    reach = step.cache_length or capacity
+    reach = step.cache_length or own.capacity
     places = step.rows * step.count
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, key: Any, value: Any) -> StaticCache:
-            return StaticCache(key, value, input_pos[row], visible_length=step.cache_length)
+        def cache(row: int, key: Any, value: Any) -> LayerCache:
+            return cache_of_slots(key, value, input_pos[row], own.capacity, visible_length=step.cache_length)
 
-        caches = _taken(model, inputs, step.rows, cache)
+        caches = _taken(len(own.layers), inputs, step.rows, cache)
         slots = ops.reshape(input_pos, (step.rows, step.count))
         visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
         scores, new = model.decode(tokens, visibility, caches)
         return {**_given(new), LOGITS: scores}
 
-    cached = _own(model, capacity, step.rows)
+    cached = own.infos(step.rows)
     inputs = {**_tokens(step, places), **cached}
     return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
 
@@ -285,28 +324,29 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
     return Function(encode_name(length), inputs, _cross(model, encoder_capacity), call)
 
 
-def _static_step_with_memory(model: Any, step: _Step, capacity: int, encoder_capacity: int) -> Function:
+def _static_step_with_memory(model: Any, step: _Step, own: _OwnCaches, encoder_capacity: int) -> Function:
     """Likewise for a decoder that attends to encoded texts, a text a row.
 
     All rows stand at one position, since each text begins with the decoder's start token. Of both caches, only the
     first positions of the window are seen.
     """
-    own, other = (min(step.cache_length or size, size) for size in (capacity, encoder_capacity))
+    reach, other = (min(step.cache_length or size, size) for size in (own.capacity, encoder_capacity))
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, key: Any, value: Any) -> StaticCache:
-            return StaticCache(key, value, input_pos[0], visible_length=own if own < capacity else None)
+        def cache(row: int, key: Any, value: Any) -> LayerCache:
+            visible = reach if reach < own.capacity else None
+            return cache_of_slots(key, value, input_pos[0], own.capacity, visible_length=visible)
 
         def memory(row: int, key: Any, value: Any) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
-        caches = _taken(model, inputs, step.rows, cache)
-        cross = _taken(model, inputs, step.rows, memory, cross=True)
-        visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(own, dtype="int32"))
+        caches = _taken(len(own.layers), inputs, step.rows, cache)
+        cross = _taken(len(own.layers), inputs, step.rows, memory, cross=True)
+        visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(reach, dtype="int32"))
         scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], cross)
         return {**_given(new), LOGITS: scores}
 
-    cached = _own(model, capacity, step.rows)
+    cached = own.infos(step.rows)
     inputs = {
         **_tokens(step, step.count),
         ENCODER_MASK: TensorInfo((step.rows, encoder_capacity), "int32"),

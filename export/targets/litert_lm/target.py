@@ -23,6 +23,8 @@ class LitertLm(Target):
     """LiteRT-LM, which loads a `.litertlm` file with graphs, tokenizer, and the tokens that start and end a text.
 
     It calls only `prefill_*` and `decode`; a bundle for it has no other signatures, which would cost memory on a phone.
+    All caches have full length, also those of layers with a sliding window: it derives the length of the longest text
+    from a cache.
     `model.tflite` stays in the bundle although `model.litertlm` contains the same bytes: it is the file that was
     verified, and LiteRT in Python can map only whole files into memory.
     """
@@ -30,6 +32,7 @@ class LitertLm(Target):
     name = "litert-lm"
     summary = "LiteRT-LM: decoders on Android, iOS and desktops"
     required_options = {"format": "tflite"}
+    rolling_caches = False
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses models that LiteRT-LM cannot run, or would run differently from this package.

@@ -76,16 +76,13 @@ _INPUTS = {
 _ZEROS = "integers([], length)"
 
 _GENERATOR = """
-const zeros = (names, shape) => {{
-  const size = shape.reduce((product, axis) => product * axis);
-  return Object.fromEntries(names.map((name) => [name, new Tensor(new Float32Array(size), shape)]));
-}};
+const zeros = (shape) => new Tensor(new Float32Array(shape.reduce((product, axis) => product * axis)), shape);
 const CACHES = {caches};
 
 /** Generates at most maxNewTokens tokens {purpose} by greedy search; onText is called with the text so far. */
 export async function generate(text, maxNewTokens, onText = () => {{}}) {{
   const {{ ids }} = tokenizer.encode({text});
-{begin}  let caches = zeros(CACHES, {shape});
+{begin}  let caches = Object.fromEntries(Object.entries(CACHES).map(([name, shape]) => [name, zeros(shape)]));
   const read = async (signature, tokens, position) => {{
     const length = {{ {lengths} }}[signature];
     const positions = Int32Array.from({{ length }}, (_, index) => position + index);
@@ -155,8 +152,8 @@ def _encoder(manifest: Manifest) -> str:
 
 def _generator(manifest: Manifest) -> str:
     decode = manifest.signatures[DECODE]
-    caches = [name for name in decode.inputs if name in decode.outputs]
-    shape = list(decode.inputs[caches[0]].shape)
+    caches = {name: list(info.shape) for name, info in decode.inputs.items() if name in decode.outputs}
+    capacity = manifest.capacity or max(int(shape[2]) for shape in caches.values())
     many, begin, prompt, end = manifest.info.is_encoder_decoder, "", "", ""
     read = {DECODE: 1}
     if many:
@@ -166,19 +163,18 @@ def _generator(manifest: Manifest) -> str:
         prompt = f"  let [position, token] = [0, {manifest.info.start_token_id}];\n"
         end = "  free(encoded);\n"
     else:
-        name, size = _prefill(manifest, int(shape[2]))
+        name, size = _prefill(manifest, capacity)
         read[name] = size
-        prompt = _DECODER_PROMPT.format(capacity=shape[2], size=size, signature=name)
+        prompt = _DECODER_PROMPT.format(capacity=capacity, size=size, signature=name)
     return _GENERATOR.format(
         purpose="from a text" if many else "that continue a text",
         text=_prefixed(manifest.info),
         caches=json.dumps(caches),
         begin=begin,
-        shape=json.dumps(shape),
         lengths=", ".join(f"{name}: {size}" for name, size in read.items()),
         feeds="...inputs, ...caches, ...encoded" if many else "...inputs, ...caches",
         prompt=prompt,
-        capacity=shape[2],
+        capacity=capacity,
         ends=json.dumps(list(manifest.info.eos_token_id)),
         end=end,
     )

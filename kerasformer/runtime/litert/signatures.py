@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def verify_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
 def _by_cache_length(steps: Iterable[tuple[int, Signature, str]]) -> dict[int, dict[int, str]]:
     names: dict[int, dict[int, str]] = {}
     for size, signature, name in steps:
-        names.setdefault(size, {})[signature.cache_length or 0] = name
+        names.setdefault(size, {})[signature.cache_length or sys.maxsize] = name
     return {size: dict(sorted(lengths.items())) for size, lengths in sorted(names.items())}
 
 

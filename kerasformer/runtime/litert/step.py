@@ -47,7 +47,7 @@ class _Row:
         encoder_mask: Mask of the encoded text, int32 `(1, M)`; `None` for a decoder-only model.
         encoded: Number of tokens of the encoded text.
         position: Number of tokens in the caches, which is the position of the next token.
-        steps: Number of these tokens that were added by `step`.
+        steps: Number of these tokens that were added by `step` and can be discarded.
         release: Returns the caches to the pool, once; also called when the row is garbage-collected.
     """
 
@@ -112,6 +112,8 @@ class LiteRTStep:
             )
         self.is_encoder_decoder = manifest.info.is_encoder_decoder
         self.capacity = manifest.capacity or max(int(decode.inputs[name].shape[2]) for name in self._cache_names)
+        caches = [decode.inputs[name] for name in self._cache_names]
+        self._margin = min((info.margin for info in caches if info.margin is not None), default=self.capacity)
         self.vocab_size = int(decode.outputs[logits].shape[-1])
         role = Role.ENCODE if self.is_encoder_decoder else Role.PREFILL
         self._signatures = by_length(manifest, role, needed=self.is_encoder_decoder)
@@ -176,7 +178,7 @@ class LiteRTStep:
             else:
                 logits = np.concatenate([self._step_tokens(row, ids) for row, ids in zip(rows, tokens, strict=True)])
             for row in rows:
-                row.steps += count
+                row.steps = min(row.steps + count, self._margin)
         return logits, LiteRTState(rows)
 
     def reorder(self, state: LiteRTState, rows: np.ndarray) -> LiteRTState:

@@ -134,14 +134,19 @@ def test_tflite(tmp_path, monkeypatch, name, quantize, tolerance):
     assert np.abs(run_tflite(path, 16, ids) - want).max() < tolerance * np.abs(want).max()
 
 
-def test_operators_of_a_rotated_and_grouped_layer(tmp_path):
-    """Operators that a third layer adds: a rotation needs four, and keys and values are not copied for their group."""
+@pytest.mark.parametrize("capacity", [16, 128])
+def test_operators_of_a_rotated_and_grouped_layer(tmp_path, capacity):
+    """Operators that a third layer adds: a rotation needs four, and keys and values are not copied for their group.
+
+    A cache that is shorter than the text needs no more, except to write several tokens.
+    """
     added = {}
     for name in ("prefill_8", "decode"):
         counts = []
         for layers in (2, 3):
             model, path = DescribedDecoder([{**LLAMA, "window": 3}] * layers), tmp_path / "model.tflite"
-            functions = [f for f in tflite_functions(model, 16, None, ()) if f.name == name]
+            functions = [f for f in tflite_functions(model, capacity, None, ()) if f.name == name]
+            assert (functions[0].inputs["kv_cache_k_0"].shape[2] < capacity) == (capacity > 64)
             write_tflite(functions, model.variables, recipe("none"), path)
             counts.append(operators(path)[name])
         added[name] = dict(counts[1] - counts[0])
@@ -151,4 +156,6 @@ def test_operators_of_a_rotated_and_grouped_layer(tmp_path):
     products = {"FULLY_CONNECTED": 7, "LOGISTIC": 1, "MUL": 2, "ADD": 1}
     whole = Counter(norm) + Counter(rotation) + Counter(attention) + Counter(products)
     assert {kind: n for kind, n in added["decode"].items() if kind != "RESHAPE"} == whole
-    assert set(added["prefill_8"]) - {"RESHAPE", "TRANSPOSE"} <= set(whole)
+    copies = {"CONCATENATION": 2, "GATHER": 2} if capacity == 128 else {}
+    assert {kind: n for kind, n in added["prefill_8"].items() if kind in ("CONCATENATION", "GATHER")} == copies
+    assert set(added["prefill_8"]) - {"RESHAPE", "TRANSPOSE"} <= {*whole, *copies}

@@ -39,7 +39,7 @@ export function smallest(signatures, length, what) {
 export function decodeSteps(manifest) {
   return ofRole(manifest, "decode")
     .filter(([, { rows }]) => rows === 1)
-    .map(([name, signature]) => ({ name, size: signature.cache_length ?? 0 }))
+    .map(([name, signature]) => ({ name, size: signature.cache_length ?? Infinity }))
     .sort((a, b) => a.size - b.size);
 }
 
