@@ -97,7 +97,7 @@ def test_the_table_of_tensors(page, folder):
 @PAGES
 def test_the_generation_code_is_that_of_the_model_card(page, folder):
     """The model card contains the same code, with the names and numbers of the bundle."""
-    assert code(page, "class Writer") in blocks(folder / "story" / "README.md", LANGUAGE[page])
+    assert code(page, "class TextGenerator") in blocks(folder / "story" / "README.md", LANGUAGE[page])
 
 
 @PAGES
@@ -117,7 +117,7 @@ def test_the_capacity(page, folder):
 @PAGES
 def test_names_in_the_generation_code(page, folder):
     manifest = bundle.read(folder / "story")
-    text = code(page, "class Writer")
+    text = code(page, "class TextGenerator")
     words = set(re.findall(r'"([a-z_]+(?:_\d+|_\$\w+|_\\\([$\w]+\))?)"', text))
     tensors = {name for each in manifest.signatures.values() for name in {**each.inputs, **each.outputs}}
     for word in (word for word in words if "_" in word):

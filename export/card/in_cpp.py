@@ -78,7 +78,7 @@ litert::Expected<void> AddInput(const litert::CompiledModel& model, const std::s
 
 """
 
-_CACHES = """// Buffers of zeros, by the names prefix_k_0, prefix_v_0, …
+_CACHES = """// Returns buffers of zeros for inputs of the signature decode.
 litert::Expected<Buffers> Zeros(const litert::CompiledModel& model, const std::vector<std::string>& names) {
   Buffers caches;
   for (const std::string& name : names) {
@@ -171,7 +171,7 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
   const std::vector<std::string> names = Names("kv_cache");
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
-  auto read = [&](const std::string& signature, const Ids& tokens, int32_t position) -> litert::Expected<void> {
+  auto step = [&](const std::string& signature, const Ids& tokens, int32_t position) -> litert::Expected<void> {
     Ids positions;
     for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(position + i);
     Buffers inputs, outputs;
@@ -190,13 +190,13 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
   for (const auto& [signature, length] : prefills) {
     for (; static_cast<int>(prompt.size()) - 1 - position >= length; position += length) {
       LITERT_RETURN_IF_ERROR(
-          read(signature, Ids(prompt.begin() + position, prompt.begin() + position + length), position));
+          step(signature, Ids(prompt.begin() + position, prompt.begin() + position + length), position));
     }
   }
   Ids generated;
   int32_t token = prompt.back();
   while (generated.size() < 40 && position < @capacity) {
-    LITERT_RETURN_IF_ERROR(read("decode", {token}, position++));
+    LITERT_RETURN_IF_ERROR(step("decode", {token}, position++));
     LITERT_ASSIGN_OR_RETURN(token, MostProbable(logits));
     if (IsEnd(token)) break;
     generated.push_back(token);
@@ -216,19 +216,19 @@ litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, c
   const std::vector<size_t> lengths = {@lengths};  // signatures encode_N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
   const std::string signature = "encode_" + std::to_string(length);
-  LITERT_ASSIGN_OR_RETURN(Buffers crosses, Zeros(model, names));
+  LITERT_ASSIGN_OR_RETURN(Buffers cross_caches, Zeros(model, names));
   Buffers inputs;
   LITERT_RETURN_IF_ERROR(AddInput(model, signature, "input_ids", Padded(ids, length, @pad), inputs));
   LITERT_RETURN_IF_ERROR(
       AddInput(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));
-  LITERT_RETURN_IF_ERROR(model.Run(signature, inputs, crosses));
-  return crosses;
+  LITERT_RETURN_IF_ERROR(model.Run(signature, inputs, cross_caches));
+  return cross_caches;
 }
 
 // Generates at most 40 token ids from those of a text with "@prefix" before it and the end token after it.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
   const std::vector<std::string> names = Names("kv_cache"), cross_names = Names("cross");
-  LITERT_ASSIGN_OR_RETURN(Buffers crosses, Encode(model, ids, cross_names));
+  LITERT_ASSIGN_OR_RETURN(Buffers cross_caches, Encode(model, ids, cross_names));
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
   const Ids mask = Padded(Ids(ids.size(), 1), @encoder_capacity, 0);
@@ -239,7 +239,7 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
     LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "tokens", {token}, inputs));
     LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "input_pos", {static_cast<int32_t>(generated.size())}, inputs));
     LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "encoder_mask", mask, inputs));
-    LITERT_RETURN_IF_ERROR(Share(crosses, inputs));
+    LITERT_RETURN_IF_ERROR(Share(cross_caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, outputs));
     LITERT_ASSIGN_OR_RETURN(auto same, logits.Duplicate());

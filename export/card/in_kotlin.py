@@ -40,12 +40,12 @@ _ENCODER = """import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
-class Reader(context: Context) : AutoCloseable {
+class TextEncoder(context: Context) : AutoCloseable {
     private val model = CompiledModel.create(context.assets, "@file", CompiledModel.Options(Accelerator.CPU))
     private val lengths = listOf(@lengths) // signatures forward_N
 
     /** Returns the outputs for the token ids of a text, by name. */
-    fun read(ids: IntArray@segments): Map<String, FloatArray> {
+    fun run(ids: IntArray@segments): Map<String, FloatArray> {
         val length = lengths.first { it >= ids.size }
         val signature = "forward_$length"
         val inputs = mapOf(
@@ -65,7 +65,7 @@ _DECODER = """import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
-class Writer(context: Context) : AutoCloseable {
+class TextGenerator(context: Context) : AutoCloseable {
     private val model = CompiledModel.create(context.assets, "@file", CompiledModel.Options(Accelerator.CPU))
     private val prefills = listOf(@prefills)
     private val inputs = prefills.associate { (signature, _) ->
@@ -78,19 +78,19 @@ class Writer(context: Context) : AutoCloseable {
         .associateWith { model.createInputBuffer(it, "decode") }
 
     /** Continues the token ids of a prompt by greedy search; returns at most [count] new ids. */
-    fun write(prompt: IntArray, count: Int = 40): List<Int> {
+    fun generate(prompt: IntArray, count: Int = 40): List<Int> {
         caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
         var position = 0
         for ((signature, length) in prefills) {
             while (prompt.size - 1 - position >= length) {
-                read(signature, prompt.copyOfRange(position, position + length), position)
+                step(signature, prompt.copyOfRange(position, position + length), position)
                 position += length
             }
         }
         val generated = mutableListOf<Int>()
         var token = prompt.last()
         while (generated.size < count && position < @capacity) {
-            read("decode", intArrayOf(token), position++)
+            step("decode", intArrayOf(token), position++)
             val scores = logits.readFloat() // one for each of @vocabulary tokens
             token = scores.indices.maxBy { scores[it] }
             if (token in listOf<Int>(@ends)) break
@@ -99,7 +99,7 @@ class Writer(context: Context) : AutoCloseable {
         return generated
     }
 
-    private fun read(signature: String, tokens: IntArray, position: Int) {
+    private fun step(signature: String, tokens: IntArray, position: Int) {
         val buffers = inputs.getValue(signature)
         buffers.getValue("tokens").writeInt(tokens)
         buffers.getValue("input_pos").writeInt(IntArray(tokens.size) { position + it })
@@ -114,7 +114,7 @@ _ENCODER_DECODER = """import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
-class Rewriter(context: Context) : AutoCloseable {
+class TextToTextGenerator(context: Context) : AutoCloseable {
     private val model = CompiledModel.create(context.assets, "@file", CompiledModel.Options(Accelerator.CPU))
     private val lengths = listOf(@lengths) // signatures encode_N
     private val layers = 0 until @layers
@@ -129,7 +129,7 @@ class Rewriter(context: Context) : AutoCloseable {
         .associateWith { model.createInputBuffer(it, "decode") }
 
     /** Generates at most [count] token ids from those of a text with "@prefix" before it and the end token after it. */
-    fun rewrite(ids: IntArray, count: Int = 40): List<Int> {
+    fun generate(ids: IntArray, count: Int = 40): List<Int> {
         encode(ids)
         caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
         steps.getValue("encoder_mask").writeInt(IntArray(@encoder_capacity) { if (it < ids.size) 1 else 0 })

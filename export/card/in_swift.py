@@ -69,7 +69,7 @@ final class Signature {
 
 """
 
-_ENCODER = """final class Reader {
+_ENCODER = """final class TextEncoder {
     private let model: CompiledModel
     private let lengths = [@lengths]  // signatures forward_N
 
@@ -79,7 +79,7 @@ _ENCODER = """final class Reader {
     }
 
     /// Returns the outputs for the token ids of a text, by name.
-    func read(_ ids: [Int32]@segments) throws -> [String: [Float]] {
+    func run(_ ids: [Int32]@segments) throws -> [String: [Float]] {
         let length = lengths.first { $0 >= ids.count }!
         func padded(_ values: [Int32], with pad: Int32) -> [Int32] {
             values + Array(repeating: pad, count: length - values.count)
@@ -91,7 +91,7 @@ _ENCODER = """final class Reader {
     }
 }"""
 
-_DECODER = """final class Writer {
+_DECODER = """final class TextGenerator {
     private let prefills = [@prefills]
     private var signatures: [String: Signature] = [:]
     private let caches: [String: TensorBuffer]
@@ -112,19 +112,19 @@ _DECODER = """final class Writer {
     }
 
     /// Continues the token ids of a prompt by greedy search; returns at most `count` new ids.
-    func write(_ prompt: [Int32], count: Int = 40) throws -> [Int32] {
+    func generate(_ prompt: [Int32], count: Int = 40) throws -> [Int32] {
         for cache in caches.values { try cache.write((cache.read() as [Float]).map { _ in Float(0) }) }
         var position = 0
         for (name, length) in prefills {
             while prompt.count - 1 - position >= length {
-                try read(name, Array(prompt[position..<position + length]), at: position)
+                try step(name, Array(prompt[position..<position + length]), at: position)
                 position += length
             }
         }
         var generated: [Int32] = []
         var token = prompt.last!
         while generated.count < count && position < @capacity {
-            try read("decode", [token], at: position)
+            try step("decode", [token], at: position)
             position += 1
             let scores: [Float] = try signatures["decode"]!.outputs["logits"]!.read()  // of @vocabulary tokens
             token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
@@ -134,7 +134,7 @@ _DECODER = """final class Writer {
         return generated
     }
 
-    private func read(_ name: String, _ tokens: [Int32], at position: Int) throws {
+    private func step(_ name: String, _ tokens: [Int32], at position: Int) throws {
         let signature = signatures[name]!
         try signature.inputs["tokens"]!.write(tokens)
         try signature.inputs["input_pos"]!.write(tokens.indices.map { Int32(position + $0) })
@@ -142,7 +142,7 @@ _DECODER = """final class Writer {
     }
 }"""
 
-_ENCODER_DECODER = """final class Rewriter {
+_ENCODER_DECODER = """final class TextToTextGenerator {
     private let model: CompiledModel
     private let lengths = [@lengths]  // signatures encode_N
     private let decode: Signature
@@ -158,7 +158,7 @@ _ENCODER_DECODER = """final class Rewriter {
     }
 
     /// Generates at most `count` token ids from those of a text with "@prefix" before it and the end token after it.
-    func rewrite(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
+    func generate(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
         try encode(ids)
         for name in caches {
             let cache = decode.inputs[name]!

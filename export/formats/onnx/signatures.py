@@ -1,4 +1,4 @@
-"""The functions of a model that an ONNX folder has: Hugging Face's names, int64 ids, free batch and lengths.
+"""Functions of a model that are exported as ONNX files: Hugging Face's names, int64 ids, dynamic batch and lengths.
 
 Layers with a sliding window have caches of full length, too: `GroupQueryAttention` reads a contiguous cache, and
 third-party runtimes derive the length of the text from any cache, and shorten all of them alike to discard tokens.
@@ -32,7 +32,7 @@ from kerasformer.layers import GrowingCache, Visibility
 
 
 def onnx_functions(model: Any) -> list[Function]:
-    """The graphs of an ONNX folder, each a file of that name."""
+    """Returns the functions of an ONNX folder, one for each file."""
     if not model.generates:
         return [forward(model, MODEL, "batch_size", "sequence_length", "int64")]
     if not model.is_encoder_decoder:
@@ -41,13 +41,13 @@ def onnx_functions(model: Any) -> list[Function]:
 
 
 def _own_caches(model: Any, length: str, present: bool, cross: bool | None = None) -> list[Infos]:
-    """Caches of each layer's self attention."""
+    """Describes the caches of each layer's self-attention."""
     shapes = enumerate(model.cache_shapes("batch_size", length))
     return [dict.fromkeys(growing_caches(i, cross, present), TensorInfo(shape, "float32")) for i, shape in shapes]
 
 
 def _all_caches(model: Any, length: str, encoder_length: str, present: bool) -> Infos:
-    """Caches of both attentions; runtimes expect all of one layer before those of the next."""
+    """Describes the caches of self- and cross-attention; runtimes expect them layer by layer."""
     shapes = enumerate(model.memory_shapes("batch_size", encoder_length))
     cross = [dict.fromkeys(growing_caches(i, True, present), TensorInfo(shape, "float32")) for i, shape in shapes]
     return _joined(own | other for own, other in zip(_own_caches(model, length, present, False), cross, strict=True))
@@ -71,7 +71,7 @@ def _past(model: Any, inputs: dict[str, Any], causal: bool, cross: bool | None =
 
 
 def _growing_step(model: Any) -> Function:
-    """Some tokens of a decoder, with all before them in the past."""
+    """Returns the function by which a decoder reads tokens after those in the caches."""
 
     def call(input_ids: Any, attention_mask: Any, position_ids: Any, **past: Any) -> dict[str, Any]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
@@ -106,11 +106,11 @@ def _encoder(model: Any) -> Function:
 
 
 def _growing_step_with_memory(model: Any) -> Function:
-    """Some tokens of a decoder that attends to an encoded text.
+    """Returns the function by which a decoder that attends to an encoded text reads tokens.
 
-    One graph without a branch serves all steps: keys and values are computed for those rows of the encoded text that
-    the cross caches lack, which is all of them in the first step and none later. `cache_length` may be left out where
-    the decoder's caches hold earlier tokens alone; a buffer with room to spare needs it.
+    A graph without a branch serves all steps: it computes keys and values for those tokens of the encoded text that are
+    not in the cross caches, which are all tokens in the first step and none later. `cache_length` may be omitted if the
+    decoder's caches contain only earlier tokens; a buffer with unused slots needs it.
     """
 
     def call(
@@ -119,8 +119,8 @@ def _growing_step_with_memory(model: Any) -> Function:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
         caches = _past(model, past, causal=True, cross=False)
         cross = _past(model, past, causal=False, cross=True)
-        count, given = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
-        before = ops.where(given < 0, ops.shape(caches[0].key)[2], given)
+        count, length = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
+        before = ops.where(length < 0, ops.shape(caches[0].key)[2], length)
         scores, new, new_cross = model.decode(
             tokens,
             Visibility.of_text(count, causal=True, key_length=before + count),
@@ -145,5 +145,5 @@ def _growing_step_with_memory(model: Any) -> Function:
         LOGITS: TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
         **_all_caches(model, *present_lengths, present=True),
     }
-    unknown = {CACHE_LENGTH: np.array([-1])}
-    return Function(DECODER_MODEL, inputs, outputs, call, incremental=True, defaults=unknown)
+    defaults = {CACHE_LENGTH: np.array([-1])}
+    return Function(DECODER_MODEL, inputs, outputs, call, incremental=True, defaults=defaults)

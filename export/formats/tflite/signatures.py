@@ -1,10 +1,10 @@
-"""The functions of a model that a TFLite file has: int32 and float32, static shapes, several lengths.
+"""Functions of a model that are exported in a TFLite file: int32 and float32 tensors, static shapes, several lengths.
 
-Names and shapes are those that foreign runtimes expect; a cache is `(1, H, S, D)`, under one name as input and output.
-Steps of several rows at once have a cache for each row, with the row in its name: a row keeps its own position, and
-its cache serves steps alone as well as steps together. A layer with a sliding window has a `RollingCache` if that is
-shorter than the capacity. A step that attends only to the first slots uses the same tensors as a `StaticCache` if they
-hold that many slots.
+Names and shapes are those that third-party runtimes expect. A cache is `(1, H, S, D)` and has the same name as input
+and output. Steps of several rows have a separate cache for each row, with the row in its name, so that each row has its
+own position and its cache also works in steps of a single row. A layer with a sliding window has a `RollingCache` if it
+is shorter than the capacity. A step that attends only to the first slots uses the same tensors as a `StaticCache` if
+they hold that many slots.
 """
 
 from __future__ import annotations
@@ -37,38 +37,37 @@ from kerasformer.layers import FixedCache, LayerCache, RowCaches, Visibility, ca
 
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
-# A step over a cache of a thousand positions takes two or three times as long as one over its first few hundred.
+# Attention to the first few hundred slots is much faster than to a cache of a thousand.
 DECODE_CACHE_LENGTHS = (128, 256)
-# A step of several rows reads every weight once. Each takes some megabytes of a loaded model's memory, and over a long
-# window the caches, which are read row by row, outweigh the weights: there a step of eight saves a tenth.
+# A step of several rows reads every weight once, which pays as long as weights outweigh the caches.
 DECODE_ROWS = (8,)
-# A step of several tokens of one text, of which those after the first are guesses. Four cost as much as one step and a
-# fifth of GPT-2 in int8, eight as much as one and a half. A small model's step is mostly attention: there the windows
-# make guesses pay at all.
+# A verify step reads several tokens of one text, all except the first of them guesses, for little more than the time of
+# a plain step.
 VERIFY_LENGTHS = (4, 8)
 
 
 @dataclass(frozen=True)
 class DecoderSignatures:
-    """The signatures of a decoder in a TFLite file: how many tokens, texts and cache slots one call takes.
+    """Signatures of a decoder in a TFLite file: the numbers of tokens, texts and cache slots of a call.
 
-    More signatures make generation faster in more situations; each costs load time and memory, and all share one set of
-    weights. `decode`, which reads one token of one text with the whole cache, is always there.
+    More signatures make generation faster in more situations. Each costs load time and memory; all share one set of
+    weights. The signature `decode`, which reads one token of one text with the whole cache, always exists.
 
     Attributes:
-        prefill_lengths: Tokens of a prompt that one call reads, of a decoder; (8, 64) by default. The last call of a
-            prompt may contain padding, so that a layer with a sliding window needs a longer cache for a longer prefill:
-            575 slots for a window of 512 tokens and a prefill of 64.
-        cache_lengths: First slots of the cache that a step attends to while a text is that short, which is faster than
-            the whole cache; (128, 256) by default. A length that is not below the capacity means the whole cache.
-        rows: Texts that one step continues, at least 2; (8,) by default. Such steps have the cache lengths above, and
-            the whole cache if it is among them or if there are none.
-        verify_lengths: Tokens of one text that one step reads to check guesses, at least 2; (4, 8) by default.
+        prefill_lengths: Numbers of tokens of a prompt that one call reads, for a decoder-only model; (8, 64) by
+            default. The last call of a prompt may contain padding, so that a layer with a sliding window needs a longer
+            cache for a longer prefill: 575 slots for a window of 512 tokens and a prefill of 64.
+        cache_lengths: Numbers of cache slots that a step attends to while the text is no longer than that, which is
+            faster than the whole cache; (128, 256) by default. A length of the capacity or more means the whole cache.
+        rows: Numbers of texts that one step continues, at least 2; (8,) by default. Such steps exist for all cache
+            lengths, and for the whole cache if it is among them or if there are none.
+        verify_lengths: Numbers of tokens of one text that one step reads to check guessed tokens, at least 2; (4, 8)
+            by default.
 
-    An empty sequence leaves the signatures out. Defaults that are longer than the cache are left out, too.
+    An empty sequence omits the signatures. Defaults that are longer than the cache are omitted, too.
 
     Raises:
-        InputError: a value that is no sequence of such numbers.
+        InputError: A value is not a sequence of valid numbers.
     """
 
     prefill_lengths: Sequence[int] | None = None
@@ -78,28 +77,29 @@ class DecoderSignatures:
 
     def __post_init__(self) -> None:
         for name, kind in _SIZES.items():
-            given = check(name, getattr(self, name), optional(kind))
-            object.__setattr__(self, name, None if given is None else tuple(sorted(set(given))))
+            value = check(name, getattr(self, name), optional(kind))
+            object.__setattr__(self, name, None if value is None else tuple(sorted(set(value))))
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        """Each field with its default filled in."""
-        given = {name: getattr(self, name) for name in _DEFAULTS}
-        return {name: _DEFAULTS[name] if value is None else value for name, value in given.items()}
+        """All fields, with defaults in place of `None`."""
+        values = {name: getattr(self, name) for name in _DEFAULTS}
+        return {name: _DEFAULTS[name] if value is None else value for name, value in values.items()}
 
     def check_capacity(self, capacity: int) -> None:
-        """Refuses lengths that the cache is too short for; defaults are left out instead.
+        """Refuses lengths that exceed the capacity of the cache; defaults are omitted instead.
 
         Args:
-            capacity: Slots of the decoder's cache.
+            capacity: Number of slots of the decoder's cache.
+
         Raises:
-            InputError: with the lengths.
+            InputError: A length exceeds the capacity.
         """
         for name in ("prefill_lengths", "verify_lengths"):
-            if wrong := [length for length in getattr(self, name) or () if length > capacity]:
+            if too_long := [length for length in getattr(self, name) or () if length > capacity]:
                 raise InputError(
                     f"{argument(name)} must be at most {capacity}, the capacity of the cache. "
-                    f"Received: {argument(name, wrong)}"
+                    f"Received: {argument(name, too_long)}"
                 )
 
 
@@ -119,12 +119,12 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class _Step:
-    """A signature that answers.
+    """A signature that returns logits.
 
     Attributes:
-        rows: Texts at once, of which each has a cache of its own.
-        count: Tokens of each; several of one text alone.
-        cache_length: Number of first slots that are seen; all by default.
+        rows: Number of texts, each with a separate cache.
+        count: Number of tokens of each text; several only for a single text.
+        cache_length: Number of cache slots that are attended to; all by default.
     """
 
     rows: int = 1
@@ -137,10 +137,10 @@ class _Step:
         return step_name(self.rows, self.count, self.cache_length)
 
 
-def lengths_up_to(limit: int | None, wanted: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
-    """The lengths below the limit, and the limit itself if it is below the longest one wanted."""
-    limit = max(wanted) if limit is None else min(limit, max(wanted))
-    return tuple(sorted({*(length for length in wanted if length < limit), limit}))
+def lengths_up_to(limit: int | None, lengths: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
+    """Returns the lengths below the limit, and the limit itself if it is below the longest of them."""
+    limit = max(lengths) if limit is None else min(limit, max(lengths))
+    return tuple(sorted({*(length for length in lengths if length < limit), limit}))
 
 
 def tflite_functions(
@@ -151,15 +151,19 @@ def tflite_functions(
     signatures: DecoderSignatures = DecoderSignatures(),
     rolling: bool = True,
 ) -> list[Function]:
-    """The signatures of a TFLite file.
+    """Returns the functions of a TFLite file, one for each signature.
 
     Args:
         model: Any model of the zoo.
-        capacity: Positions of the decoder's cache; a multiple of the longest prefill.
-        encoder_capacity: Longest text that an encoder-decoder reads.
-        lengths: Of texts that are read at once.
+        capacity: Number of slots of the decoder's cache, a multiple of the longest prefill.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens.
+        lengths: Lengths, in tokens, at which an encoder reads texts.
         signatures: Signatures of a model that generates.
-        rolling: Layers with a sliding window may have caches shorter than the capacity, see `layers.RollingCache`.
+        rolling: Whether layers with a sliding window may have caches shorter than the capacity; see
+            `layers.RollingCache`.
+
+    Raises:
+        InputError: A capacity is missing.
     """
     if not model.generates:
         return [forward(model, forward_name(n), 1, n, "int32") for n in lengths]
@@ -178,27 +182,27 @@ def tflite_functions(
 
 
 def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int) -> list[_Step]:
-    """Every step over caches of which the longest has so many positions; the last one is the plain `decode`."""
+    """Returns all steps for caches of which the longest has `longest` slots; the last one is the plain `decode`."""
     short = [length for length in sizes["cache_lengths"] if length < longest]
     all_fit = bool(short) and len(short) == len(sizes["cache_lengths"])
-    together: list[int | None] = [*short] if all_fit else [*short, None]
+    lengths_of_rows: list[int | None] = [*short] if all_fit else [*short, None]
     verifies = [
         _Step(count=count, cache_length=length)
         for count in sizes["verify_lengths"]
         if count <= capacity
         for length in (*short, None)
     ]
-    several = [_Step(rows=rows, cache_length=length) for rows in sizes["rows"] for length in together]
+    several = [_Step(rows=rows, cache_length=length) for rows in sizes["rows"] for length in lengths_of_rows]
     return [*verifies, *several, *(_Step(cache_length=length) for length in short), _Step()]
 
 
 def _names(layer: int, rows: int, cross: bool) -> list[tuple[str, str]]:
-    """Keys and values of a layer, for each row."""
+    """Returns the names of a layer's keys and values for each row."""
     return [static_caches(layer, None if rows == 1 else row, cross) for row in range(rows)]
 
 
 def _infos(layers: Sequence[TensorInfo], rows: int, cross: bool) -> Infos:
-    """Caches of all layers: keys of all rows, then values."""
+    """Describes the caches of all layers: for each layer, keys of all rows, then values."""
     return {
         names[half]: info
         for layer, info in enumerate(layers)
@@ -238,20 +242,20 @@ class _OwnCaches:
         return cls(capacity, tuple(infos))
 
     def infos(self, rows: int = 1) -> Infos:
-        """All tensors by name."""
+        """Describes all tensors by name."""
         return _infos(self.layers, rows, cross=False)
 
 
 def _cross(model: Any, encoder_capacity: int, rows: int = 1) -> Infos:
-    """Caches of the cross attention."""
+    """Describes the caches of cross attention."""
     shapes = model.memory_shapes(1, encoder_capacity)
     return _infos([TensorInfo(shape, "float32") for shape in shapes], rows, cross=True)
 
 
-def _taken(
+def _layer_caches(
     count: int, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
 ) -> list[Any]:
-    """The caches of `count` layers; `make` gets a row's number, keys and values."""
+    """Collects the caches of `count` layers from named tensors; `make` takes the index of a row, keys and values."""
     layers = []
     for layer in range(count):
         names = enumerate(_names(layer, rows, cross))
@@ -260,18 +264,18 @@ def _taken(
     return layers
 
 
-def _given(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
-    """The tensors of all layers' caches, under their names."""
-    given: dict[str, Any] = {}
+def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
+    """Returns the tensors of all layers' caches by name."""
+    named: dict[str, Any] = {}
     for layer, cache in enumerate(caches):
         rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
         for (key, value), row in zip(_names(layer, len(rows), cross), rows, strict=True):
-            given |= {key: row.key, value: row.value}
-    return given
+            named |= {key: row.key, value: row.value}
+    return named
 
 
 def _static_prefill(model: Any, count: int, own: _OwnCaches) -> Function:
-    """The next tokens of one prompt, into the caches; nobody needs their logits."""
+    """Returns the function that reads tokens of a prompt into the caches, without logits."""
     step = _static_step(model, _Step(count=count), own)
 
     def call(**inputs: Any) -> dict[str, Any]:
@@ -281,29 +285,28 @@ def _static_prefill(model: Any, count: int, own: _OwnCaches) -> Function:
 
 
 def _static_step(model: Any, step: _Step, own: _OwnCaches) -> Function:
-    """The next token of each row, which stand at positions of their own, or the next tokens of one."""
+    """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
     reach = step.cache_length or own.capacity
-    places = step.rows * step.count
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
         def cache(row: int, key: Any, value: Any) -> LayerCache:
             return cache_of_slots(key, value, input_pos[row], own.capacity, visible_length=step.cache_length)
 
-        caches = _taken(len(own.layers), inputs, step.rows, cache)
+        caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
         slots = ops.reshape(input_pos, (step.rows, step.count))
         visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
         scores, new = model.decode(tokens, visibility, caches)
-        return {**_given(new), LOGITS: scores}
+        return {**_named_caches(new), LOGITS: scores}
 
     cached = own.infos(step.rows)
-    inputs = {**_tokens(step, places), **cached}
+    inputs = {**_tokens(step, step.rows * step.count), **cached}
     return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
 
 
-def _tokens(step: _Step, places: int) -> Infos:
+def _tokens(step: _Step, num_positions: int) -> Infos:
     return {
         TOKENS: TensorInfo((step.rows, step.count), "int32"),
-        INPUT_POS: TensorInfo((places,), "int32"),
+        INPUT_POS: TensorInfo((num_positions,), "int32"),
     }
 
 
@@ -312,23 +315,25 @@ def _scores(model: Any, step: _Step) -> Infos:
 
 
 def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
-    """A text, encoded and projected to what the decoder's layers attend to, padded to the full capacity."""
+    """Returns the function that encodes a text and projects it to keys and values, padded to the encoder capacity."""
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         memory = model.project_memory(model.encode(input_ids, attention_mask))
-        room = ((0, 0), (0, 0), (0, encoder_capacity - length), (0, 0))
-        padded = [FixedCache(*(ops.pad(t, room) if encoder_capacity > length else t for t in pair)) for pair in memory]
-        return _given(padded, cross=True)
+        padding = ((0, 0), (0, 0), (0, encoder_capacity - length), (0, 0))
+        padded = [
+            FixedCache(*(ops.pad(t, padding) if encoder_capacity > length else t for t in pair)) for pair in memory
+        ]
+        return _named_caches(padded, cross=True)
 
     inputs = {name: TensorInfo((1, length), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
     return Function(encode_name(length), inputs, _cross(model, encoder_capacity), call)
 
 
 def _static_step_with_memory(model: Any, step: _Step, own: _OwnCaches, encoder_capacity: int) -> Function:
-    """Likewise for a decoder that attends to encoded texts, a text a row.
+    """Returns the step of a decoder that attends to encoded texts, one for each row.
 
-    All rows stand at one position, since each text begins with the decoder's start token. Of both caches, only the
-    first positions of the window are seen.
+    All rows have the same position, since each answer begins with the decoder's start token. `step.cache_length` limits
+    both caches.
     """
     reach, other = (min(step.cache_length or size, size) for size in (own.capacity, encoder_capacity))
 
@@ -340,11 +345,11 @@ def _static_step_with_memory(model: Any, step: _Step, own: _OwnCaches, encoder_c
         def memory(row: int, key: Any, value: Any) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
-        caches = _taken(len(own.layers), inputs, step.rows, cache)
-        cross = _taken(len(own.layers), inputs, step.rows, memory, cross=True)
+        caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
+        cross = _layer_caches(len(own.layers), inputs, step.rows, memory, cross=True)
         visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(reach, dtype="int32"))
         scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], cross)
-        return {**_given(new), LOGITS: scores}
+        return {**_named_caches(new), LOGITS: scores}
 
     cached = own.infos(step.rows)
     inputs = {
