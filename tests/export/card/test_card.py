@@ -186,11 +186,11 @@ def test_fidelity_in_words(tmp_path):
     text = written(tmp_path, decoder(fidelity=figures.to_dict()))
     for row in (
         "| answers compared | 1,289 |",
-        "| most probable answer is that of Keras | 98.76% |",
+        "| same most probable answer as Keras | 98.76% |",
         "| largest difference of a logit | 0.3 (2.00%) |",
         "| mean difference of a logit | 0.015 (0.10%) |",
         "| mean KL divergence from Keras | 0.00012 nats |",
-        "| freely generated tokens that are those of Keras | 75.00% |",
+        "| freely generated tokens equal to those of Keras | 75.00% |",
         "| perplexity, Keras → bundle | 20 → 22 (+10.00%) |",
         "| accuracy, Keras → bundle | 91.00% → 90.50% |",
         "| rougeL, Keras → bundle | 30.00% → 31.00% |",
