@@ -165,7 +165,7 @@ class LiteRTStep:
         tokens, rows = token_array("tokens", tokens, self.vocab_size), _rows_of(state)
         if len(tokens) != len(rows) or tokens.shape[1] not in self.step_lengths:
             raise InputError(
-                f"tokens must have {len(rows)} rows, and a number of columns in step_lengths: {self.step_lengths}. "
+                f"tokens must have the shape ({len(rows)}, T), with T in step_lengths {self.step_lengths}. "
                 f"Received: shape {tokens.shape}"
             )
         count = tokens.shape[1]
