@@ -1,10 +1,10 @@
-"""Keys and values of earlier tokens, as explicit tensors `(B, H, S, D)`: pure functions, nothing is changed in place.
+"""Caches of keys and values of earlier tokens: immutable objects with tensors `(B, H, S, D)`.
 
-Attention hands its tensors to `attend` and never asks which form it holds. `StaticCache` has room for a fixed number
-of positions and is overwritten from one index on (LiteRT and XLA reuse its buffer); `GrowingCache` is concatenated
-(portable ONNX); `FixedCache` is complete and takes nothing more (cross attention to an encoded text); `RowCaches` has
-one of those for every row of a batch. `RollingCache` is for layers with a sliding window and is little longer than the
-window; `cache_of_slots` chooses between it and `StaticCache`.
+Attention passes its tensors to `attend` and does not depend on the kind of cache. `StaticCache` has a fixed number of
+slots, which are overwritten from an index on (LiteRT and XLA reuse its buffer). `GrowingCache` appends new tokens
+(portable ONNX). `FixedCache` is complete and accepts no tokens (cross attention to an encoded text). `RollingCache` is
+for layers with a sliding window and is little longer than the window; `cache_of_slots` chooses between it and
+`StaticCache`. `RowCaches` has one of these for each row of a batch.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from keras import ops
 from kerasformer.layers.tensor import Tensor
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
-"""Attention itself: query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
+"""Function from query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
 
 
 class LayerCache(Protocol):
-    """The cache of one attention layer."""
+    """Cache of an attention layer."""
 
     @property
     def complete(self) -> bool:
-        """Nothing is to be added: attention need not project keys and values."""
+        """Whether no tokens are added, so that attention need not project keys and values."""
 
     def key_slots(self, length: Any) -> Tensor | None:
-        """Slots `(S,)` of the keys that `length` new tokens attend to, if they are not those of the visibility."""
+        """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, LayerCache]:
-        """Adds the new keys and values, and lets each query look at all that is there.
+        """Adds keys and values, and computes attention of the queries to all keys of the cache.
 
         Args:
-            attention: Does the looking.
+            attention: The attention function.
             query: `(B, H, T, D)`.
-            key: `(B, H, T, D)` of the new tokens; not looked at by a cache that is complete.
-            value: Likewise.
-            bias: Added to the scores, broadcastable to `(B, H, T, S)`.
+            key: Keys of the new tokens, `(B, H, T, D)`; ignored by a complete cache.
+            value: Values of the new tokens, likewise.
+            bias: Added to the scores, broadcastable to `(B, H, T, S)`; optional.
 
         Returns:
-            What `attention` gives, and the cache for the next call.
+            The results of `attention`, and the updated cache.
         """
         ...
 
 
 class _BatchCache(ABC):
-    """A cache of two tensors for the whole batch."""
+    """Base of caches with two tensors for the whole batch."""
 
     def key_slots(self, length: Any) -> Tensor | None:
-        """`None`: the visibility knows the slots of the keys."""
+        """Returns `None`: the slots are those of the visibility."""
         return None
 
     @abstractmethod
     def update(self, key: Any, value: Any) -> tuple[Tensor, Tensor, Any]:
-        """Adds `(B, H, T, D)` keys and values; returns those to attend to, and the cache for the next call."""
+        """Adds keys and values `(B, H, T, D)`; returns those to attend to, and the updated cache."""
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
@@ -71,11 +71,15 @@ class _BatchCache(ABC):
 
 @dataclass(frozen=True)
 class StaticCache(_BatchCache):
-    """Room for `S` tokens; the next ones are written from slot `position` (a scalar int32) on, for all rows alike.
+    """Cache with a fixed number of slots `S`, which are overwritten.
 
     Attributes:
-        visible_length: Only this many first slots are attended to, all by default: while the text is short, the others
-            only cost time.
+        key: Keys `(B, H, S, D)`.
+        value: Values `(B, H, S, D)`.
+        position: Slot of the next token in all rows, a scalar int32.
+        complete: Always false.
+        visible_length: Number of first slots to attend to, all by default; a smaller number saves time while the text
+            is short.
     """
 
     key: Tensor
@@ -85,11 +89,11 @@ class StaticCache(_BatchCache):
     visible_length: int | None = None
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, StaticCache]:
-        """Overwrites `T` slots. What lies behind them is old or zero and must be masked by the caller."""
+        """Overwrites `T` slots; the caller must mask the slots after them, whose content is undefined."""
         zero = ops.zeros_like(self.position)
-        at = ops.stack([zero, zero, self.position, zero])
-        new_key = ops.slice_update(self.key, at, ops.cast(key, self.key.dtype))
-        new_value = ops.slice_update(self.value, at, ops.cast(value, self.value.dtype))
+        start = ops.stack([zero, zero, self.position, zero])
+        new_key = ops.slice_update(self.key, start, ops.cast(key, self.key.dtype))
+        new_value = ops.slice_update(self.value, start, ops.cast(value, self.value.dtype))
         new = replace(self, key=new_key, value=new_value, position=self.position + ops.shape(key)[2])
         if self.visible_length is None:
             return new_key, new_value, new
@@ -98,10 +102,14 @@ class StaticCache(_BatchCache):
 
 @dataclass(frozen=True)
 class GrowingCache(_BatchCache):
-    """The past alone; every update makes it longer.
+    """Cache that contains exactly the earlier tokens and grows with each update.
 
-    `causal` says that the caller's mask lets a token see none after its own, the last being level with the last key, so
-    that a lowering may take an operator that is so by itself.
+    Attributes:
+        key: Keys `(B, H, S, D)`.
+        value: Values `(B, H, S, D)`.
+        complete: Always false.
+        causal: Whether the caller's mask is causal, with the last query at the slot of the last key, so that a lowering
+            can use an operator with a built-in causal mask.
     """
 
     key: Tensor
@@ -110,7 +118,7 @@ class GrowingCache(_BatchCache):
     causal: bool = False
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, GrowingCache]:
-        """Appends along the sequence axis."""
+        """Appends keys and values."""
         new_key = ops.concatenate([self.key, key], axis=2)
         new_value = ops.concatenate([self.value, value], axis=2)
         return new_key, new_value, replace(self, key=new_key, value=new_value)
@@ -118,18 +126,19 @@ class GrowingCache(_BatchCache):
 
 @dataclass(frozen=True)
 class RollingCache(_BatchCache):
-    """Room for `S` tokens, for a layer with a sliding window: slot `p` of the text is stored at index `p % S`.
+    """Cache with `S` slots for a layer with a sliding window: slot `p` of the text is stored at index `p % S`.
 
-    With `S = window + margin - 1`, up to `margin` tokens can be discarded, by setting `position` back, or can be
-    padding after a prompt. Nothing else has to be done: their keys remain, and are mistaken for the older keys that
-    they overwrote, which lie outside the window. For example, a window of 3 tokens and a margin of 2 give 4 slots.
-    After slots 0 to 5 of a text, these hold 4, 5, 2 and 3. If 4 and 5 are discarded, they are mistaken for 0 and 1, but
-    slot 4 attends only to 2, 3 and itself.
+    With `S = window + margin - 1`, up to `margin` tokens can be discarded by decreasing `position`, or can be padding
+    after a prompt. Their keys remain, and are then taken for the older keys that they overwrote, which are outside the
+    window. For example, a window of 3 tokens and a margin of 2 require 4 slots. After slots 0 to 5 of a text, the cache
+    contains slots 4, 5, 2 and 3. If 4 and 5 are discarded, they are taken for 0 and 1, but slot 4 attends only to 2, 3
+    and itself.
 
     Attributes:
-        key: `(B, H, S, D)`.
-        value: Likewise.
-        position: Slot of the next token, a scalar int32, the same for all rows.
+        key: Keys `(B, H, S, D)`.
+        value: Values `(B, H, S, D)`.
+        position: Slot of the next token in all rows, a scalar int32.
+        complete: Always false.
     """
 
     key: Tensor
@@ -143,34 +152,34 @@ class RollingCache(_BatchCache):
         return window + margin - 1
 
     def key_slots(self, length: Any) -> Tensor:
-        """Slots of what `update` returns; negative for a key that does not exist yet."""
+        """Returns the slots of the keys that `update` returns; negative for keys that do not exist yet."""
         if length == 1:
-            return self._kept(self.position)
+            return self._stored(self.position)
         new = self.position + ops.arange(length, dtype="int32")
-        return ops.concatenate([self._kept(self.position - 1), new], axis=0)
+        return ops.concatenate([self._stored(self.position - 1), new], axis=0)
 
-    def _kept(self, last: Tensor) -> Tensor:
-        """Returns the slots of the text `(S,)` that the cache holds if `last` is the newest."""
+    def _stored(self, last: Tensor) -> Tensor:
+        """Returns the slots of the text in the cache, `(S,)`, if `last` is the newest."""
         size = self.key.shape[2]
         return last - ops.mod(last - ops.arange(size, dtype="int32"), size)
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, RollingCache]:
         """Adds any number `T` of tokens.
 
-        A single token is written in place. Several tokens may overwrite keys that the first of them attends to, so the
-        queries attend to old and new keys side by side, of which the last `S` are then gathered. Two writes, before
-        and after the end of the buffer, would not be cheaper: LiteRT would copy the cache for each.
+        A single token is written in place. Several tokens may overwrite keys that the first of them attends to; the
+        queries therefore attend to the concatenation of old and new keys, of which the last `S` are kept. Two writes,
+        before and after the end of the buffer, would not be faster, since LiteRT would copy the cache for each.
         """
         size, length = self.key.shape[2], ops.shape(key)[2]
         key, value = ops.cast(key, self.key.dtype), ops.cast(value, self.value.dtype)
         new = replace(self, position=self.position + length)
         if key.shape[2] == 1:
             zero = ops.zeros_like(self.position)
-            at = ops.stack([zero, zero, ops.mod(self.position, size), zero])
-            keys, values = ops.slice_update(self.key, at, key), ops.slice_update(self.value, at, value)
+            start = ops.stack([zero, zero, ops.mod(self.position, size), zero])
+            keys, values = ops.slice_update(self.key, start, key), ops.slice_update(self.value, start, value)
             return keys, values, replace(new, key=keys, value=values)
         keys, values = ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
-        slots = self._kept(new.position - 1)
+        slots = self._stored(new.position - 1)
         index = ops.arange(size, dtype="int32")
         source = ops.where(slots >= self.position, slots - self.position + size, index)
         return keys, values, replace(new, key=ops.take(keys, source, axis=2), value=ops.take(values, source, axis=2))
@@ -186,7 +195,7 @@ def cache_of_slots(
         value: Values, likewise.
         position: Slot of the next token, a scalar int32.
         num_slots: Number of slots of the longest text.
-        visible_length: Upper limit of the number of slots of the text with the next tokens, as in `StaticCache`.
+        visible_length: Number of first slots of the text to attend to, as in `StaticCache`.
     """
     longest = num_slots if visible_length is None else visible_length
     if key.shape[2] < min(num_slots, longest):
@@ -196,33 +205,33 @@ def cache_of_slots(
 
 @dataclass(frozen=True)
 class FixedCache(_BatchCache):
-    """All there is to attend to, projected once."""
+    """Complete cache of keys and values that were projected once."""
 
     key: Tensor
     value: Tensor
     complete: bool = True
 
     def update(self, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, FixedCache]:
-        """Takes nothing: the new keys and values are already part of it."""
+        """Ignores the arguments, since the cache is complete."""
         return self.key, self.value, self
 
 
 @dataclass(frozen=True)
 class RowCaches:
-    """A cache of batch 1 for each row, so that every row stands at a position of its own.
+    """A cache of batch size 1 for each row, so that the rows may have different positions.
 
-    Only the attention, which reads no weight, is done row by row; the products around it see the whole batch.
+    Only attention, which has no weights, is computed row by row; the projections are computed for the whole batch.
     """
 
     rows: tuple[LayerCache, ...]
 
     @property
     def complete(self) -> bool:
-        """Nothing is to be added to any row."""
+        """Whether the caches of all rows are complete."""
         return all(row.complete for row in self.rows)
 
     def key_slots(self, length: Any) -> Tensor | None:
-        """Slots `(B, S)` of the keys of each row, if the rows know them."""
+        """Returns the slots `(B, S)` of the keys of each row; `None` for those of the visibility."""
         slots = [row.key_slots(length) for row in self.rows]
         return None if slots[0] is None else ops.stack(slots)
 
@@ -242,5 +251,5 @@ class RowCaches:
 
 
 def _row(tensor: Tensor | None, index: int) -> Tensor | None:
-    """One row `(1, …)`; what all rows share is left as it is."""
+    """Selects a row `(1, …)`; a tensor shared by all rows is returned unchanged."""
     return tensor if tensor is None or tensor.shape[0] == 1 else tensor[index : index + 1]

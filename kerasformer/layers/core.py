@@ -179,7 +179,7 @@ class LowRank(keras.layers.Layer):
         return {**super().get_config(), **({} if self.lora_rank is None else low_rank)}
 
 
-def adapted(model: keras.layers.Layer) -> list[LowRank]:
+def layers_with_lora(model: keras.layers.Layer) -> list[LowRank]:
     """Returns the layers of a model that have low-rank matrices; functions traced before they were added lack them."""
     return [layer for layer in model._flatten_layers() if isinstance(layer, LowRank) and layer.lora_enabled]
 
@@ -187,7 +187,7 @@ def adapted(model: keras.layers.Layer) -> list[LowRank]:
 @contextmanager
 def merged_lora(model: keras.layers.Layer) -> Iterator[None]:
     """Context in which the low-rank products are merged into the matrices, to write files without separate products."""
-    layers = adapted(model)
+    layers = layers_with_lora(model)
     originals = [ops.convert_to_numpy(layer.matrix) for layer in layers]
     for layer in layers:
         layer.matrix.assign(layer.merged())

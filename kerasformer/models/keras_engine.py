@@ -1,4 +1,4 @@
-"""A Keras model as an engine: `Forward`, and `Step` over compiled functions with a cache of fixed size.
+"""Engines of Keras models: `Forward`, and `Step` with compiled functions and a cache of fixed size.
 
 Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacity, `M` length of the encoded text.
 """
@@ -24,72 +24,78 @@ from kerasformer.errors import CapacityError, InputError, TokenizerError, argume
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, Visibility, cache_of_slots
-from kerasformer.layers.core import adapted
+from kerasformer.layers.core import layers_with_lora
 from kerasformer.layers.tensor import Tensor
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 
-_BUCKET = 32  # prompts are padded to a multiple of this, so that few lengths are compiled
+_BUCKET = 32  # prompts are padded to a multiple of this, to compile functions for fewer lengths
 
 
 class KerasForward:
-    """A Keras model that answers at once, behind the protocol that all engines offer.
+    """The `Forward` protocol for a Keras model that does not generate.
 
     Args:
         model: A model with `generates = False`.
-        function: Of its inputs as keyword arguments, for more than the model's own outputs by their names.
+        function: Function from the inputs, as keyword arguments, to outputs by name; by default the outputs of the
+            model.
     """
 
     def __init__(self, model: Any, function: Callable[..., dict[str, Any]] | None = None) -> None:
         self.model = model
 
-        def answer(inputs: Any) -> Any:
+        def call(inputs: Any) -> Any:
             return model.named(model(inputs, training=False)) if function is None else function(**inputs)
 
-        self._answer = compiled(answer, model, jit_compile=False, any_length=True)
+        self._call = compiled(call, model, jit_compile=False, any_length=True)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Answers; see `Forward.run`."""
-        outputs = self._answer({name: self.model.ids(name, array) for name, array in inputs.items()})
+        """Computes the outputs; see `Forward.run`."""
+        outputs = self._call({name: self.model.ids(name, array) for name, array in inputs.items()})
         return {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
 
 
 @dataclass(frozen=True)
 class KerasState:
-    """What is kept between steps.
+    """State of generation between steps.
 
     Attributes:
         caches: Keys and values `(B, H, S, D)` of each layer; little longer than the window in a layer with a window.
-        index: Where the next token is written, in all rows alike.
-        room: Positions before `index` that no row uses, since prompts are padded to a bucket.
-        starts: `(B,)` int32: index of each row's first real token.
-        memory: Mask `(B, M)` and cross caches of an encoder-decoder.
+        index: Slot of the next token in all rows.
+        unused: Number of slots before `index` that no row uses, since prompts are padded.
+        starts: Slot of the first real token of each row, `(B,)` int32.
+        memory: Mask `(B, M)` and cross caches of an encoder-decoder; `None` for a decoder.
         steps: Number of tokens from `step` that can be discarded.
     """
 
     caches: list[tuple[Tensor, Tensor]]
     index: int
-    room: int
+    unused: int
     starts: np.ndarray
     memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
     steps: int = 0
 
 
 class KerasStep:
-    """A generating Keras model behind the protocol that all engines offer.
+    """The `Step` protocol for a generative Keras model.
 
     Args:
         model: A `CausalLM` or a `Seq2SeqLM`.
-        capacity: Positions of the cache; the smaller of the model's limit and 1024 by default.
-        jit_compile: Compiles each step with XLA (TensorFlow, JAX); worth its seconds for all but tiny models.
+        capacity: Number of slots in the cache; by default the maximum length of the model, but at most 1024.
+        jit_compile: Whether to compile each step with XLA (TensorFlow, JAX), which takes seconds and pays off except
+            for tiny models.
+
+    Raises:
+        InputError: the model does not generate.
+        CapacityError: `capacity` is not positive or exceeds the maximum length of the model.
     """
 
-    # Any number could be compiled, but each takes seconds to.
+    # Other numbers are possible, but compilation takes seconds for each.
     step_lengths: tuple[int, ...] = (1, 4, 8)
 
     def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
         if not getattr(model, "generates", False):
-            raise InputError(f"A model that generates was expected. Received one that answers at once: {model!r}")
+            raise InputError(f"A model that generates was expected. Received: {model!r}")
         limit = model.max_length
         capacity = check("capacity", capacity, optional(integer(1, MAX_CAPACITY)), error=CapacityError)
         if capacity is not None and limit is not None and capacity > limit:
@@ -98,19 +104,19 @@ class KerasStep:
         self.is_encoder_decoder = model.is_encoder_decoder
         self.vocab_size = int(model.config.vocab_size)
         self.capacity = capacity or default_capacity(limit)
-        # Multiples of a bucket, so that few sizes are compiled, and one bucket more for the padding of prompts.
+        # A multiple of the bucket, to compile fewer sizes, and one more bucket for the padding of prompts.
         self._slots = _rounded(self.capacity) + _BUCKET
         self._margin = max((MIN_REWIND, *self.step_lengths))
         self._is_rolling = self._cache_shapes(1) != model.cache_shapes(1, self._slots)
-        # The compiled functions outlive this object: a second generation must not compile again.
+        # Compiled functions are stored in the model, so that the next generation does not compile again.
         functions = model.__dict__.setdefault("_compiled_steps", {})
-        key = jit_compile, len(adapted(model)), self._slots
+        key = jit_compile, len(layers_with_lora(model)), self._slots
         if key not in functions:
             functions[key] = _functions(model, jit_compile, self._slots)
         self._functions = functions[key]
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
-        """Reads the prompt; see `Step.start`."""
+        """Computes the caches of the prompt; see `Step.start`."""
         inputs, mask = prompt_arrays(inputs, mask, self.vocab_size)
         if self.is_encoder_decoder:
             return self._encode(inputs, mask)
@@ -120,24 +126,24 @@ class KerasStep:
                 f"The prompt is longer than the cache. Expected at most {self.capacity} tokens. Received: {length}"
             )
         ids, mask = inputs[:, :-1], mask[:, :-1]
-        room = -ids.shape[1] % _BUCKET
-        ids, mask = (np.pad(array, ((0, 0), (room, 0))).astype("int32") for array in (ids, mask))
+        unused = -ids.shape[1] % _BUCKET
+        ids, mask = (np.pad(array, ((0, 0), (unused, 0))).astype("int32") for array in (ids, mask))
         starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
         caches = self._empty(batch)
         if ids.shape[1]:
             _, caches = self._functions["decode"](ids, np.int32(0), starts, caches)
-        return KerasState(caches, ids.shape[1], room, starts)
+        return KerasState(caches, ids.shape[1], unused, starts)
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
-        """Logits of some more tokens; see `Step.step`."""
+        """Computes the logits of further tokens; see `Step.step`."""
         tokens = token_array("tokens", tokens, self.vocab_size)
         if len(tokens) != len(state.starts) or tokens.shape[1] not in self.step_lengths:
             raise InputError(
-                f"A step reads tokens of {len(state.starts)} rows, as many of each as step_lengths says: "
+                f"The tokens of a step must have {len(state.starts)} rows and a length in step_lengths, "
                 f"{self.step_lengths}. Received: shape {tokens.shape}"
             )
         count = tokens.shape[1]
-        if state.index - state.room + count > self.capacity:
+        if state.index - state.unused + count > self.capacity:
             raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
         arguments: list[Any] = [tokens, np.int32(state.index)]
         if state.memory is None:
@@ -149,7 +155,7 @@ class KerasStep:
         return numbers, replace(state, caches=caches, index=state.index + count, steps=steps)
 
     def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
-        """The state of these rows; see `Step.reorder`."""
+        """Returns the state of the given rows; see `Step.reorder`."""
         if np.array_equal(rows, np.arange(len(state.starts))):
             return state
         index = row_indices(rows, len(state.starts)).astype("int32")
@@ -159,13 +165,15 @@ class KerasStep:
         return replace(state, caches=_take(state.caches, index), starts=state.starts[rows], memory=memory)
 
     def rewind(self, state: KerasState, count: int) -> KerasState:
-        """The state before the last `count` tokens: what lies behind the index is overwritten before it is seen."""
+        """Returns the state before the last `count` tokens, whose slots are overwritten before they are visible."""
         if not 0 <= count <= state.steps:
-            raise InputError(f"Between 0 and {state.steps} tokens can be taken back. Received: {count}")
+            raise InputError(
+                f"count must be from 0 to {state.steps}, the number of tokens that can be discarded. Received: {count}"
+            )
         return replace(state, index=state.index - count, steps=state.steps - count)
 
     def fork(self, state: KerasState) -> KerasState:
-        """The state itself: its tensors are never changed in place."""
+        """Returns the state itself, since its tensors are never modified."""
         return state
 
     def _cache_shapes(self, batch: int) -> list[tuple[int, ...]]:
@@ -183,8 +191,8 @@ class KerasStep:
             raise CapacityError(
                 f"The text is longer than the model. Expected at most {limit} tokens. Received: {inputs.shape[1]}"
             )
-        room = min(_rounded(inputs.shape[1]), limit or MAX_CAPACITY) - inputs.shape[1]
-        ids, mask = (np.pad(array, ((0, 0), (0, room))).astype("int32") for array in (inputs, mask))
+        padding = min(_rounded(inputs.shape[1]), limit or MAX_CAPACITY) - inputs.shape[1]
+        ids, mask = (np.pad(array, ((0, 0), (0, padding))).astype("int32") for array in (inputs, mask))
         cross = self._functions["encode"](ids, mask)
         starts = np.zeros(len(ids), "int32")
         return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
@@ -199,7 +207,7 @@ def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tup
 
 
 def _functions(model: Any, jit_compile: bool, num_slots: int) -> dict[str, Callable[..., Any]]:
-    """The model's steps over plain tensors, compiled; `num_slots` is the cache length of layers without a window."""
+    """Compiles the steps of a model; `num_slots` is the number of cache slots of layers without a window."""
 
     def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
@@ -233,7 +241,7 @@ def _functions(model: Any, jit_compile: bool, num_slots: int) -> dict[str, Calla
 def compiled(
     function: Callable[..., Any], model: Any, jit_compile: bool, any_length: bool = False
 ) -> Callable[..., Any]:
-    """The function, compiled as the active Keras backend does it; `any_length`: once for all shapes (TensorFlow)."""
+    """Compiles a function with the active Keras backend; `any_length` compiles once for all shapes (TensorFlow)."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -245,7 +253,7 @@ def compiled(
             tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
             if any_length:
                 return graph(*tensors)
-            # TensorFlow's own way to the function of these shapes takes a millisecond: much of a small model's step.
+            # The lookup of TensorFlow takes a millisecond, which is significant for steps of small models.
             shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
             if shapes not in traced:
                 traced[shapes] = graph.get_concrete_function(*tensors)
@@ -256,7 +264,7 @@ def compiled(
         import jax
 
         def pure(values: Any, *arguments: Any) -> Any:
-            # Weights are arguments, or the compiled function would hold their values of now for ever.
+            # Weights are arguments; otherwise the compiled function would contain their current values as constants.
             with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
                 return function(*arguments)
 
@@ -272,53 +280,53 @@ def compiled(
 
 
 def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
-    """The work of `model.generate`; see there."""
+    """Implements `model.generate`."""
     texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
     if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
         ids = _ids(inputs)
         mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
-        asked, step = _asked(model, ids, settings)
-        output = asked.generate(step, ids, mask)
-        return output.sequences if asked.result == "texts" else output
+        generation, step = _prepared(model, ids, settings)
+        output = generation.generate(step, ids, mask)
+        return output.sequences if generation.result == "texts" else output
     encoded = _encoded(model, texts)
-    asked, step = _asked(model, encoded.input_ids, settings)
-    written = asked.write(step, encoded.input_ids, encoded.attention_mask)
-    if asked.result != "texts":
-        return written.result(asked.result)
-    heads = ["" if model.is_encoder_decoder else text for text in texts]
-    whole = [head + new for head, row in zip(heads, written.texts, strict=True) for new in row]
-    return whole[0] if single and len(whole) == 1 else whole
+    generation, step = _prepared(model, encoded.input_ids, settings)
+    result = generation.write(step, encoded.input_ids, encoded.attention_mask)
+    if generation.result != "texts":
+        return result.result(generation.result)
+    prefixes = ["" if model.is_encoder_decoder else text for text in texts]
+    outputs = [prefix + new for prefix, row in zip(prefixes, result.texts, strict=True) for new in row]
+    return outputs[0] if single and len(outputs) == 1 else outputs
 
 
 def stream(model: Any, text: str, callback: Callback | None, settings: Mapping[str, Any]) -> Stream:
-    """The work of `model.stream`; see there."""
+    """Implements `model.stream`."""
     if not isinstance(text, str):
-        raise InputError(f"A stream continues one text. Received: {str(text)[:80]}")
+        raise InputError(f"A stream requires a single text. Received: {str(text)[:80]}")
     encoded = _encoded(model, [text])
-    asked, step = _asked(model, encoded.input_ids, settings)
-    return asked.stream(step, encoded.input_ids, encoded.attention_mask, callback)
+    generation, step = _prepared(model, encoded.input_ids, settings)
+    return generation.stream(step, encoded.input_ids, encoded.attention_mask, callback)
 
 
 def _encoded(model: Any, texts: Sequence[str]) -> Encoding:
     if model.tokenizer is None:
-        raise TokenizerError("This model has no tokenizer. Give ids, or load it from a folder that has one.")
+        raise TokenizerError("This model has no tokenizer. Pass ids, or load the model from a folder with a tokenizer.")
     encoded: Encoding = model.tokenizer(list(texts), padding_side="right")
     check_known(encoded.input_ids, model.tokenizer, model.config.vocab_size)
     return encoded
 
 
-def _asked(model: Any, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
-    """What the keyword arguments ask for, and an engine that has room for it."""
+def _prepared(model: Any, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
+    """Returns the requested generation, and an engine with sufficient capacity."""
     settings = dict(settings)
     jit_compile = settings.pop("jit_compile", True)
-    asked = request(settings, model.generation_config, model.tokenizer, partial(_open_assistant, jit_compile))
-    negative = asked.controls.negative_ids
+    generation = request(settings, model.generation_config, model.tokenizer, partial(_open_assistant, jit_compile))
+    negative = generation.controls.negative_ids
     width = max(ids.shape[1], 0 if negative is None else negative.shape[-1])
-    return asked, KerasStep(model, _capacity(model, width, asked.config), jit_compile)
+    return generation, KerasStep(model, _capacity(model, width, generation.config), jit_compile)
 
 
 def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
-    """An engine as it is; that of a pipeline, of a model, or of a checkpoint that is loaded for it."""
+    """Returns the engine and tokenizer of an assistant: an engine, a pipeline, a model, or a checkpoint to load."""
     if isinstance(source, decoding.Step):
         return source, None
     if isinstance(source, str | os.PathLike):
@@ -329,7 +337,7 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
     if isinstance(engine, decoding.Step):
         return engine, source.tokenizer
     if not getattr(source, "generates", False):
-        raise InputError(f"A model that generates was expected. Received one that answers at once: {source!r}")
+        raise InputError(f"A model that generates was expected. Received: {source!r}")
     return KerasStep(source, jit_compile=jit_compile), source.tokenizer
 
 
@@ -340,14 +348,14 @@ def _ids(inputs: Any) -> np.ndarray:
         ids = np.zeros(0)
     if ids.ndim != 2:
         raise InputError(
-            "Prompts must be a text, a list of texts, or ids (batch, length); those of unequal length are padded, and "
-            f"attention_mask says where. Received: {str(inputs)[:80]}"
+            "Prompts must be a text, a list of texts, or ids (batch, length); ids of unequal length must be padded, "
+            f"with an attention_mask. Received: {str(inputs)[:80]}"
         )
     return ids
 
 
 def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:
-    """A cache that just holds this generation, rounded up, within the model's limit."""
+    """Returns the capacity for a generation, rounded up, but at most the maximum length of the model."""
     new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
-    wanted = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
-    return min(wanted, model.max_length or MAX_CAPACITY)
+    required = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
+    return min(required, model.max_length or MAX_CAPACITY)

@@ -24,8 +24,8 @@ def empty(kind: str, heads: int, head_dim: int) -> Any:
     if kind == "rolling":
         return layers.RollingCache(*np.full((2, B, heads, WINDOW, head_dim), 7.0, "float32"), ops.array(0, "int32"))
     # Slots after the last token must not affect the result, so they are not zero.
-    room = np.full((2, B, heads, CAPACITY, head_dim), 7.0, "float32")
-    return layers.StaticCache(ops.convert_to_tensor(room[0]), ops.convert_to_tensor(room[1]), ops.array(0, "int32"))
+    states = np.full((2, B, heads, CAPACITY, head_dim), 7.0, "float32")
+    return layers.StaticCache(ops.convert_to_tensor(states[0]), ops.convert_to_tensor(states[1]), ops.array(0, "int32"))
 
 
 def mask_of_step(kind: str, start: int, length: int) -> Any:
@@ -92,8 +92,8 @@ def test_a_sliding_window_over_a_cache(kind, chunks) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("margin", [1, 2, 6])
-def test_a_rolling_cache_takes_back_as_many_tokens_as_it_promises(margin, at_once) -> None:
-    """Again and again over a text of several windows; with a slot less, an answer is wrong."""
+def test_a_rolling_cache_can_discard_the_tokens_of_its_margin(margin, at_once) -> None:
+    """Repeatedly, over a text of several windows; with one slot less, an output is wrong."""
     layer = layers.MultiHeadAttention(6, E, 4, 2, window=WINDOW, rotary=layers.Rotary(dim=4))
     x, wrong, starts = numbers(B, 24, E), numbers(B, margin, E, seed=1), np.array([0, 2], "int32")
     real = (np.arange(24) >= starts[:, None]).astype("int32")
@@ -108,8 +108,8 @@ def test_a_rolling_cache_takes_back_as_many_tokens_as_it_promises(margin, at_onc
         start, errors = 0, []
         cache = layers.RollingCache(*np.full((2, B, 2, size, 4), 7.0, "float32"), ops.array(0, "int32"))
         while start < 24:
-            for place in range(0, margin, margin if at_once else 1):
-                _, cache = step(wrong[:, place : margin if at_once else place + 1], start + place, cache)
+            for index in range(0, margin, margin if at_once else 1):
+                _, cache = step(wrong[:, index : margin if at_once else index + 1], start + index, cache)
             cache = replace(cache, position=ops.array(start, "int32"))
             length = min(1 + start % 4, 24 - start)
             output, cache = step(x[:, start : start + length], start, cache)
@@ -124,8 +124,8 @@ def test_a_rolling_cache_takes_back_as_many_tokens_as_it_promises(margin, at_onc
 
 
 @pytest.mark.parametrize("slots", [[5, 2, 3, 4], [[5, 2, 3, 4], [1, 2, 3, -4]]], ids=["one row", "rows"])
-def test_slots_of_a_cache_choose_among_what_is_described_for_all_slots(slots) -> None:
-    """A mask, padding and scores of pairs of positions."""
+def test_slots_of_a_cache_select_columns_of_masks_and_biases(slots) -> None:
+    """A mask, a padding mask and a position bias."""
     slots = np.array(slots, "int32")
     given = {
         "key_mask": np.array([[1, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 1]], "int32"),
@@ -194,8 +194,8 @@ def test_updates_do_not_change_the_previous_cache() -> None:
 
 def test_static_cache_keeps_its_type() -> None:
     """A cache in half precision keeps its data type when float32 keys are added."""
-    room = [ops.zeros((B, 3, 5, 4), "float16") for _ in range(2)]
-    _, _, after = layers.StaticCache(*room, ops.array(0, "int32")).update(numbers(B, 3, 2, 4), numbers(B, 3, 2, 4))
+    states = [ops.zeros((B, 3, 5, 4), "float16") for _ in range(2)]
+    _, _, after = layers.StaticCache(*states, ops.array(0, "int32")).update(numbers(B, 3, 2, 4), numbers(B, 3, 2, 4))
     assert backend.standardize_dtype(after.key.dtype) == "float16"
 
 
