@@ -44,7 +44,7 @@ def encoder_of_bert(ids: Any) -> Any:
 
 
 IDS = integers(11, 2, 5)
-PLACES = np.tile(np.arange(5, dtype="int32"), (2, 1))
+POSITIONS = np.tile(np.arange(5, dtype="int32"), (2, 1))
 ATTENTION = {"multi_head_attention": 1, "attention": 1}
 MODELS = {
     "BERT": (
@@ -53,7 +53,7 @@ MODELS = {
     ),
     "tied": (lambda: TiedLM()(IDS), {"linear": 2, "embedding": 1, "layer_norm": 1, "gelu": 1}),
     "LLaMA": (
-        lambda: LlamaLayer()(numbers(2, 5, 18), PLACES),
+        lambda: LlamaLayer()(numbers(2, 5, 18), POSITIONS),
         {"linear": 7, "rms_norm": 2, "rotary": 2, "residual": 2, **ATTENTION},
     ),
 }
