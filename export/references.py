@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, cycle, islice
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import PROMPTS, QUESTIONS, READING
 from kerasformer.fidelity.recording import Distribution, record_forward, record_reading, record_step
 from kerasformer.models.keras_engine import KerasForward, KerasStep
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tokenization import Encoding, Tokenizer
 
 GENERATED = 64
@@ -34,7 +34,7 @@ TextRow = tuple[list[int], list[int], list[int]]
 
 
 def record(
-    model: Any, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None = None
+    model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None = None
 ) -> dict[str, np.ndarray]:
     """Records the answers of the Keras model for `references.npz`.
 
@@ -76,7 +76,7 @@ def record(
 
 
 def _record_forward(
-    model: Any, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None
+    model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None, function: Function | None
 ) -> dict[str, np.ndarray]:
     """Records references of a model that does not generate."""
     limit = manifest.info.max_length
@@ -98,7 +98,7 @@ def _questions() -> list[Example]:
     return questions
 
 
-def keras_quality(model: Any, info: ModelInfo, texts: Sequence[Example]) -> dict[str, np.ndarray]:
+def keras_quality(model: PretrainedModel, info: ModelInfo, texts: Sequence[Example]) -> dict[str, np.ndarray]:
     """Measures the metrics of the Keras model on labelled texts, for `references.npz`.
 
     Raises:
@@ -122,7 +122,7 @@ def _distribution(info: ModelInfo) -> Distribution:
 
 
 def _rows(
-    model: Any, manifest: Manifest, texts: Sequence[Example], role: Role, limit: int | None
+    model: PretrainedModel, manifest: Manifest, texts: Sequence[Example], role: Role, limit: int | None
 ) -> tuple[list[TextRow], np.ndarray]:
     """Tokenizes texts, and adds texts composed of them so that every signature of a role has one of its length.
 
@@ -169,7 +169,7 @@ def _masked(tokenizer: Tokenizer, row: TextRow, index: int) -> Iterator[TextRow]
         yield [mask if masked else token for token, masked in zip(ids, compared, strict=True)], types, compared
 
 
-def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[TextRow]:
+def _blocks(model: PretrainedModel, manifest: Manifest, texts: Sequence[Example]) -> list[TextRow]:
     """Cuts the concatenated texts into blocks, and adds a block for each prefill length."""
     ids = list(chain.from_iterable(row[0] for row in _encoded(model, texts)))
     capacity = manifest.capacity or 0
@@ -183,7 +183,7 @@ def _blocks(model: Any, manifest: Manifest, texts: Sequence[Example]) -> list[Te
     return [(block, [0] * len(block), [1] * len(block)) for block in blocks]
 
 
-def _encoded(model: Any, texts: Sequence[Example]) -> Iterator[TextRow]:
+def _encoded(model: PretrainedModel, texts: Sequence[Example]) -> Iterator[TextRow]:
     """Yields the tokens of texts; random tokens for a model without a tokenizer."""
     if model.tokenizer is None:
         random = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
+from kerasformer.models.pretrained import PretrainedModel
 
 Infos = dict[str, TensorInfo]
 
@@ -45,7 +46,7 @@ class Function:
         return described(self.name, Signature(file, self.inputs, self.outputs))
 
 
-def forward(model: Any, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
+def forward(model: PretrainedModel, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
     """Returns the function of an encoder with its head, which reads texts `(batch, length)`."""
 
     def call(**inputs: Any) -> dict[str, Any]:

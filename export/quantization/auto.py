@@ -22,6 +22,7 @@ from kerasformer.export.quantization.sample_inputs import shortest, single_pass_
 from kerasformer.export.quantization.search import Auto, FileBuilder, Search, Tried
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import StageProgress
 
 NAME = "auto"
@@ -87,7 +88,7 @@ def _share(value: float | None) -> str:
 
 
 def choose(
-    model: Any,
+    model: PretrainedModel,
     references: Mapping[str, np.ndarray],
     layout: Layout,
     budget: Auto,

@@ -14,6 +14,7 @@ from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one,
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import CountProgress
 
 
@@ -34,7 +35,7 @@ Calibration = Mapping[str, Ranges]
 """Ranges by the path of the kernel's Keras variable."""
 
 
-def calibrate(model: Any, texts: Sequence[str], progress: CountProgress | None = None) -> Calibration:
+def calibrate(model: PretrainedModel, texts: Sequence[str], progress: CountProgress | None = None) -> Calibration:
     """Measures the ranges while the Keras model reads texts and generates its own continuations of them.
 
     Args:

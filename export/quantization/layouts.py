@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
+from kerasformer.models.pretrained import PretrainedModel
 
 
 class Layout(Protocol):
@@ -33,7 +34,7 @@ class Layout(Protocol):
         ...
 
 
-def num_bytes(model: Any, parts: Sequence[ModelMatrix], recipe: Recipe, layout: Layout) -> int:
+def num_bytes(model: PretrainedModel, parts: Sequence[ModelMatrix], recipe: Recipe, layout: Layout) -> int:
     """Returns the size of all weights in the model's files in bytes, without the graphs.
 
     Args:

@@ -18,6 +18,7 @@ from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Stora
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.pretrained import PretrainedModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class ModelMatrix:
         return rows if self.output_first else rows.T
 
 
-def matrices(model: Any) -> list[ModelMatrix]:
+def matrices(model: PretrainedModel) -> list[ModelMatrix]:
     """Returns the matrices that the model uses and that are large enough to be quantized, in variable order."""
     inputs = as_inputs(next(one_by_one(passages(model, ["A text."]))))
     usage, encoder_usage = _MatrixUsage(), _MatrixUsage()

@@ -20,10 +20,11 @@ from kerasformer.export.quantization.sensitivity import Simulation
 from kerasformer.fidelity.comparison import record_rounding
 from kerasformer.fidelity.rounding import Rounding
 from kerasformer.fidelity.verification import references_of_steps
+from kerasformer.models.pretrained import PretrainedModel
 
 
 def measure_rounding(
-    model: Any,
+    model: PretrainedModel,
     references: Mapping[str, np.ndarray],
     layout: Layout,
     recipe: Recipe,

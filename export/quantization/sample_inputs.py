@@ -21,6 +21,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.fidelity.answers import stacked
 from kerasformer.files import local_path
 from kerasformer.models.keras_engine import KerasStep
+from kerasformer.models.pretrained import PretrainedModel
 
 MAX_TEXTS = 128
 """Largest number of texts that are used; more of them hardly change the ranges."""
@@ -92,7 +93,7 @@ def _texts_of(entry: Any) -> list[str]:
     )
 
 
-def passages(model: Any, texts: Sequence[str]) -> Passages:
+def passages(model: PretrainedModel, texts: Sequence[str]) -> Passages:
     """Tokenizes texts, together with the model's own continuations if it generates.
 
     Args:
@@ -118,7 +119,7 @@ def passages(model: Any, texts: Sequence[str]) -> Passages:
     return arrays
 
 
-def _ids(model: Any, texts: Sequence[str]) -> list[list[int]]:
+def _ids(model: PretrainedModel, texts: Sequence[str]) -> list[list[int]]:
     reserved = _CONTINUATION if model.generates and not model.is_encoder_decoder else 0
     limit = max(1, min(_LONGEST, (model.max_length or _LONGEST + reserved) - reserved))
     if model.tokenizer is None:
@@ -133,7 +134,7 @@ def _ids(model: Any, texts: Sequence[str]) -> list[list[int]]:
     return rows
 
 
-def _continuations(model: Any, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """Continues each row greedily; returns the tokens that a decoder reads while doing so."""
     info = model.info()
     start = info.start_token_id
@@ -178,7 +179,7 @@ def compared(output: np.ndarray, passage: Passages) -> np.ndarray:
 
 
 def single_pass_references(
-    model: Any, references: Mapping[str, np.ndarray], tokens: int | None = None
+    model: PretrainedModel, references: Mapping[str, np.ndarray], tokens: int | None = None
 ) -> dict[str, np.ndarray]:
     """Converts references of stepwise generation into references of a single forward pass.
 

@@ -23,6 +23,7 @@ from kerasformer.fidelity.figures import Fidelity
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import CountProgress
 
 _INTEGERS = ("int8", "int4")
@@ -70,7 +71,7 @@ class Simulation:
 
     def __init__(
         self,
-        model: Any,
+        model: PretrainedModel,
         parts: Sequence[ModelMatrix],
         layout: Layout,
         function: Callable[..., dict[str, Any]] | None = None,

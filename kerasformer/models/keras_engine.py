@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import keras
 import numpy as np
@@ -23,11 +23,15 @@ from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_cap
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
-from kerasformer.layers import FixedCache, Visibility, cache_of_slots
+from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
 from kerasformer.layers.core import layers_with_lora
 from kerasformer.layers.tensor import Tensor
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
+
+if TYPE_CHECKING:
+    from kerasformer.models.contracts import CausalLM, Seq2SeqLM
+    from kerasformer.models.pretrained import PretrainedModel
 
 _BUCKET = 32  # prompts are padded to a multiple of this, to compile functions for fewer lengths
 
@@ -41,7 +45,7 @@ class KerasForward:
             model.
     """
 
-    def __init__(self, model: Any, function: Callable[..., dict[str, Any]] | None = None) -> None:
+    def __init__(self, model: PretrainedModel, function: Callable[..., dict[str, Any]] | None = None) -> None:
         self.model = model
 
         def call(inputs: Any) -> Any:
@@ -93,7 +97,7 @@ class KerasStep:
     # Other numbers are possible, but compilation takes seconds for each.
     step_lengths: tuple[int, ...] = (1, 4, 8)
 
-    def __init__(self, model: Any, capacity: int | None = None, jit_compile: bool = True) -> None:
+    def __init__(self, model: CausalLM | Seq2SeqLM, capacity: int | None = None, jit_compile: bool = True) -> None:
         if not getattr(model, "generates", False):
             raise InputError(f"A model that generates was expected. Received: {model!r}")
         limit = model.max_length
@@ -206,40 +210,53 @@ def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tup
     return [(ops.take(key, rows, axis=0), ops.take(value, rows, axis=0)) for key, value in caches]
 
 
-def _functions(model: Any, jit_compile: bool, num_slots: int) -> dict[str, Callable[..., Any]]:
+def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -> dict[str, Callable[..., Any]]:
     """Compiles the steps of a model; `num_slots` is the number of cache slots of layers without a window."""
+    if model.is_encoder_decoder:
+        functions = _encoder_decoder_steps(cast("Seq2SeqLM", model), num_slots)
+    else:
+        functions = {"decode": _decoder_step(cast("CausalLM", model), num_slots)}
+    return {name: compiled(function, model, jit_compile) for name, function in functions.items()}
 
+
+def _decoder_step(model: CausalLM, num_slots: int) -> Callable[..., Any]:
     def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         positions = ops.maximum(ops.reshape(slots, (1, -1)) - ops.reshape(starts, (-1, 1)), 0)
         keys = ops.arange(num_slots, dtype="int32")
         visibility = Visibility(causal=True, query_slots=slots, key_slots=keys, positions=positions, starts=starts)
-        own = [cache_of_slots(key, value, index, num_slots) for key, value in caches]
-        logits, new = model.decode(tokens, visibility, own)
-        return logits, [(cache.key, cache.value) for cache in new]
+        logits, new = model.decode(tokens, visibility, _opened(caches, index, num_slots))
+        return logits, _tensors(new)
 
-    def decode_with_memory(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
-        slots = ops.arange(tokens.shape[1], dtype="int32") + index
-        keys = ops.arange(num_slots, dtype="int32")
-        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
-        own = [cache_of_slots(key, value, index, num_slots) for key, value in caches]
-        fixed = [FixedCache(key, value) for key, value in cross]
-        logits, new, _ = model.decode(tokens, visibility, own, memory_mask, fixed)
-        return logits, [(cache.key, cache.value) for cache in new]
+    return decode
 
+
+def _encoder_decoder_steps(model: Seq2SeqLM, num_slots: int) -> dict[str, Callable[..., Any]]:
     def encode(ids: Tensor, mask: Tensor) -> Any:
         return model.project_memory(model.encode(ids, mask))
 
-    if not model.is_encoder_decoder:
-        return {"decode": compiled(decode, model, jit_compile)}
-    return {
-        "encode": compiled(encode, model, jit_compile),
-        "decode": compiled(decode_with_memory, model, jit_compile),
-    }
+    def decode(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
+        slots = ops.arange(tokens.shape[1], dtype="int32") + index
+        keys = ops.arange(num_slots, dtype="int32")
+        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
+        fixed = [FixedCache(key, value) for key, value in cross]
+        logits, new, _ = model.decode(tokens, visibility, _opened(caches, index, num_slots), memory_mask, fixed)
+        return logits, _tensors(new)
+
+    return {"encode": encode, "decode": decode}
+
+
+def _opened(caches: Sequence[tuple[Tensor, Tensor]], index: Tensor, num_slots: int) -> list[LayerCache]:
+    """Returns caches whose next token has the slot `index`."""
+    return [cache_of_slots(key, value, index, num_slots) for key, value in caches]
+
+
+def _tensors(caches: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
+    return [(cache.key, cache.value) for cache in caches]
 
 
 def compiled(
-    function: Callable[..., Any], model: Any, jit_compile: bool, any_length: bool = False
+    function: Callable[..., Any], model: PretrainedModel, jit_compile: bool, any_length: bool = False
 ) -> Callable[..., Any]:
     """Compiles a function with the active Keras backend; `any_length` compiles once for all shapes (TensorFlow)."""
     backend = keras.backend.backend()
@@ -279,7 +296,7 @@ def compiled(
     return without_gradient
 
 
-def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
+def generate(model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
     """Implements `model.generate`."""
     texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
     if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
@@ -298,7 +315,7 @@ def generate(model: Any, inputs: Any, attention_mask: Any, settings: Mapping[str
     return outputs[0] if single and len(outputs) == 1 else outputs
 
 
-def stream(model: Any, text: str, callback: Callback | None, settings: Mapping[str, Any]) -> Stream:
+def stream(model: CausalLM | Seq2SeqLM, text: str, callback: Callback | None, settings: Mapping[str, Any]) -> Stream:
     """Implements `model.stream`."""
     if not isinstance(text, str):
         raise InputError(f"A stream requires a single text. Received: {str(text)[:80]}")
@@ -307,7 +324,7 @@ def stream(model: Any, text: str, callback: Callback | None, settings: Mapping[s
     return generation.stream(step, encoded.input_ids, encoded.attention_mask, callback)
 
 
-def _encoded(model: Any, texts: Sequence[str]) -> Encoding:
+def _encoded(model: PretrainedModel, texts: Sequence[str]) -> Encoding:
     if model.tokenizer is None:
         raise TokenizerError("This model has no tokenizer. Pass ids, or load the model from a folder with a tokenizer.")
     encoded: Encoding = model.tokenizer(list(texts), padding_side="right")
@@ -315,7 +332,7 @@ def _encoded(model: Any, texts: Sequence[str]) -> Encoding:
     return encoded
 
 
-def _prepared(model: Any, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
+def _prepared(model: CausalLM | Seq2SeqLM, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
     """Returns the requested generation, and an engine with sufficient capacity."""
     settings = dict(settings)
     jit_compile = settings.pop("jit_compile", True)
@@ -354,7 +371,7 @@ def _ids(inputs: Any) -> np.ndarray:
     return ids
 
 
-def _capacity(model: Any, prompt: int, config: decoding.GenerationConfig) -> int | None:
+def _capacity(model: CausalLM | Seq2SeqLM, prompt: int, config: decoding.GenerationConfig) -> int | None:
     """Returns the capacity for a generation, rounded up, but at most the maximum length of the model."""
     new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
     required = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -25,6 +25,9 @@ from keras.src.backend.common import global_state
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.layers.core import LOW_RANK
 from kerasformer.models.tensor_files import FLOATS, TensorFile
+
+if TYPE_CHECKING:
+    from kerasformer.models.pretrained import PretrainedModel
 
 
 class Layout:
@@ -327,7 +330,7 @@ class NewHead(Enum):
 
 
 def load_weights(
-    model: Any,
+    model: PretrainedModel,
     file: TensorFile,
     names: Names,
     heads: Collection[str] = (),
@@ -405,7 +408,7 @@ def deferred_variables() -> Iterator[None]:
         raise
 
 
-def build_within_memory(model: Any) -> None:
+def build_within_memory(model: PretrainedModel) -> None:
     """Creates the variables of a model, if they fit into the memory of this machine.
 
     Raises:

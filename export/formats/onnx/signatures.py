@@ -29,9 +29,11 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import GrowingCache, Visibility
+from kerasformer.models.contracts import CausalLM, Seq2SeqLM
+from kerasformer.models.pretrained import PretrainedModel
 
 
-def onnx_functions(model: Any) -> list[Function]:
+def onnx_functions(model: PretrainedModel) -> list[Function]:
     """Returns the functions of an ONNX folder, one for each file."""
     if not model.generates:
         return [forward(model, MODEL, "batch_size", "sequence_length", "int64")]
@@ -40,13 +42,13 @@ def onnx_functions(model: Any) -> list[Function]:
     return [_encoder(model), _growing_step_with_memory(model)]
 
 
-def _own_caches(model: Any, length: str, present: bool, cross: bool | None = None) -> list[Infos]:
+def _own_caches(model: CausalLM | Seq2SeqLM, length: str, present: bool, cross: bool | None = None) -> list[Infos]:
     """Describes the caches of each layer's self-attention."""
     shapes = enumerate(model.cache_shapes("batch_size", length))
     return [dict.fromkeys(growing_caches(i, cross, present), TensorInfo(shape, "float32")) for i, shape in shapes]
 
 
-def _all_caches(model: Any, length: str, encoder_length: str, present: bool) -> Infos:
+def _all_caches(model: CausalLM | Seq2SeqLM, length: str, encoder_length: str, present: bool) -> Infos:
     """Describes the caches of self- and cross-attention; runtimes expect them layer by layer."""
     shapes = enumerate(model.memory_shapes("batch_size", encoder_length))
     cross = [dict.fromkeys(growing_caches(i, True, present), TensorInfo(shape, "float32")) for i, shape in shapes]
@@ -65,12 +67,14 @@ def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
     }
 
 
-def _past(model: Any, inputs: dict[str, Any], causal: bool, cross: bool | None = None) -> list[GrowingCache]:
+def _past(
+    model: CausalLM | Seq2SeqLM, inputs: dict[str, Any], causal: bool, cross: bool | None = None
+) -> list[GrowingCache]:
     names = (growing_caches(i, cross) for i in range(len(model.cache_shapes(1, 1))))
     return [GrowingCache(inputs[key], inputs[value], causal=causal) for key, value in names]
 
 
-def _growing_step(model: Any) -> Function:
+def _growing_step(model: CausalLM) -> Function:
     """Returns the function by which a decoder reads tokens after those in the caches."""
 
     def call(input_ids: Any, attention_mask: Any, position_ids: Any, **past: Any) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def _growing_step(model: Any) -> Function:
     return Function(MODEL, inputs, outputs, call, incremental=True)
 
 
-def _encoder(model: Any) -> Function:
+def _encoder(model: Seq2SeqLM) -> Function:
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         ids, mask = ops.cast(input_ids, "int32"), ops.cast(attention_mask, "int32")
         return {LAST_HIDDEN_STATE: model.encode(ids, mask)}
@@ -105,7 +109,7 @@ def _encoder(model: Any) -> Function:
     return Function(ENCODER_MODEL, inputs, outputs, call)
 
 
-def _growing_step_with_memory(model: Any) -> Function:
+def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
     """Returns the function by which a decoder that attends to an encoded text reads tokens.
 
     A graph without a branch serves all steps: it computes keys and values for those tokens of the encoded text that are

@@ -34,6 +34,8 @@ from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.errors import InputError, argument
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
+from kerasformer.models.contracts import CausalLM, Seq2SeqLM
+from kerasformer.models.pretrained import PretrainedModel
 
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
@@ -144,7 +146,7 @@ def lengths_up_to(limit: int | None, lengths: Sequence[int] = ENCODER_LENGTHS) -
 
 
 def tflite_functions(
-    model: Any,
+    model: PretrainedModel,
     capacity: int | None,
     encoder_capacity: int | None,
     lengths: Sequence[int],
@@ -224,7 +226,7 @@ class _OwnCaches:
     layers: tuple[TensorInfo, ...]
 
     @classmethod
-    def of(cls, model: Any, capacity: int, sizes: Mapping[str, Sequence[int]] | None) -> _OwnCaches:
+    def of(cls, model: CausalLM | Seq2SeqLM, capacity: int, sizes: Mapping[str, Sequence[int]] | None) -> _OwnCaches:
         """Returns the caches of a model.
 
         Args:
@@ -246,7 +248,7 @@ class _OwnCaches:
         return _infos(self.layers, rows, cross=False)
 
 
-def _cross(model: Any, encoder_capacity: int, rows: int = 1) -> Infos:
+def _cross(model: Seq2SeqLM, encoder_capacity: int, rows: int = 1) -> Infos:
     """Describes the caches of cross attention."""
     shapes = model.memory_shapes(1, encoder_capacity)
     return _infos([TensorInfo(shape, "float32") for shape in shapes], rows, cross=True)
@@ -274,7 +276,7 @@ def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
     return named
 
 
-def _static_prefill(model: Any, count: int, own: _OwnCaches) -> Function:
+def _static_prefill(model: CausalLM, count: int, own: _OwnCaches) -> Function:
     """Returns the function that reads tokens of a prompt into the caches, without logits."""
     step = _static_step(model, _Step(count=count), own)
 
@@ -284,7 +286,7 @@ def _static_prefill(model: Any, count: int, own: _OwnCaches) -> Function:
     return Function(prefill_name(count), step.inputs, own.infos(), call)
 
 
-def _static_step(model: Any, step: _Step, own: _OwnCaches) -> Function:
+def _static_step(model: CausalLM, step: _Step, own: _OwnCaches) -> Function:
     """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
     reach = step.cache_length or own.capacity
 
@@ -310,11 +312,11 @@ def _tokens(step: _Step, num_positions: int) -> Infos:
     }
 
 
-def _scores(model: Any, step: _Step) -> Infos:
+def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
     return {LOGITS: TensorInfo((step.rows, step.count, model.config.vocab_size), "float32")}
 
 
-def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
+def _static_encode(model: Seq2SeqLM, length: int, encoder_capacity: int) -> Function:
     """Returns the function that encodes a text and projects it to keys and values, padded to the encoder capacity."""
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
@@ -329,7 +331,7 @@ def _static_encode(model: Any, length: int, encoder_capacity: int) -> Function:
     return Function(encode_name(length), inputs, _cross(model, encoder_capacity), call)
 
 
-def _static_step_with_memory(model: Any, step: _Step, own: _OwnCaches, encoder_capacity: int) -> Function:
+def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _OwnCaches, encoder_capacity: int) -> Function:
     """Returns the step of a decoder that attends to encoded texts, one for each row.
 
     All rows have the same position, since each answer begins with the decoder's start token. `step.cache_length` limits
