@@ -254,7 +254,7 @@ REFUSED = {
     "beams that never stop early": (
         tiny("gpt2", "text-generation"),
         {"num_beams": 2, "length_penalty": 0.0, "early_stopping": "never"},
-        "True or False. Received: early_stopping='never'",
+        "only True or False for early_stopping. Received: early_stopping='never'",
     ),
 }
 

@@ -214,7 +214,7 @@ def test_the_same_sections_give_the_same_file(exported, tmp_path):
     copies = []
     for name, capacity in (("one", 96), ("two", 96), ("other", 88)):
         settings = kf.decoding.GenerationConfig()
-        message = litertlm_file.metadata(settings, capacity=capacity, vocab_size=320, begin=None, end=(0,))
+        message = litertlm_file.metadata(settings, capacity=capacity, vocab_size=320, start=None, ends=(0,))
         litertlm_file.write(tmp_path / name, message, folder / "tokenizer.json", folder / "model.tflite")
         copies.append((tmp_path / name).read_bytes())
     one, two, other = copies
@@ -270,7 +270,7 @@ def test_unsupported_models_and_settings_are_refused(case, settings, reason, tmp
 def test_a_model_without_a_tokenizer_is_refused(tmp_path):
     model = GPT2.model()
     model.tokenizer = None
-    with pytest.raises(ExportError, match="a model without one"):
+    with pytest.raises(ExportError, match="needs a tokenizer"):
         GPT2.export(tmp_path / "out", model, target=TARGET)
 
 
@@ -283,5 +283,5 @@ def test_settings_that_a_call_must_pass_are_on_the_card(tmp_path):
 
 def test_sampling_is_in_the_file():
     settings = kf.decoding.GenerationConfig(do_sample=True, temperature=0.75, top_p=0.5)
-    sampler = litertlm_file.metadata(settings, capacity=8, vocab_size=99, begin=None, end=(0,)).sampler_params
+    sampler = litertlm_file.metadata(settings, capacity=8, vocab_size=99, start=None, ends=(0,)).sampler_params
     assert (sampler.k, sampler.p, sampler.temperature) == (99, np.float32(0.5), 0.75)

@@ -349,7 +349,7 @@ def test_a_decoder_fails_beyond_its_last_position(exported: Export, in_node: Ask
     """With an error; the card contains the position."""
     case = tiny("gpt2", "text-generation")
     bundle = exported(case)
-    assert f"together have {bundle.model.max_length} tokens" in (bundle.folder / "README.md").read_text("utf-8")
+    assert f"together have at most {bundle.model.max_length} tokens" in (bundle.folder / "README.md").read_text("utf-8")
     with pytest.raises(AssertionError, match="out of data bounds"):
         in_node(bundle.folder, case.task, [[PROMPTS[0], {"max_new_tokens": bundle.model.max_length}]], False)
 

@@ -100,7 +100,7 @@ def test_generate_of_a_model_equals_its_pipeline(pipe, name) -> None:
     new = it(text, max_new_tokens=NEW, **extra)[0]["generated_text"]
     pieces = list(model.stream(text, max_new_tokens=NEW, jit_compile=False))
     assert len(pieces) > 2 and "".join(pieces) == new
-    with pytest.raises(InputError, match="one text"):
+    with pytest.raises(InputError, match="a single text"):
         model.stream([text])
     for nothing in (5, [], None):
         with pytest.raises(InputError, match="Prompts must be a text"):

@@ -168,7 +168,7 @@ def test_has_tokenizer(name, checkpoint):
         ("bert-cased", {"tokenizer_config__json": {"do_lower_case": "no"}}, "do_lower_case in .* must be bool"),
         ("bert-cased", {"tokenizer_config__json": {"padding_side": "up"}}, "must be 'left' or 'right'"),
         ("bert-cased", {"tokenizer_config__json": {"pad_token": 3}}, "must be a token or null. Received: 3"),
-        ("bert-cased", {"special_tokens_map__json": b"[]"}, "special_tokens_map.json must hold a JSON object"),
+        ("bert-cased", {"special_tokens_map__json": b"[]"}, "special_tokens_map.json must contain a JSON object"),
         ("gpt2", {"vocab__json": b'{"a": 0'}, "vocab.json is not valid JSON"),
         ("gpt2", {"vocab__json": {"a": "b"}}, "vocab.json must map tokens to ids"),
         ("gpt2", {"vocab__json": {"a": 0}}, "merges.txt does not match vocab.json"),

@@ -210,7 +210,9 @@ class LiteRTStep:
             rows = _rows_of(state)
             limit = min((row.steps for row in rows), default=0)
             if not 0 <= count <= limit:
-                raise InputError(f"Between 0 and {limit} tokens can be taken back. Received: {count}")
+                raise InputError(
+                    f"count must be from 0 to {limit}, the number of tokens that can be discarded. Received: {count}"
+                )
             state.rows = None
             for row in rows:
                 row.position -= count
