@@ -39,7 +39,7 @@ def inventory(folder: Path) -> Figures:
     manifest = json.loads((folder / MANIFEST).read_text())
     figures: Figures = {}
     for name, signature in manifest["signatures"].items():
-        figures[f"tensors of {name}"] = ("fixed", json.dumps(signature, sort_keys=True))
+        figures[f"tensors of {name}"] = ("fixed", json.dumps(_interface(signature), sort_keys=True))
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))
         figures[f"file {name}"] = ("bytes", path.stat().st_size) if name.endswith(WEIGHTS) else ("fixed", "there")
@@ -56,6 +56,15 @@ def inventory(folder: Path) -> Figures:
             size = np.sqrt(np.mean(np.square(values, dtype="float64")))
             figures[f"root mean square of Keras' {name.removeprefix('output.')}"] = ("fixed", float(size))
     return figures
+
+
+def _interface(signature: dict[str, Any]) -> dict[str, Any]:
+    """Returns the file, names, shapes and dtypes, which the manifests of all versions contain."""
+    tensors = {
+        part: {name: {key: info[key] for key in ("dtype", "shape")} for name, info in signature[part].items()}
+        for part in ("inputs", "outputs")
+    }
+    return {"file": signature["file"], **tensors}
 
 
 def _tflite(path: Path) -> Iterator[str]:
