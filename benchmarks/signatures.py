@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.in_turn import Effort, Side, times
 from kerasformer import bundle, zoo
-from kerasformer.export import DecoderSignatures, TFLite, export, recipe
+from kerasformer.export import Checks, DecoderSignatures, TFLite, export, recipe
 
 CAPACITY = 1024
 SETS = {
@@ -43,7 +43,8 @@ def main() -> None:
     missing = [name for name in SETS if not (given.folder / name / bundle.MANIFEST).exists()]
     model = zoo.build("gpt2", "text-generation", eos_token_id=50256, bos_token_id=50256) if missing else None
     for name in missing:
-        export(model, given.folder / name, TFLite(capacity=CAPACITY, signatures=SETS[name]), settings, overwrite=True)
+        format = TFLite(capacity=CAPACITY, signatures=SETS[name])
+        export(model, given.folder / name, format, settings, overwrite=True, checks=Checks(["It rained all day."]))
     found = times(
         {name: Side(sys.executable, given.folder / name) for name in SETS}, Effort(given.openings, 0, given.threads)
     )

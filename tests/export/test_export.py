@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ from kerasformer.export import reference_texts as texts
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.options import cache_capacity
+from kerasformer.export.quantization.recipes import recipe
 from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tokenization.truncation import TruncationWarning
+from tests import tiny_text
 from tests.export.other_backend import exported_on_jax
-from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
+from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, Row, shared_bundle, shared_model, size_options
 from tests.grids import grid
 from tests.pipelines.agreement import assert_same
 
@@ -152,6 +155,51 @@ def test_int8_is_small_and_faithful(name, format):
     assert again.agreement == manifest.fidelity["agreement"]
     assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
     CALLS[row.task](kf.pipeline(None, folder))
+
+
+BART = Row(
+    "bart",
+    "text2text-generation",
+    {
+        "hidden_dim": 72,
+        "num_layers": 2,
+        "num_decoder_layers": 2,
+        "num_heads": 3,
+        "decoder_num_heads": 4,
+        "intermediate_dim": 90,
+        "decoder_intermediate_dim": 84,
+        "max_length": 96,
+        "decoder_start_token_id": 5,
+        "eos_token_id": 2,
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "forced_eos_token_id": None,
+    },
+    tiny_text.byte_pairs,
+    spread=1.0,
+    seed=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "quantize"),
+    grid(FORMATS, {"none": 1.0, "int8": 0.95, "int4": 0.6}.items(), always=lambda format, recipe: recipe[0] == "int8"),
+)
+def test_bart(format, quantize, tmp_path):
+    """Learned positions with an offset, norms after the residual sum, and other heads in the decoder."""
+    name, min_agreement = quantize
+    model = BART.model()
+    settings = replace(recipe(name), min_agreement=min_agreement)
+    folder = kf.export.export(
+        model, tmp_path / "out", format, settings, **size_options(model, format, LENGTHS, CAPACITY)
+    )
+    figures, pipe = bundle.read(folder).fidelity, kf.pipeline(None, folder)
+    answers, expected = (CALLS[model.task](each) for each in (pipe, kf.pipeline(None, model)))
+    assert len({answer["generated_text"] for answer in expected[0]}) > 1
+    assert figures["agreement"] >= min_agreement and figures["answers"] >= 20
+    if name == "none":
+        assert figures["max_error"] <= 1e-5
+        assert_same(answers, expected)
 
 
 def model_bytes(folder: Path) -> int:
