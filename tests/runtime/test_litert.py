@@ -190,7 +190,7 @@ def test_rewind(step: LiteRTStep) -> None:
     expected, state = follow(step, state, ids[:, 7:])
     received, state = follow(step, step.rewind(state, 5), ids[:, 7:])
     assert np.array_equal(received, expected)
-    with pytest.raises(InputError, match="Between 0 and 12"):
+    with pytest.raises(InputError, match="must be from 0 to 12, "):
         step.rewind(state, 13)
 
 

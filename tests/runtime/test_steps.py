@@ -166,7 +166,21 @@ SUBJECTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=SUBJECTS, ids="-".join)
+IN_GRID = {
+    ("litert-int8", "t5"),
+    ("onnx", "t5"),
+    ("onnx-portable", "gpt2"),
+    ("onnx-int8", "gpt2"),
+    ("saved-model", "t5"),
+}
+"""Subjects of the full grid: their engines are tested with the other architecture."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(each, marks=pytest.mark.grid if each in IN_GRID else ()) for each in SUBJECTS],
+    ids="-".join,
+)
 def subject(request: Any) -> Subject:
     name, kind = request.param
     subject = Subject(ROWS[name], ROWS[name].opened(kind))
