@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from math import prod
 from pathlib import Path
 from types import NoneType, UnionType
@@ -412,11 +413,15 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
     raise BundleError(f"{MANIFEST}: {where} must be {expected}. Received: {value!r}")
 
 
+_type_hints = cache(get_type_hints)
+"""Evaluated once for each class: a manifest contains a thousand tensors, and evaluation took most of the load time."""
+
+
 def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise BundleError(f"{MANIFEST}: {where} must be an object. Received: {value!r}")
     prefix = f"{where}." if where else ""
-    hints = get_type_hints(kind)
+    hints = _type_hints(kind)
     if unknown := sorted(set(value) - set(hints)):
         raise BundleError(f"{MANIFEST}: unknown fields {[prefix + name for name in unknown]}. Expected: {list(hints)}")
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
