@@ -192,9 +192,29 @@ def _convert(functions: Sequence[Function], weights: Sequence[VariableWeight], r
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
             save_module(module, folder, module.graphs)
-            converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(module.graphs))
-            # Unsupported operations become custom operators, which `Skeleton.check` reports by name.
-            converter.allow_custom_ops = True
-            return bytes(converter.convert())
+            return _converted(folder, list(module.graphs))
         except Exception as error:
             raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error
+
+
+def _converted(folder: str, signatures: list[str]) -> bytes:
+    """Converts a SavedModel with the settings of `tf.lite.TFLiteConverter.from_saved_model`.
+
+    `TFLiteConverter` also loads the SavedModel twice, for its statistics, and parses its own result several times to
+    merge equal constants and to add metadata. Both take as long as the conversion and half of an export; `Skeleton`
+    merges the constants anyway.
+    """
+    from tensorflow.lite.python import convert
+
+    return bytes(
+        convert.convert_saved_model(
+            saved_model_dir=folder,
+            saved_model_version=1,
+            saved_model_tags={"serve"},
+            saved_model_exported_names=signatures,
+            target_ops={convert.OpsSet.TFLITE_BUILTINS},
+            enable_composite_direct_lowering=True,
+            # Unsupported operations become custom operators, which `Skeleton.check` reports by name.
+            allow_custom_ops=True,
+        )
+    )
