@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -24,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[shared.FOLDER] = folder = tempfile.mkdtemp(prefix="kerasformer-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         config.add_cleanup(lambda: os.environ.pop(shared.FOLDER))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Relieves the garbage collector, which otherwise visits the millions of objects of TensorFlow again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 10)
 
 
 @pytest.hookimpl(optionalhook=True)
