@@ -1,10 +1,11 @@
 """Crash-safe replacement of an output folder: a crash at any moment loses neither the old nor the new one.
 
 The new folder is written beside its destination, in a hidden sibling (`staging`). `publish` then exchanges the two
-atomically and removes the old one. If the system does not support that, it moves the old folder aside and the new one
-into place. A crash between these moves leaves no destination, only the old folder under its hidden name; `repair`,
-called whenever a bundle is opened, moves it back. A staging folder is locked while its process is alive; one that a
-killed process left behind is removed by `repair`. Files in the old folder that are not part of the bundle are kept.
+atomically and removes the old one. If the system does not support that, it locks the old folder, moves it aside and the
+new one into place. A crash between these moves leaves no destination, only the old folder under its hidden name and
+without a lock; `repair`, called whenever a bundle is opened, moves it back. While that folder is locked, `repair` waits
+for the second move. A staging folder is locked while its process is alive; one that a killed process left behind is
+removed by `repair`. Files in the old folder that are not part of the bundle are kept.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -39,10 +41,8 @@ _DISK_ERRORS = {
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO")
     if hasattr(errno, name)
 }
-_ATTEMPTS = 100
-_PAUSE = 0.01
-"""Seconds between attempts to move a folder into place; a reader that opens the bundle between the two moves undoes
-the first one."""
+_PATIENCE = 10.0
+"""Seconds for which another process is waited for that is between its two moves, or that undoes the first of ours."""
 _LISTS = {MANIFEST: "files", SITE: "names"}
 """Field of the marker file that lists the files belonging to each kind of folder."""
 
@@ -153,22 +153,34 @@ def _exchange(folder: Path, destination: Path) -> bool:
 
 
 def _move(folder: Path, destination: Path) -> None:
-    """Replaces a folder by another in two moves."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    """Replaces a folder by another in two moves, during which the old one is locked."""
+    failure: OSError | None = None
+    for pause in _pauses():
         try:
-            if destination.exists():
-                destination.rename(_aside(destination))
-            folder.rename(destination)
+            with _locked(destination):
+                if destination.exists():
+                    destination.rename(_aside(destination))
+                folder.rename(destination)
             return
         except OSError as error:
-            repair(destination)
-            # A reader that opened the bundle between the two moves has put the old one back: try again.
-            if attempt == _ATTEMPTS or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise BundleError(
-                    f"the finished folder could not be moved into place: {error}. Received: {destination}. "
-                    "Its previous content is unchanged. Try again with another folder"
-                ) from error
-            time.sleep(_PAUSE)
+            failure = error
+        repair(destination)
+        # Another process put a folder there between the two moves: try again.
+        if failure.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            break
+        time.sleep(pause)
+    raise BundleError(
+        f"the finished folder could not be moved into place: {failure}. Received: {destination}. "
+        "Its previous content is unchanged. Try again with another folder"
+    ) from failure
+
+
+def _pauses() -> Iterator[float]:
+    """Yields pauses in seconds that grow up to a limit, for `_PATIENCE`; random, lest two processes stay in step."""
+    end, longest = time.monotonic() + _PATIENCE, 0.002
+    while time.monotonic() < end:
+        yield random.uniform(0, longest)
+        longest = min(2 * longest, 0.2)
 
 
 def _keep_foreign(old: Path, new: Path, mark: str) -> None:
@@ -232,14 +244,23 @@ def repair(destination: str | Path) -> Path:
     destination = local_path(destination, BundleError)
     old = _aside(destination)
     if os.path.isdir(old):  # unlike Path.is_dir, false where the name is too long
+        _await_move(old, destination)
         _undo(old, destination)
     _remove_abandoned(destination)
     return destination
 
 
+def _await_move(old: Path, destination: Path) -> None:
+    """Waits while a running process is between the two moves that replace a folder."""
+    for pause in _pauses():
+        if _is_complete(destination) or not _is_locked(old):
+            return
+        time.sleep(pause)
+
+
 def _undo(old: Path, destination: Path) -> None:
     """Moves the old folder back, or removes it if the new one is in place."""
-    if any((destination / mark).is_file() for mark in _KINDS):  # the crash happened while the old folder was removed
+    if _is_complete(destination):  # the crash happened while the old folder was removed
         shutil.rmtree(old, ignore_errors=True)
         return
     if destination.is_dir() and _empty(destination):
@@ -250,6 +271,11 @@ def _undo(old: Path, destination: Path) -> None:
         except OSError:
             if old.is_dir() and not destination.is_dir():  # otherwise another process has repaired it in the meantime
                 raise
+
+
+def _is_complete(destination: Path) -> bool:
+    """Returns whether a folder is a bundle or a site."""
+    return any((destination / mark).is_file() for mark in _KINDS)
 
 
 def _staged(destination: Path) -> str:
@@ -282,6 +308,36 @@ def _lock(folder: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Locks a folder, if it exists and locks are supported; `_is_locked` finds it locked under any later name."""
+    lock = _lock(folder)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Returns whether a running process has locked a folder; false if locks are unsupported."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _remove_abandoned(destination: Path) -> None:

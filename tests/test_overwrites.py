@@ -22,13 +22,16 @@ onnx = pytest.importorskip("onnx")
 
 SECONDS = 3
 
-# Replaces a folder by copies of two bundles in turn, atomically or in two moves with a pause between them.
+# Replaces a folder by copies of two bundles in turn, atomically or in two moves with a pause between them. After at
+# most 21 replacements it waits until the bundle was opened, which therefore takes fewer attempts than `bundle.load`
+# makes.
 WRITER = """
 import itertools, random, shutil, sys, time
 from pathlib import Path
 from kerasformer import publishing
 
-rename, out = Path.rename, Path("out")
+left = 0
+rename, out, opened = Path.rename, Path("out"), Path("opened")
 Path.rename = lambda self, target: (rename(self, target), time.sleep(random.choice([0, 0.001])))[0]
 if sys.argv[1] == "moves":
     publishing._exchange = lambda *folders: False
@@ -36,7 +39,12 @@ for each in itertools.cycle(["first", "second"]):
     with publishing.staging(out) as folder:
         shutil.copytree(each, folder, dirs_exist_ok=True)
         publishing.publish(folder, out, overwrite=True)
-    time.sleep(random.choice([0, 0, 0, 0.1]))  # so that a bundle can be opened between two replacements
+    left -= 1
+    if left < 0:
+        left = random.randint(0, 20)
+        opened.unlink(missing_ok=True)
+        while not opened.exists():
+            time.sleep(0.001)
 """
 
 
@@ -81,6 +89,7 @@ def test_an_overwrite_never_mixes_two_exports(tmp_path, way):
         while time.monotonic() < end or len(answers) < 10:
             try:
                 answers.append(pipeline("text-classification", tmp_path / "out")("text")[0]["label"])
+                (tmp_path / "opened").touch()
             except KerasformerError as error:
                 failures.append(str(error))
         assert writer.poll() is None, writer.stderr.read().decode()

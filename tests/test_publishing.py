@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ from tests.test_bundle import content, publish_new, write_bundle
 
 MOMENTS = 50
 
-# A process that forks another one, which publishes bundles until it is killed. Moves are slowed down, so that some
-# kills happen between two of them.
+# A process that forks another one, which publishes bundles until it is killed. It reports every move and then pauses,
+# so that some kills come between two moves.
 PUBLISHER = """
 import itertools, os, sys, time
 from tests.test_bundle import publish_new
@@ -29,11 +30,19 @@ from pathlib import Path
 
 from kerasformer import publishing
 
+def reported(move):
+    def call(*folders):
+        result = move(*folders)
+        print("moved", flush=True)
+        time.sleep(0.02)
+        return result
+    return call
+
 rename, exchange = Path.rename, publishing._exchange
-Path.rename = lambda self, target: (rename(self, target), time.sleep(0.003))[0]
 # Every second bundle is exchanged atomically, the others are moved in two steps.
 swaps = itertools.count()
-publishing._exchange = lambda *folders: (next(swaps) % 2 and exchange(*folders), time.sleep(0.003))[0]
+Path.rename = reported(rename)
+publishing._exchange = reported(lambda *folders: next(swaps) % 2 and exchange(*folders))
 for _ in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -65,9 +74,11 @@ def test_a_kill_at_any_moment_leaves_a_complete_bundle(tmp_path):
             process.stdin.write("\n")
             process.stdin.flush()
             child = int(process.stdout.readline())
-            time.sleep(rng.uniform(0, 0.03))
+            for _ in range(rng.randrange(4)):
+                assert process.stdout.readline() == "moved\n"
+            time.sleep(rng.uniform(0, 0.02))
             os.kill(child, signal.SIGKILL)
-            assert process.stdout.readline() == "dead\n"
+            assert "dead\n" in iter(process.stdout.readline, "")
             seen.add(frozenset(path.name.split("-new-")[0] for path in tmp_path.iterdir()))
             assert content(tmp_path / "out")  # checks the manifest and every checksum
             assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -127,9 +138,31 @@ def test_opening_between_the_two_moves_loses_neither_bundle(tmp_path, monkeypatc
 
     monkeypatch.setattr(Path, "rename", then_open)
     monkeypatch.setattr(publishing, "_exchange", lambda *folders: False)
+    monkeypatch.setattr(publishing, "fcntl", None)  # the reader cannot see that a process is between its moves
     publish_new(tmp_path / "out")
     assert opened == [b"old"]
     assert content(tmp_path / "out") == b"new"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks")
+def test_a_reader_waits_for_the_second_move(tmp_path, monkeypatch):
+    """It neither undoes the first move nor reports a missing bundle."""
+    write_bundle(tmp_path / "out", b"old")
+    rename, targets, openings = Path.rename, [], []
+
+    def open_between(self, target):
+        rename(self, target)
+        targets.append(Path(target).name)
+        if str(target).endswith("kerasformer-old"):
+            openings.append(pool.submit(content, tmp_path / "out"))
+            futures.wait(openings, timeout=0.3)
+
+    monkeypatch.setattr(Path, "rename", open_between)
+    monkeypatch.setattr(publishing, "_exchange", lambda *folders: False)
+    with futures.ThreadPoolExecutor() as pool:
+        publish_new(tmp_path / "out", b"new")
+        assert [opening.result() for opening in openings] == [b"new"]
+    assert targets == [".out.kerasformer-old", "out"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
