@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import __version__, bundle
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Manifest, Signature
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.functions import Function
@@ -45,6 +45,7 @@ class BundleBuilder:
         self.format = find_format(job.format)
         self._converted: dict[Any, Any] = {}
         self._files: dict[str, list[Function]] = {}
+        self._in_place: dict[str, Collection[str]] = {}
         for function in target.functions(job, self.format.functions(job)):
             self._files.setdefault(self.format.file(function, name), []).append(function)
 
@@ -59,7 +60,7 @@ class BundleBuilder:
             format=self.job.format,  # type: ignore[arg-type]
             info=self.job.info,
             signatures={
-                function.name: function.signature(file)
+                function.name: self._signature(function, file)
                 for file, functions in self._files.items()
                 for function in functions
             },
@@ -77,7 +78,7 @@ class BundleBuilder:
         if not self._converted:
             self.report("trace and convert", 0, 0)
         files = {self.folder / file: functions for file, functions in self._files.items()}
-        self.format.write(self.job, files, recipe, calibration, self._report_weights, self._converted)
+        self._in_place = self.format.write(self.job, files, recipe, calibration, self._report_weights, self._converted)
         return sum(path.stat().st_size for path in self.format.model_files(self.folder))
 
     def latency(self) -> float:
@@ -101,6 +102,12 @@ class BundleBuilder:
         """
         self.report("verify", 0, 0)
         return verify(self.folder, self.manifest(), recipe, rounding=partial(self._rounding, recipe))
+
+    def _signature(self, function: Function, file: str) -> Signature:
+        """Returns the description of a function; it includes the buffers that are shared once the files are written."""
+        signature = function.signature(file)
+        written = function.name in self._in_place
+        return signature.with_in_place(self._in_place[function.name]) if written else signature
 
     def _rounding(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Rounding:
         self.report("measure rounding", 0, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Format:
         calibration: Calibration | None,
         progress: CountProgress,
         converted: dict[Any, Any],
-    ) -> None:
+    ) -> dict[str, Collection[str]]:
         """Writes the model files.
 
         Args:
@@ -101,6 +101,9 @@ class Format:
             calibration: Activation ranges, for a recipe with static activations.
             progress: Called with the number of bytes of weights that are written, and the total.
             converted: Intermediate results, kept between calls for the same functions with different recipes.
+
+        Returns:
+            For each function, by its name, the inputs that may share a buffer with the output that continues them.
         """
         raise NotImplementedError
 

@@ -16,18 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature
-from kerasformer.bundle.interface import CACHES, LOGITS, Kind, growing_caches
+from kerasformer.bundle.interface import CACHES, LOGITS, MODEL, Kind, growing_caches
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
-from kerasformer.runtime.onnx.session import OnnxSession
 
 FILE = "genai_config.json"
-MODEL = "model"
-"""Signature of a decoder."""
 
 _SEARCH = (
     "do_sample",
@@ -97,10 +94,8 @@ class Genai(Target):
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `genai_config.json`."""
-        past = manifest.signatures[MODEL].named(*CACHES)
-        in_place = OnnxSession(folder, manifest, MODEL).in_place.issuperset(past)
         path = folder / FILE
-        path.write_text(json.dumps(genai_config(manifest, in_place), indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(genai_config(manifest), indent=2) + "\n", encoding="utf-8")
         return [path]
 
     def card(self, manifest: Manifest, folder: Path) -> str:
@@ -108,15 +103,11 @@ class Genai(Target):
         return _CARD.format(capacity=manifest.capacity)
 
 
-def genai_config(manifest: Manifest, in_place: bool) -> dict[str, Any]:
-    """Returns the content of `genai_config.json`.
-
-    Args:
-        manifest: Manifest of a decoder.
-        in_place: Whether the past and the present of a cache may share one buffer. It is then allocated once, for the
-            longest text; in beam search, the runtime uses separate buffers.
-    """
+def genai_config(manifest: Manifest) -> dict[str, Any]:
+    """Returns the content of `genai_config.json`, from the manifest of a decoder."""
     info, signature = manifest.info, manifest.signatures[MODEL]
+    # A cache in one buffer is allocated once, for the longest text; in beam search, the runtime uses separate buffers.
+    in_place = (signature.in_place() or frozenset()).issuperset(signature.named(*CACHES))
     generation = GenerationConfig.from_dict(info.generation)
     tokens = {
         "bos_token_id": info.bos_token_id,
@@ -134,7 +125,7 @@ def genai_config(manifest: Manifest, in_place: bool) -> dict[str, Any]:
         "model": {
             "type": "decoder",
             **_without_none(tokens),
-            "vocab_size": signature.outputs["logits"].shape[-1],
+            "vocab_size": signature.outputs[LOGITS].shape[-1],
             "context_length": manifest.capacity,
             "decoder": _decoder(signature),
         },

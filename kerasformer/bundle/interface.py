@@ -12,9 +12,11 @@ Shape letters: `B` batch, `T` tokens, `E` hidden size, `H` key and value heads, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from kerasformer.errors import BundleError
 
 
 class Role(StrEnum):
@@ -88,6 +90,8 @@ class TensorInfo:
         layer: For a cache, index of its layer, starting at 0.
         row: For a cache of a single row, index of that row in the batch.
         continues: For an output that is a new state, the input that it replaces in the next call.
+        in_place: For an output that continues an input, whether both may be one buffer; `None` if unknown, as in
+            bundles of earlier versions.
         margin: For the cache of a layer with a sliding window that has fewer slots than the text has tokens: the number
             of tokens that can be discarded or can follow a prompt as padding. Slot `p` of the text is at index `p % S`
             of such a cache. `None` for a cache with a slot for each token.
@@ -99,6 +103,7 @@ class TensorInfo:
     layer: int | None = None
     row: int | None = None
     continues: str | None = None
+    in_place: bool | None = None
     margin: int | None = None
 
 
@@ -139,6 +144,26 @@ class Signature:
     def continued(self) -> dict[str, str]:
         """Returns the names of outputs by the inputs that they continue."""
         return {info.continues: name for name, info in self.outputs.items() if info.continues is not None}
+
+    def in_place(self) -> frozenset[str] | None:
+        """Returns the inputs that may share a buffer with the output that continues them; `None` if unknown."""
+        states = [info for info in self.outputs.values() if info.continues is not None]
+        if any(info.in_place is None for info in states):
+            return None
+        return frozenset(info.continues for info in states if info.continues is not None and info.in_place)
+
+    def with_in_place(self, inputs: Iterable[str]) -> Signature:
+        """Returns the signature with `TensorInfo.in_place` set for all outputs that continue an input.
+
+        Args:
+            inputs: Names of the inputs that may share a buffer with the output that continues them.
+        """
+        shared = frozenset(inputs)
+        outputs = {
+            name: info if info.continues is None else replace(info, in_place=info.continues in shared)
+            for name, info in self.outputs.items()
+        }
+        return replace(self, outputs=outputs)
 
     def caches(self, *kinds: Kind) -> dict[int | None, list[str]]:
         """Returns the names of cache inputs by row, in the same order (layer, kind) in every signature."""
@@ -249,6 +274,30 @@ def growing_caches(layer: int | str, cross: bool | None = None, present: bool = 
     part = "" if cross is None else ".encoder" if cross else ".decoder"
     prefix = _PRESENT if present else _PAST
     return f"{prefix}.{layer}{part}.key", f"{prefix}.{layer}{part}.value"
+
+
+def around_layer(name: str) -> tuple[str, str]:
+    """Returns the parts of a cache's name before and after the index of its layer.
+
+    Raises:
+        BundleError: it is not the name of a cache.
+    """
+    match = _STATIC_CACHE.fullmatch(name) or _GROWING_CACHE.fullmatch(name)
+    if match is None:
+        raise BundleError(f"The name of a cache was expected. Received: {name!r}")
+    return name[: match.start("layer")], name[match.end("layer") :]
+
+
+def without_row(name: str) -> str:
+    """Returns a tensor's name without the index of its row, if it has one."""
+    match = _STATIC_CACHE.fullmatch(name)
+    return name if match is None or match["row"] is None else name.removesuffix(f"_row_{match['row']}")
+
+
+def without_sizes(name: str) -> str:
+    """Returns a signature's name without its numbers, which signatures that differ only in sizes have in common."""
+    match = _SIZED.fullmatch(name)
+    return name if match is None else f"{match['role']}_rows" if match["rows"] else match["role"]
 
 
 def described(name: str, signature: Signature) -> Signature:

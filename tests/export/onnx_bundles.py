@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 
 from kerasformer import zoo
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import Manifest
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.quantization.recipes import Recipe, recipe
@@ -72,8 +72,8 @@ def write(folder: Path, model: Any, quantize: str | Recipe = "none", profile: st
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
     functions = {f"onnx/{function.name}.onnx": function for function in onnx_functions(model)}
     paths = {folder / name: f for name, f in functions.items()}
-    write_onnx(paths, model.variables, recipe(quantize), profile=profile, **settings)
-    signatures = {f.name: Signature(name, f.inputs, f.outputs) for name, f in functions.items()}
+    in_place = write_onnx(paths, model.variables, recipe(quantize), profile=profile, **settings)
+    signatures = {f.name: f.signature(name).with_in_place(in_place[folder / name]) for name, f in functions.items()}
     files = dict.fromkeys(functions, "0" * 64)
     capacity = 40 if model.generates else None
     encoder_capacity = 48 if model.is_encoder_decoder else None

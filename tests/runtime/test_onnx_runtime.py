@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import keras
 import numpy as np
+import onnx
 import pytest
 
+from kerasformer.bundle import Manifest, Signature
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.models.keras_engine import KerasForward
@@ -402,6 +404,33 @@ def in_place_translator(tmp_path_factory):
     """With a head size that fused attention supports."""
     model, folder = tiny("t5", head_dim=8), tmp_path_factory.mktemp("t5")
     return model, OnnxStep(folder, write(folder, model), num_threads=1)
+
+
+def test_the_manifest_decides_which_caches_are_shared(tmp_path):
+    """Bundles of earlier versions describe it in the metadata of the file."""
+    model = tiny("t5", head_dim=8)
+    manifest = write(tmp_path, model)
+    ids, mask = padded(2, 9, "right")
+
+    def caches(manifest: Manifest) -> type:
+        return type(OnnxStep(tmp_path, manifest).start(ids, mask).caches)
+
+    assert caches(manifest) is SharedCaches
+    decoder = manifest.signatures["decoder_model_merged"]
+    shared = decoder.in_place()
+    assert caches(changed(manifest, decoder.with_in_place(()))) is GrowingCaches
+    unknown = {name: replace(info, in_place=None) for name, info in decoder.outputs.items()}
+    older = changed(manifest, replace(decoder, outputs=unknown))
+    assert caches(older) is GrowingCaches
+    path = tmp_path / decoder.file
+    file = onnx.load(str(path))
+    onnx.helper.set_model_props(file, {"kerasformer.in_place": " ".join(shared)})
+    onnx.save(file, str(path))
+    assert caches(older) is SharedCaches
+
+
+def changed(manifest: Manifest, decoder: Signature) -> Manifest:
+    return replace(manifest, signatures={**manifest.signatures, "decoder_model_merged": decoder})
 
 
 def test_beams_of_a_translation_in_place(in_place_translator):

@@ -59,7 +59,7 @@ def write_onnx(
     calibration: Calibration | None = None,
     progress: CountProgress | None = None,
     converted: dict[Any, Any] | None = None,
-) -> None:
+) -> dict[Path, frozenset[str]]:
     """Writes functions and their weights as ONNX files.
 
     Args:
@@ -71,6 +71,9 @@ def write_onnx(
         calibration: Activation ranges, for a recipe with static activations.
         progress: Called with the number of bytes of weights that are written, and the total.
         converted: Cache of converted graphs, for several calls with the same functions, profile and opset.
+
+    Returns:
+        For each file, the inputs that may share a buffer with the output that continues them.
 
     Raises:
         ExportError: The opset is unsupported or lacks an operator for the recipe; the ranges of a product are missing;
@@ -87,11 +90,14 @@ def write_onnx(
     skeletons = {path: graphs[path] if converted is None else deepcopy(graphs[path]) for path in files}
     tied = _tied_tables([marker for skeleton in skeletons.values() for marker in skeleton.markers])
     store = WeightStore(named)
-    complete = {}
+    complete, in_place = {}, {}
     for path, skeleton in skeletons.items():
         plan = StoragePlan(recipe, opset, calibration or {}, tied, skeleton.function.incremental)
-        complete[path] = _complete(skeleton, store, writer(store, plan))
+        nodes = writer(store, plan)
+        complete[path] = _complete(skeleton, store, nodes)
+        in_place[path] = frozenset(nodes.in_place)
     write_models(complete, progress)
+    return in_place
 
 
 def _supported(opset: int | None) -> int:
@@ -136,7 +142,6 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
     nodes.merge(graph, skeleton.markers)
     onnx_graph.expand_markers(graph, skeleton.markers, nodes)
     _set_versions(model, nodes.opset)
-    helper.set_model_props(model, nodes.metadata)
     read = {name for node in graph.node for name in node.input}
     weights = {name: weight for name, weight in store.stored.items() if name in read}
     onnx_graph.check(model, weights.values())

@@ -16,15 +16,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering, one_row
-from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes, StoragePlan
+from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
-from kerasformer.export.formats.onnx.weights import WeightStore
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import GrowingCache, LayerCache
 from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility
-from kerasformer.runtime.onnx.session import IN_PLACE
 
 _PROJECTIONS = ("query", "key", "value")
 
@@ -218,15 +216,6 @@ class FusedWriter(NodeWriter):
     lowering = FusedLowering
     matrices = OrtMatrixNodes
 
-    def __init__(self, store: WeightStore, plan: StoragePlan) -> None:
-        super().__init__(store, plan)
-        self._in_place: list[str] = []
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the file: the caches whose input and output may share one buffer."""
-        return {IN_PLACE: " ".join(self._in_place)} if self._in_place else {}
-
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
         """See `merge`."""
         merge(graph, markers)
@@ -267,7 +256,7 @@ class FusedWriter(NodeWriter):
         All rows are passed as full, since padding is part of the bias. The number of slots is also read from the bias,
         since a buffer that is updated in place is longer.
         """
-        self._in_place += [inputs["past_key"], inputs["past_value"]]
+        self.in_place += [inputs["past_key"], inputs["past_value"]]
         attention = marker.settings
         query = inputs.get("projections", inputs.get("query", ""))
         bias = self._whole_bias(marker, inputs, query)

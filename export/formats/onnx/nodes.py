@@ -34,12 +34,9 @@ class NodeWriter(NodeList):
     def __init__(self, store: WeightStore, plan: StoragePlan) -> None:
         super().__init__(plan.opset)
         self.store = store
+        self.in_place: list[str] = []
+        """Caches among the inputs that may share a buffer with the output that continues them."""
         self._matrices = self.matrices(self, store, plan)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the file for runtimes."""
-        return {}
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
         """Merges markers that one operator can compute, before any is written; with standard operators, none."""

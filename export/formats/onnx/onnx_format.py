@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,15 @@ class OnnxFormat(Format):
         calibration: Calibration | None,
         progress: CountProgress,
         converted: dict[Any, Any],
-    ) -> None:
+    ) -> dict[str, Collection[str]]:
         """See `Format.write`."""
         from kerasformer.export.formats.onnx.convert import write_onnx
 
         for path in files:
             path.parent.mkdir(exist_ok=True)
-        write_onnx(
-            {path: function for path, functions in files.items() for function in functions},
+        functions = {path: function for path, (function,) in files.items()}
+        in_place = write_onnx(
+            functions,
             job.model.variables,
             recipe,
             profile=job.profile or self.profiles[0],
@@ -62,6 +63,7 @@ class OnnxFormat(Format):
             progress=progress,
             converted=converted,
         )
+        return {function.name: in_place[path] for path, function in functions.items()}
 
     def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
         """Returns the settings of transformers.js: which dtype the folder has, and which files have external data."""

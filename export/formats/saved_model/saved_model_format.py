@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,10 @@ class SavedModelFormat(Format):
         calibration: Calibration | None,
         progress: CountProgress,
         converted: dict[Any, Any],
-    ) -> None:
+    ) -> dict[str, Collection[str]]:
         """See `Format.write`."""
         for path, functions in files.items():
             write_saved_model(functions, job.model.variables, path.parent)
             if job.in_graph:
                 check_texts(job.model, path.parent, SERVING_DEFAULT)
+        return {function.name: () for functions in files.values() for function in functions}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,15 @@ class TfliteFormat(Format):
         calibration: Calibration | None,
         progress: CountProgress,
         converted: dict[Any, Any],
-    ) -> None:
+    ) -> dict[str, Collection[str]]:
         """See `Format.write`."""
         from kerasformer.export.formats.tflite.convert import write_tflite
 
         for path, functions in files.items():
             write_tflite(functions, job.model.variables, recipe, path, calibration, progress, converted)
+        # LiteRT's kernels on the CPU may write to the buffers that they read.
+        written = [function for functions in files.values() for function in functions]
+        return {function.name: function.signature().continued().keys() for function in written}
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
         """See `Format.layout`."""

@@ -12,6 +12,8 @@ from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import BundleError, InputError, require
 
 CPU = "CPUExecutionProvider"
+_IN_PLACE = "kerasformer.in_place"
+"""Key of the metadata in files of earlier versions: names of inputs separated by spaces."""
 
 
 class OnnxSession:
@@ -62,7 +64,11 @@ class OnnxSession:
             self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=requested)
         except Exception as error:  # ONNX Runtime's errors have no common base class
             raise BundleError(f"ONNX Runtime cannot load {path}: {error}. Export the model again") from error
-        self.in_place = frozenset(self._session.get_modelmeta().custom_metadata_map.get(IN_PLACE, "").split())
+        in_place = self.signature.in_place()
+        if in_place is None:  # bundles of earlier versions describe this only in the file
+            metadata = self._session.get_modelmeta().custom_metadata_map
+            in_place = frozenset(metadata.get(_IN_PLACE, "").split())
+        self.in_place = in_place
         """Names of inputs that may share a buffer with the output that continues them."""
         self.on_cpu = self._session.get_providers() == [CPU]
         """Whether the CPU is the only execution provider."""
@@ -93,10 +99,6 @@ class OnnxSession:
             binding.bind_output(name, "cpu")
         self.run(binding)
         return list(binding.get_outputs())
-
-
-IN_PLACE = "kerasformer.in_place"
-"""Key of a file's metadata for `OnnxSession.in_place`: names separated by spaces."""
 
 
 def tensor(array: np.ndarray) -> Any:

@@ -15,7 +15,7 @@ from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
 from kerasformer.layers import Rotary, Visibility, primitives
 from tests.export.onnx_bundles import expected as keras_answers
-from tests.export.onnx_bundles import feeds_of, load, padded, run, tiny, write
+from tests.export.onnx_bundles import feeds_of, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
 
 TOLERANCE = 1e-5  # share of the largest value, for the order of summation
@@ -148,15 +148,14 @@ def test_a_graph_supports_growing_and_shared_caches(tmp_path, capacity):
     assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
 
 
-def test_a_file_lists_the_caches_that_may_be_shared(tmp_path):
+def test_the_manifest_describes_the_caches_that_may_be_shared(tmp_path):
     for head_dim, count in ((8, 4), (6, 0)):  # the operator supports multiples of 8
-        write(tmp_path / str(head_dim), tiny("t5", head_dim=head_dim))
-        metadata = {
-            entry.key: entry.value for entry in load(tmp_path / str(head_dim), "decoder_model_merged").metadata_props
-        }
-        names = metadata.get("kerasformer.in_place", "").split()
-        assert len(names) == count
-        assert all(".decoder." in name for name in names)
+        manifest = write(tmp_path / str(head_dim), tiny("t5", head_dim=head_dim))
+        decoder = manifest.signatures["decoder_model_merged"]
+        assert len(decoder.in_place()) == count
+        assert all(".decoder." in name for name in decoder.in_place())
+        assert {info.in_place for info in decoder.outputs.values() if info.continues} == {False, count > 0}
+    assert manifest.signatures["encoder_model"].in_place() == frozenset()
 
 
 # Other functions.
