@@ -189,8 +189,8 @@ def _write_all(
         signatures = {**signatures, **builder.format.add_tokenizer(job, folder)}
     manifest = replace(builder.manifest(), signatures=signatures, recipe=recipe_entry, fidelity=fidelity.to_dict())
     write_config(job, folder, builder.format.config_entries(manifest, folder))
-    builder.target.finish(job, manifest, folder)
-    write_card(folder, manifest, builder.target, Credits.of(job.model.source))
+    added = builder.target.finish(job, manifest, folder)
+    write_card(folder, manifest, builder.target, Credits.of(job.model.source), added)
     bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
     return manifest
 

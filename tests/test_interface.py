@@ -73,26 +73,41 @@ def test_cache_bytes_are_for_one_text() -> None:
     assert text.cache_bytes == own.cache_bytes > 0
 
 
-# Programs of the model card, which contain names: tests/export/test_card.py compares them with the bundles.
-PROGRAMS = {"in_cpp.py", "in_kotlin.py", "in_python.py", "in_swift.py", "litert_web/card.py"}
 WIRE_NAMES = re.compile(
     r"kv_cache|past_key_values|\bpresent\.|\bcross_[kv]_|decoder_model_merged|encoder_model\b|\binput_pos\b"
     r"|\bencoder_mask\b|encoder_hidden_states|^(forward|encode|prefill|decode|verify)_(rows_)?\d*$|decode_rows"
 )
+# Names that are also ordinary words, or names of a model's inputs: only the programs of cards must not quote them.
+QUOTED_NAMES = re.compile(
+    r"['\"](input_ids|attention_mask|token_type_ids|position_ids|tokens|logits|last_hidden_state|decode)['\"]"
+    r"|\b(forward|encode)_[$\\{\"]"
+)
 
 
 def test_names_of_tensors_are_defined_once() -> None:
-    found = []
+    occurrences = []
     for folder in FOLDERS:
         for path in sorted(folder.rglob("*.py")):
-            if path.name == "interface.py" or any(path.as_posix().endswith(name) for name in PROGRAMS):
+            if path.name == "interface.py":
                 continue
+            is_program = path.name.startswith("in_") or path.name == "card.py"
             tree = ast.parse(path.read_text(encoding="utf-8"))
             docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-            found += [
+            occurrences += [
                 f"{path.name}:{node.lineno}: {node.value!r}"
                 for node in ast.walk(tree)
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
-                if WIRE_NAMES.search(node.value)
+                if WIRE_NAMES.search(node.value) or (is_program and QUOTED_NAMES.search(node.value))
             ]
-    assert not found, "take these names from kerasformer.bundle.interface"
+    assert not occurrences, "take these names from kerasformer.bundle.interface"
+
+
+def test_the_page_names_no_tensor() -> None:
+    """The page's library finds tensors by their kinds; `logits` and the like are outputs of a task or kinds."""
+    library = Path(find_spec("kerasformer.web").submodule_search_locations[0]) / "page" / "library"
+    names = re.compile(rf"{WIRE_NAMES.pattern}|input_ids|attention_mask|position_ids|token_type_ids", re.MULTILINE)
+    occurrences = []
+    for path in [*library.rglob("engines/*.js"), *library.rglob("tasks/*.js")]:
+        code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        occurrences += [f"{path.name}: {match[0]!r}" for match in names.finditer(code)]
+    assert not occurrences, "find these tensors by their kinds, with byName and inputsOf of manifest.js"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
-from kerasformer.bundle.interface import CACHES, CROSS_CACHES
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
@@ -32,19 +32,19 @@ _ACTIVATIONS = {
 }
 
 
-def introduction(folder: Path, manifest: Manifest, credits: Credits) -> list[str]:
-    """Returns the sections before any program."""
-    return [_title(folder, manifest, credits), _fidelity(manifest), _measured(manifest)]
+def introduction(folder: Path, manifest: Manifest, credits: Credits, added: Sequence[Path]) -> list[str]:
+    """Returns the sections before any program; `added` are the files of the target."""
+    return [_title(folder, manifest, credits, added), _fidelity(manifest), _measured(manifest)]
 
 
-def _title(folder: Path, manifest: Manifest, credits: Credits) -> str:
+def _title(folder: Path, manifest: Manifest, credits: Credits, added: Sequence[Path]) -> str:
     info = manifest.info
     files = sorted({signature.file for signature in manifest.signatures.values()})
-    weights = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*.data*")])
-    files += [path.relative_to(folder).as_posix() for path in weights]
+    others = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*.data*"), *added])
+    files += [path.relative_to(folder).as_posix() for path in others]
     sizes = {name: (folder / name).stat().st_size for name in files}
-    rows = [f"| {code(name, True)} | {_megabytes(size)} |" for name, size in sizes.items()]
-    rows += [f"| **total** | {_megabytes(sum(sizes.values()))} |"] if len(rows) > 1 else []
+    rows = [f"| {code(name, True)} | {_file_size(size)} |" for name, size in sizes.items()]
+    rows += [f"| **total** | {_file_size(sum(sizes.values()))} |"] if len(rows) > 1 else []
     labels = f"\nLabels, in the order of their ids: {', '.join(map(code, info.labels))}.\n" if info.labels else ""
     table = "\n".join(rows)
     name = f"{markdown(credits.name)}: " if credits.name else ""
@@ -91,6 +91,10 @@ def _recipe(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
+def _file_size(size: int) -> str:
+    return _megabytes(size) if size >= 10_000 else f"{size / 1e3:.1f} kB"
+
+
 def _megabytes(size: float) -> str:
     return f"{size / 1e6:.2f} MB"
 
@@ -128,19 +132,14 @@ def tensors(manifest: Manifest) -> str:
     """Returns the tables of inputs and outputs, with one table for signatures that differ only in sizes."""
     groups: dict[Any, list[str]] = {}
     for name, signature in manifest.signatures.items():
-        kind = re.sub(r"_\d+", "", name)
-        groups.setdefault((signature.file, kind, *map(frozenset, _stems(signature))), []).append(name)
+        groups.setdefault((signature.file, without_sizes(name), *map(frozenset, _stems(signature))), []).append(name)
     return "\n".join(["## Inputs and outputs\n", *(_group(manifest, names) for names in groups.values())])
 
 
 def _stems(signature: Signature) -> tuple[list[str], list[str]]:
     """Returns the names of inputs and outputs without the numbers of rows."""
-    inputs, outputs = ([_stem(name) for name in part] for part in (signature.inputs, signature.outputs))
+    inputs, outputs = ([without_row(name) for name in part] for part in (signature.inputs, signature.outputs))
     return inputs, outputs
-
-
-def _stem(name: str) -> str:
-    return re.sub(r"_row_\d+$", "", name)
 
 
 def _group(manifest: Manifest, names: list[str]) -> str:
@@ -149,7 +148,7 @@ def _group(manifest: Manifest, names: list[str]) -> str:
     letters: dict[tuple[int | str, ...], str] = {}
     tables = []
     for part in ("inputs", "outputs"):
-        kinds = [{_stem(name): info for name, info in getattr(each, part).items()} for each in signatures]
+        kinds = [{without_row(name): info for name, info in getattr(each, part).items()} for each in signatures]
         rows = [
             f"| {code(name, True)} | {kinds[0][name].dtype} | {_shape(name, kinds, letters)} |"
             for name in _first(kinds[0])
@@ -159,7 +158,7 @@ def _group(manifest: Manifest, names: list[str]) -> str:
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
             others = _other_shapes(kinds[0])
             rows.append(
-                f"| … | | {number} caches in total, one of each kind for each layer{_each_row(names)}{others} |"
+                f"| … | | {number} caches in total, one of each kind for each layer{_each_row(signatures)}{others} |"
             )
         tables.append("| name | type | shape |\n|---|---|---|\n" + "\n".join(rows))
     listed = ", ".join(map(code, names))
@@ -168,28 +167,31 @@ def _group(manifest: Manifest, names: list[str]) -> str:
     return f"{heading}\n\nInputs:\n\n{tables[0]}\n\nOutputs:\n\n{tables[1]}\n"
 
 
-def _each_row(names: list[str]) -> str:
-    return " and each row (`…_row_0`, `…_row_1`, …)" if any("_rows_" in name for name in names) else ""
+def _each_row(signatures: list[Signature]) -> str:
+    separate = any(info.row is not None for signature in signatures for info in signature.inputs.values())
+    return " and each row (`…_row_0`, `…_row_1`, …)" if separate else ""
 
 
 def _other_shapes(tensors: dict[str, TensorInfo]) -> str:
     """Lists the shapes of caches that differ from those of the first layer."""
+    caches = [tensors[name] for name in _numbered(tensors)]
+    first = {info.kind: info.shape for info in caches if info.layer == 0}
     shapes = {
         info.shape: code(f"[{', '.join(map(str, info.shape))}]", True)
-        for name, info in tensors.items()
-        if name in _numbered(tensors) and info.shape != tensors[re.sub(r"(?<=[._])\d+", "0", name)].shape
+        for info in caches
+        if info.shape != first[info.kind]
     }
     return f"; some are {' or '.join(shapes.values())}" if shapes else ""
 
 
 def _numbered(tensors: dict[str, TensorInfo]) -> list[str]:
-    """Returns the names that contain the number of a layer."""
-    return [name for name in tensors if re.search(r"[._]\d+", _stem(name))]
+    """Returns the names of caches, which contain the number of a layer."""
+    return [name for name, info in tensors.items() if info.layer is not None]
 
 
 def _first(tensors: dict[str, TensorInfo]) -> list[str]:
     """Returns the names without those of layers after the first."""
-    return [name for name in tensors if all(int(number) == 0 for number in re.findall(r"[._](\d+)", name))]
+    return [name for name, info in tensors.items() if not info.layer]
 
 
 def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[int | str, ...], str]) -> str:

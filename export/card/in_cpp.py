@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, quoted, takes_segments, values
+from kerasformer.bundle import Kind, Manifest
+from kerasformer.export.card.program import Program, inputs, kind, prefills, takes_segments, values
 from kerasformer.export.card.quoting import cpp
 
 
@@ -16,9 +16,8 @@ def section(manifest: Manifest) -> str:
     filled = Program(program).substitute(
         values(manifest, cpp),
         prefills=prefills(manifest, '{{"{name}", {length}}}'),
-        inputs=inputs(manifest, _INPUTS[manifest.format], "  "),
+        inputs=inputs(manifest, _INPUTS[manifest.format], cpp, "  "),
         segments=", Ids segments = {}" if takes_segments(manifest) else "",
-        kinds=_KINDS.get(shape or "", ""),
     )
     return f"""## C++ ({_NAMES[manifest.format]})
 
@@ -38,17 +37,17 @@ _INSTALL = {
 
 _INPUTS = {
     "tflite": {
-        "input_ids": "LITERT_RETURN_IF_ERROR(\n"
-        '      AddInput(model, signature, "input_ids", Padded(ids, length, @pad), inputs));',
-        "attention_mask": "LITERT_RETURN_IF_ERROR(\n"
-        '      AddInput(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));',
-        "token_type_ids": "LITERT_RETURN_IF_ERROR(\n"
-        '      AddInput(model, signature, "token_type_ids", Padded(segments, length, 0), inputs));',
+        Kind.IDS: "LITERT_RETURN_IF_ERROR(\n"
+        '      AddInput(model, signature, "@name", Padded(ids, length, @pad), inputs));',
+        Kind.MASK: "LITERT_RETURN_IF_ERROR(\n"
+        '      AddInput(model, signature, "@name", Padded(Ids(ids.size(), 1), length, 0), inputs));',
+        Kind.SEGMENTS: "LITERT_RETURN_IF_ERROR(\n"
+        '      AddInput(model, signature, "@name", Padded(segments, length, 0), inputs));',
     },
     "onnx": {
-        "input_ids": 'binding.BindInput("input_ids", Tensor(ids));',
-        "attention_mask": 'binding.BindInput("attention_mask", Tensor(mask));',
-        "token_type_ids": 'segments.resize(ids.size());\n  binding.BindInput("token_type_ids", Tensor(segments));',
+        Kind.IDS: 'binding.BindInput("@name", Tensor(ids));',
+        Kind.MASK: 'binding.BindInput("@name", Tensor(mask));',
+        Kind.SEGMENTS: 'segments.resize(ids.size());\n  binding.BindInput("@name", Tensor(segments));',
     },
 }
 
@@ -78,11 +77,11 @@ litert::Expected<void> AddInput(const litert::CompiledModel& model, const std::s
 
 """
 
-_CACHES = """// Returns buffers of zeros for inputs of the signature decode.
+_CACHES = """// Returns buffers of zeros for inputs of the signature @step.
 litert::Expected<Buffers> Zeros(const litert::CompiledModel& model, const std::vector<std::string>& names) {
   Buffers caches;
   for (const std::string& name : names) {
-    LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateInputBuffer("decode", name));
+    LITERT_ASSIGN_OR_RETURN(auto buffer, model.CreateInputBuffer("@step", name));
     LITERT_ASSIGN_OR_RETURN(size_t bytes, buffer.PackedSize());
     LITERT_RETURN_IF_ERROR(buffer.Write<float>(std::vector<float>(bytes / sizeof(float))));
     caches.emplace(name, std::move(buffer));
@@ -99,10 +98,11 @@ litert::Expected<void> Share(const Buffers& buffers, Buffers& target) {
   return {};
 }
 
-std::vector<std::string> Names(const std::string& prefix) {
+// Returns the names of the caches of all layers, which end with the number of the layer.
+std::vector<std::string> Names(const std::vector<std::string>& beginnings) {
   std::vector<std::string> names;
   for (int i = 0; i < @layers; ++i) {
-    for (const char* kind : {"_k_", "_v_"}) names.push_back(prefix + kind + std::to_string(i));
+    for (const std::string& beginning : beginnings) names.push_back(beginning + std::to_string(i));
   }
   return names;
 }
@@ -143,9 +143,9 @@ _LITERT_ENCODER = (
     + _PADDED
     + """// Returns the values of @output for the token ids of a text.
 litert::Expected<std::vector<float>> Answer(litert::CompiledModel& model, const Ids& ids@segments) {
-  const std::vector<size_t> lengths = {@lengths};  // signatures forward_N
+  const std::vector<size_t> lengths = {@lengths};  // signatures @{forward}N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
-  const std::string signature = "forward_" + std::to_string(length);
+  const std::string signature = "@forward" + std::to_string(length);
   Buffers inputs, outputs;
   @inputs
   for (litert::StringView name : {@outputs}) {
@@ -168,20 +168,20 @@ _LITERT_DECODER = (
     + _CACHES
     + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
-  const std::vector<std::string> names = Names("kv_cache");
+  const std::vector<std::string> names = Names({@caches});
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
-  LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
+  LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("@step", "@logits"));
   auto step = [&](const std::string& signature, const Ids& tokens, int32_t position) -> litert::Expected<void> {
     Ids positions;
     for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(position + i);
     Buffers inputs, outputs;
-    LITERT_RETURN_IF_ERROR(AddInput(model, signature, "tokens", tokens, inputs));
-    LITERT_RETURN_IF_ERROR(AddInput(model, signature, "input_pos", positions, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, signature, "@ids", tokens, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, signature, "@slots", positions, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, outputs));
-    if (signature == "decode") {
+    if (signature == "@step") {
       LITERT_ASSIGN_OR_RETURN(auto same, logits.Duplicate());
-      outputs.emplace("logits", std::move(same));
+      outputs.emplace("@logits", std::move(same));
     }
     return model.Run(signature, inputs, outputs);
   };
@@ -196,7 +196,7 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
   Ids generated;
   int32_t token = prompt.back();
   while (generated.size() < 40 && position < @capacity) {
-    LITERT_RETURN_IF_ERROR(step("decode", {token}, position++));
+    LITERT_RETURN_IF_ERROR(step("@step", {token}, position++));
     LITERT_ASSIGN_OR_RETURN(token, MostProbable(logits));
     if (IsEnd(token)) break;
     generated.push_back(token);
@@ -213,38 +213,39 @@ _LITERT_ENCODER_DECODER = (
     + _CACHES
     + """// Returns keys and values of the encoded text, for all steps.
 litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, const std::vector<std::string>& names) {
-  const std::vector<size_t> lengths = {@lengths};  // signatures encode_N
+  const std::vector<size_t> lengths = {@lengths};  // signatures @{encode}N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
-  const std::string signature = "encode_" + std::to_string(length);
+  const std::string signature = "@encode" + std::to_string(length);
   LITERT_ASSIGN_OR_RETURN(Buffers cross_caches, Zeros(model, names));
   Buffers inputs;
-  LITERT_RETURN_IF_ERROR(AddInput(model, signature, "input_ids", Padded(ids, length, @pad), inputs));
+  LITERT_RETURN_IF_ERROR(AddInput(model, signature, "@text_ids", Padded(ids, length, @pad), inputs));
   LITERT_RETURN_IF_ERROR(
-      AddInput(model, signature, "attention_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));
+      AddInput(model, signature, "@text_mask", Padded(Ids(ids.size(), 1), length, 0), inputs));
   LITERT_RETURN_IF_ERROR(model.Run(signature, inputs, cross_caches));
   return cross_caches;
 }
 
 // Generates at most 40 token ids from those of a text with "@prefix" before it and the end token after it.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
-  const std::vector<std::string> names = Names("kv_cache"), cross_names = Names("cross");
+  const std::vector<std::string> names = Names({@caches});
+  const std::vector<std::string> cross_names = Names({@cross_caches});
   LITERT_ASSIGN_OR_RETURN(Buffers cross_caches, Encode(model, ids, cross_names));
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
-  LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("decode", "logits"));
+  LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("@step", "@logits"));
   const Ids mask = Padded(Ids(ids.size(), 1), @encoder_capacity, 0);
   Ids generated;
   int32_t token = @start;
   while (generated.size() < std::min<size_t>(40, @capacity)) {
     Buffers inputs, outputs;
-    LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "tokens", {token}, inputs));
-    LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "input_pos", {static_cast<int32_t>(generated.size())}, inputs));
-    LITERT_RETURN_IF_ERROR(AddInput(model, "decode", "encoder_mask", mask, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, "@step", "@ids", {token}, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, "@step", "@slots", {static_cast<int32_t>(generated.size())}, inputs));
+    LITERT_RETURN_IF_ERROR(AddInput(model, "@step", "@memory_mask", mask, inputs));
     LITERT_RETURN_IF_ERROR(Share(cross_caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, inputs));
     LITERT_RETURN_IF_ERROR(Share(caches, outputs));
     LITERT_ASSIGN_OR_RETURN(auto same, logits.Duplicate());
-    outputs.emplace("logits", std::move(same));
-    LITERT_RETURN_IF_ERROR(model.Run("decode", inputs, outputs));
+    outputs.emplace("@logits", std::move(same));
+    LITERT_RETURN_IF_ERROR(model.Run("@step", inputs, outputs));
     LITERT_ASSIGN_OR_RETURN(token, MostProbable(logits));
     if (IsEnd(token)) break;
     generated.push_back(token);
@@ -290,11 +291,11 @@ int main(int count, char** ids) {
   for (auto value : Answer(environment, text)) std::cout << value << " ";
 }"""
 
-_ONNX_STEPS = """// Names of the caches of all layers as inputs (past_key_values) or outputs (present) of a step.
+_ONNX_STEPS = """// Returns the names of the caches of all layers, as inputs or as outputs of a step.
 std::vector<std::string> Names(const std::string& prefix) {
   std::vector<std::string> names;
   for (int i = 0; i < @layers; ++i) {
-    for (const char* kind : {@kinds}) names.push_back(prefix + "." + std::to_string(i) + kind);
+    for (const char* kind : {@kinds}) names.push_back(prefix + std::to_string(i) + kind);
   }
   return names;
 }
@@ -344,9 +345,9 @@ _ONNX_DECODER = (
     + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 Ids Answer(Ort::Env& environment, Ids tokens) {
   Ort::Session session(environment, "@file", Ort::SessionOptions{});
-  const auto past = Names("past_key_values");
-  auto names = Names("present");
-  names.push_back("logits");
+  const auto past = Names("@past");
+  auto names = Names("@present");
+  names.push_back("@logits");
   auto caches = Empty(past.size());
   Ids generated, mask, positions;
   while (generated.size() < 40 && mask.size() + tokens.size() <= @capacity) {
@@ -354,9 +355,9 @@ Ids Answer(Ort::Env& environment, Ids tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(static_cast<int64_t>(mask.size() + i));
     mask.resize(mask.size() + tokens.size(), 1);
     Ort::IoBinding binding(session);
-    binding.BindInput("input_ids", Tensor(tokens));
-    binding.BindInput("attention_mask", Tensor(mask));
-    binding.BindInput("position_ids", Tensor(positions));
+    binding.BindInput("@ids", Tensor(tokens));
+    binding.BindInput("@mask", Tensor(mask));
+    binding.BindInput("@positions", Tensor(positions));
     for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
     caches = Run(session, binding, names);
     tokens = {MostProbable(caches.back())};
@@ -378,19 +379,19 @@ Ids Answer(Ort::Env& environment, Ids ids) {
   Ort::Session decoder(environment, "@file", Ort::SessionOptions{});
   Ids mask(ids.size(), 1);
   Ort::IoBinding encoding(encoder);
-  encoding.BindInput("input_ids", Tensor(ids));
-  encoding.BindInput("attention_mask", Tensor(mask));
-  const auto states = Run(encoder, encoding, {"last_hidden_state"});
-  const auto past = Names("past_key_values");
-  auto names = Names("present");
-  names.push_back("logits");
+  encoding.BindInput("@text_ids", Tensor(ids));
+  encoding.BindInput("@text_mask", Tensor(mask));
+  const auto states = Run(encoder, encoding, {"@states"});
+  const auto past = Names("@past");
+  auto names = Names("@present");
+  names.push_back("@logits");
   auto caches = Empty(past.size());
   Ids generated, token = {@start};
   while (generated.size() < std::min<size_t>(40, @capacity)) {
     Ort::IoBinding binding(decoder);
-    binding.BindInput("input_ids", Tensor(token));
-    binding.BindInput("encoder_attention_mask", Tensor(mask));
-    binding.BindInput("encoder_hidden_states", states[0]);
+    binding.BindInput("@ids", Tensor(token));
+    binding.BindInput("@memory_mask", Tensor(mask));
+    binding.BindInput("@memory", states[0]);
     for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
     caches = Run(decoder, binding, names);
     token = {MostProbable(caches.back())};
@@ -410,10 +411,4 @@ _PROGRAMS: dict[tuple[str, str | None], str] = {
     ("onnx", "encoder"): _ONNX_ENCODER,
     ("onnx", "decoder"): _ONNX_DECODER,
     ("onnx", "encoder-decoder"): _ONNX_ENCODER_DECODER,
-}
-
-# Kinds of the caches of a layer, in the order of a decoder's inputs.
-_KINDS = {
-    "decoder": quoted((".key", ".value"), cpp),
-    "encoder-decoder": quoted((".decoder.key", ".decoder.value", ".encoder.key", ".encoder.value"), cpp),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Manifest
+from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Manifest
 from kerasformer.export.card.program import Program, inputs, kind, prefills, values
 from kerasformer.export.card.quoting import python
 
@@ -41,7 +41,7 @@ def runtime_alone(manifest: Manifest) -> str:
         values(manifest, python),
         json="import json\n\n" if "json." in text + shown else "",
         prefills=prefills(manifest, '"{name}": {length}'),
-        inputs=inputs(manifest, _INPUTS[manifest.format], "    "),
+        inputs=inputs(manifest, _INPUTS[manifest.format], python, "    "),
         text=text,
         shown=shown,
     )
@@ -57,14 +57,14 @@ def runtime_alone(manifest: Manifest) -> str:
 
 _INPUTS = {
     "tflite": {
-        "input_ids": "input_ids=np.array([text.ids + [pad] * padding], np.int32),",
-        "attention_mask": "attention_mask=np.array([text.attention_mask + [0] * padding], np.int32),",
-        "token_type_ids": "token_type_ids=np.array([text.type_ids + [0] * padding], np.int32),",
+        Kind.IDS: "@name=np.array([text.ids + [pad] * padding], np.int32),",
+        Kind.MASK: "@name=np.array([text.attention_mask + [0] * padding], np.int32),",
+        Kind.SEGMENTS: "@name=np.array([text.type_ids + [0] * padding], np.int32),",
     },
     "onnx": {
-        "input_ids": '"input_ids": np.array([text.ids]),',
-        "attention_mask": '"attention_mask": np.array([text.attention_mask]),',
-        "token_type_ids": '"token_type_ids": np.array([text.type_ids]),',
+        Kind.IDS: '"@name": np.array([text.ids]),',
+        Kind.MASK: '"@name": np.array([text.attention_mask]),',
+        Kind.SEGMENTS: '"@name": np.array([text.type_ids]),',
     },
 }
 
@@ -73,7 +73,7 @@ from ai_edge_litert.interpreter import Interpreter
 from tokenizers import Tokenizer
 
 folder = "path/to/this/folder"
-lengths, pad = [@lengths], @pad  # signatures forward_N
+lengths, pad = [@lengths], @pad  # signatures @{forward}N
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 tokenizer.enable_truncation(max(lengths))
 interpreter = Interpreter(f"{folder}/@file")
@@ -81,7 +81,7 @@ interpreter = Interpreter(f"{folder}/@file")
 @text
 length = next(n for n in lengths if n >= len(text))
 padding = length - len(text)
-answer = interpreter.get_signature_runner(f"forward_{length}")(
+answer = interpreter.get_signature_runner(f"@forward{length}")(
     @inputs
 )
 @shown"""
@@ -110,18 +110,19 @@ from tokenizers import Tokenizer
 folder = "path/to/this/folder"
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 interpreter = Interpreter(f"{folder}/@file")
-details = interpreter.get_signature_runner("decode").get_input_details()
-caches = {name: np.zeros(each["shape"], np.float32) for name, each in details.items() if name.startswith("kv_cache")}
+details = interpreter.get_signature_runner("@step").get_input_details()
+names = [f"{name}{i}" for i in range(@layers) for name in (@caches)]
+caches = {name: np.zeros(details[name]["shape"], np.float32) for name in names}
 
 
 def step(signature, tokens, position):
     \"\"\"Runs tokens from a position; the caches that a signature returns are its next inputs.\"\"\"
     positions = np.arange(position, position + len(tokens), dtype=np.int32)
     outputs = interpreter.get_signature_runner(signature)(
-        tokens=np.array([tokens], np.int32), input_pos=positions, **caches
+        @ids=np.array([tokens], np.int32), @slots=positions, **caches
     )
     caches.update({name: outputs[name] for name in caches})
-    return outputs.get("logits")
+    return outputs.get("@logits")
 
 
 prompt = tokenizer.encode("Once upon a time").ids
@@ -132,7 +133,7 @@ for signature, length in {@prefills}.items():
         position += length
 tokens = list(prompt)
 while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
-    token = int(step("decode", tokens[-1:], len(tokens) - 1).argmax())
+    token = int(step("@step", tokens[-1:], len(tokens) - 1).argmax())
     if token in [@ends]:
         break
     tokens.append(token)
@@ -145,19 +146,19 @@ from tokenizers import Tokenizer
 folder = "path/to/this/folder"
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 session = onnxruntime.InferenceSession(f"{folder}/@file")
-layers = [f"{i}.{kind}" for i in range(@layers) for kind in ("key", "value")]
-past = {f"past_key_values.{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
-present = [f"present.{name}" for name in layers]
+layers = [f"{i}{kind}" for i in range(@layers) for kind in (@kinds)]
+past = {f"@past{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
+present = [f"@present{name}" for name in layers]
 
 prompt = tokenizer.encode("Once upon a time").ids
 tokens, new = list(prompt), list(prompt)
 while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
     feeds = {
-        "input_ids": np.array([new]),
-        "attention_mask": np.ones((1, len(tokens)), np.int64),
-        "position_ids": np.arange(len(tokens) - len(new), len(tokens))[None],
+        "@ids": np.array([new]),
+        "@mask": np.ones((1, len(tokens)), np.int64),
+        "@positions": np.arange(len(tokens) - len(new), len(tokens))[None],
     }
-    logits, *caches = session.run(["logits", *present], {**feeds, **past})
+    logits, *caches = session.run(["@logits", *present], {**feeds, **past})
     past = dict(zip(past, caches))
     new = [int(logits[0, -1].argmax())]
     if new[0] in [@ends]:
@@ -170,7 +171,7 @@ from ai_edge_litert.interpreter import Interpreter
 from tokenizers import Tokenizer
 
 folder = "path/to/this/folder"
-lengths, pad = [@lengths], @pad  # signatures encode_N
+lengths, pad = [@lengths], @pad  # signatures @{encode}N
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 tokenizer.enable_truncation(max(lengths))
 interpreter = Interpreter(f"{folder}/@file")
@@ -178,25 +179,26 @@ interpreter = Interpreter(f"{folder}/@file")
 text = tokenizer.encode("@{prefix}A text.")
 length = next(n for n in lengths if n >= len(text))
 padding = length - len(text)
-cross_caches = interpreter.get_signature_runner(f"encode_{length}")(
-    input_ids=np.array([text.ids + [pad] * padding], np.int32),
-    attention_mask=np.array([text.attention_mask + [0] * padding], np.int32),
+cross_caches = interpreter.get_signature_runner(f"@encode{length}")(
+    @text_ids=np.array([text.ids + [pad] * padding], np.int32),
+    @text_mask=np.array([text.attention_mask + [0] * padding], np.int32),
 )
 mask = np.array([text.attention_mask + [0] * (@encoder_capacity - len(text))], np.int32)
-decode = interpreter.get_signature_runner("decode")
+decode = interpreter.get_signature_runner("@step")
 details = decode.get_input_details()
-caches = {name: np.zeros(each["shape"], np.float32) for name, each in details.items() if name.startswith("kv_cache")}
+names = [f"{name}{i}" for i in range(@layers) for name in (@caches)]
+caches = {name: np.zeros(details[name]["shape"], np.float32) for name in names}
 tokens = [@start]
 while len(tokens) <= min(40, @capacity):
     outputs = decode(
-        tokens=np.array([tokens[-1:]], np.int32),
-        input_pos=np.array([len(tokens) - 1], np.int32),
-        encoder_mask=mask,
+        @ids=np.array([tokens[-1:]], np.int32),
+        @slots=np.array([len(tokens) - 1], np.int32),
+        @memory_mask=mask,
         **caches,
         **cross_caches,
     )
     caches = {name: outputs[name] for name in caches}
-    token = int(outputs["logits"].argmax())
+    token = int(outputs["@logits"].argmax())
     if token in [@ends]:
         break
     tokens.append(token)
@@ -211,17 +213,17 @@ tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 tokenizer.enable_truncation(@longest)
 encoder = onnxruntime.InferenceSession(f"{folder}/@encoder_file")
 decoder = onnxruntime.InferenceSession(f"{folder}/@file")
-layers = [f"{i}.{part}.{kind}" for i in range(@layers) for part in ("decoder", "encoder") for kind in ("key", "value")]
-past = {f"past_key_values.{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
-present = [f"present.{name}" for name in layers]
+layers = [f"{i}{kind}" for i in range(@layers) for kind in (@kinds)]
+past = {f"@past{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
+present = [f"@present{name}" for name in layers]
 
 text = tokenizer.encode("@{prefix}A text.")
 ids, mask = np.array([text.ids]), np.array([text.attention_mask])
-(states,) = encoder.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask})
+(states,) = encoder.run(["@states"], {"@text_ids": ids, "@text_mask": mask})
 tokens = [@start]
 while len(tokens) <= min(40, @capacity):
-    feeds = {"input_ids": np.array([tokens[-1:]]), "encoder_attention_mask": mask, "encoder_hidden_states": states}
-    logits, *caches = decoder.run(["logits", *present], {**feeds, **past})
+    feeds = {"@ids": np.array([tokens[-1:]]), "@memory_mask": mask, "@memory": states}
+    logits, *caches = decoder.run(["@logits", *present], {**feeds, **past})
     past = dict(zip(past, caches))
     token = int(logits[0, -1].argmax())
     if token in [@ends]:
@@ -247,11 +249,11 @@ _TEXTS = {
 _LABELS = 'labels = json.load(open(f"{folder}/config.json"))["id2label"]\n'
 _SHOWN = {
     "text-classification": _LABELS + 'print(labels[str(answer["@output"][0].argmax())])',
-    "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["logits"][0]):\n'
+    "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["@output"][0]):\n'
     "    print(token, labels[str(scores.argmax())])",
     "fill-mask": "position = text.tokens.index(mask)\n"
-    'print(tokenizer.id_to_token(answer["logits"][0, position].argmax()))',
-    "feature-extraction": 'print(answer["last_hidden_state"][0, : len(text)].mean(axis=0))',
+    'print(tokenizer.id_to_token(answer["@output"][0, position].argmax()))',
+    "feature-extraction": 'print(answer["@output"][0, : len(text)].mean(axis=0))',
     "question-answering": """in_context = np.array([part == 1 for part in text.sequence_ids])
 starts, ends = (np.where(in_context, answer[name][0, : len(text)], -np.inf) for name in ("start_logits", "end_logits"))
 pairs = np.where(np.tri(len(text), dtype=bool).T, starts[:, None] + ends, -np.inf)  # no end before its start

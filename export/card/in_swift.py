@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Kind, Manifest
 from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, takes_segments, values
 from kerasformer.export.card.quoting import code, swift
 
@@ -13,9 +13,9 @@ def section(manifest: Manifest) -> str:
     if program is None:
         return ""
     filled = Program(_SIGNATURE + program).substitute(
-        values(manifest, swift),
+        values(manifest, swift, r"\($0)"),
         prefills=prefills(manifest, '("{name}", {length})'),
-        inputs=inputs(manifest, _INPUTS, " " * 8),
+        inputs=inputs(manifest, _INPUTS, swift, " " * 8),
         segments=", segments: [Int32] = []" if takes_segments(manifest) else "",
     )
     return f"""## Swift (iOS, macOS)
@@ -31,9 +31,9 @@ Face tokenizers can load.
 
 
 _INPUTS = {
-    "input_ids": 'try forward.inputs["input_ids"]!.write(padded(ids, with: @pad))',
-    "attention_mask": 'try forward.inputs["attention_mask"]!.write(padded(ids.map { _ in 1 }, with: 0))',
-    "token_type_ids": 'try forward.inputs["token_type_ids"]!.write(padded(segments, with: 0))',
+    Kind.IDS: 'try forward.inputs["@name"]!.write(padded(ids, with: @pad))',
+    Kind.MASK: 'try forward.inputs["@name"]!.write(padded(ids.map { _ in 1 }, with: 0))',
+    Kind.SEGMENTS: 'try forward.inputs["@name"]!.write(padded(segments, with: 0))',
 }
 
 _SIGNATURE = """import Foundation
@@ -71,7 +71,7 @@ final class Signature {
 
 _ENCODER = """final class TextEncoder {
     private let model: CompiledModel
-    private let lengths = [@lengths]  // signatures forward_N
+    private let lengths = [@lengths]  // signatures @{forward}N
 
     /// - Parameter path: Path of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
     init(path: String) throws {
@@ -84,7 +84,7 @@ _ENCODER = """final class TextEncoder {
         func padded(_ values: [Int32], with pad: Int32) -> [Int32] {
             values + Array(repeating: pad, count: length - values.count)
         }
-        let forward = try Signature(model, "forward_\\(length)")
+        let forward = try Signature(model, "@forward\\(length)")
         @inputs
         try forward.run()
         return try forward.outputs.mapValues { try $0.read() }  // @outputs
@@ -99,12 +99,12 @@ _DECODER = """final class TextGenerator {
     /// - Parameter path: Path of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
     init(path: String) throws {
         let model = try CompiledModel(filePath: path, environment: Environment())
-        let decode = try Signature(model, "decode")
+        let decode = try Signature(model, "@step")
         // Each cache is one buffer, both input and output of every signature: it is updated in place.
-        let names = (0..<@layers).flatMap { ["kv_cache_k_\\($0)", "kv_cache_v_\\($0)"] }
+        let names = (0..<@layers).flatMap { [@caches] }
         caches = Dictionary(uniqueKeysWithValues: names.map { ($0, decode.inputs[$0]!) })
         for (name, _) in prefills {
-            let signature = name == "decode" ? decode : try Signature(model, name)
+            let signature = name == "@step" ? decode : try Signature(model, name)
             signature.inputs.merge(caches) { $1 }
             signature.outputs.merge(caches) { $1 }
             signatures[name] = signature
@@ -124,9 +124,9 @@ _DECODER = """final class TextGenerator {
         var generated: [Int32] = []
         var token = prompt.last!
         while generated.count < count && position < @capacity {
-            try step("decode", [token], at: position)
+            try step("@step", [token], at: position)
             position += 1
-            let scores: [Float] = try signatures["decode"]!.outputs["logits"]!.read()  // of @vocabulary tokens
+            let scores: [Float] = try signatures["@step"]!.outputs["@logits"]!.read()  // of @vocabulary tokens
             token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
             if ([@ends] as [Int32]).contains(token) { break }
             generated.append(token)
@@ -136,24 +136,24 @@ _DECODER = """final class TextGenerator {
 
     private func step(_ name: String, _ tokens: [Int32], at position: Int) throws {
         let signature = signatures[name]!
-        try signature.inputs["tokens"]!.write(tokens)
-        try signature.inputs["input_pos"]!.write(tokens.indices.map { Int32(position + $0) })
+        try signature.inputs["@ids"]!.write(tokens)
+        try signature.inputs["@slots"]!.write(tokens.indices.map { Int32(position + $0) })
         try signature.run()
     }
 }"""
 
 _ENCODER_DECODER = """final class TextToTextGenerator {
     private let model: CompiledModel
-    private let lengths = [@lengths]  // signatures encode_N
+    private let lengths = [@lengths]  // signatures @{encode}N
     private let decode: Signature
     private let caches: [String]
 
     /// - Parameter path: Path of @file, such as Bundle.main.path(forResource: "model", ofType: "tflite")!
     init(path: String) throws {
         model = try CompiledModel(filePath: path, environment: Environment())
-        decode = try Signature(model, "decode")
+        decode = try Signature(model, "@step")
         // Each cache is one buffer, both input and output: it is updated in place.
-        caches = (0..<@layers).flatMap { ["kv_cache_k_\\($0)", "kv_cache_v_\\($0)"] }
+        caches = (0..<@layers).flatMap { [@caches] }
         for name in caches { decode.outputs[name] = decode.inputs[name] }
     }
 
@@ -164,14 +164,14 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
             let cache = decode.inputs[name]!
             try cache.write((cache.read() as [Float]).map { _ in Float(0) })
         }
-        try decode.inputs["encoder_mask"]!.write((0..<@encoder_capacity).map { $0 < ids.count ? Int32(1) : Int32(0) })
+        try decode.inputs["@memory_mask"]!.write((0..<@encoder_capacity).map { $0 < ids.count ? Int32(1) : Int32(0) })
         var generated: [Int32] = []
         var token: Int32 = @start
         while generated.count < min(count, @capacity) {
-            try decode.inputs["tokens"]!.write([token])
-            try decode.inputs["input_pos"]!.write([Int32(generated.count)])
+            try decode.inputs["@ids"]!.write([token])
+            try decode.inputs["@slots"]!.write([Int32(generated.count)])
             try decode.run()
-            let scores: [Float] = try decode.outputs["logits"]!.read()  // of @vocabulary tokens
+            let scores: [Float] = try decode.outputs["@logits"]!.read()  // of @vocabulary tokens
             token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
             if ([@ends] as [Int32]).contains(token) { break }
             generated.append(token)
@@ -181,11 +181,11 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
 
     private func encode(_ ids: [Int32]) throws {
         let length = lengths.first { $0 >= ids.count }!
-        let encode = try Signature(model, "encode_\\(length)")
+        let encode = try Signature(model, "@encode\\(length)")
         let padding = length - ids.count
-        try encode.inputs["input_ids"]!.write(ids + [Int32](repeating: @pad, count: padding))
-        try encode.inputs["attention_mask"]!.write(ids.map { _ in Int32(1) } + [Int32](repeating: 0, count: padding))
-        for name in encode.outputs.keys { encode.outputs[name] = decode.inputs[name] }  // cross_k_0, cross_v_0, …
+        try encode.inputs["@text_ids"]!.write(ids + [Int32](repeating: @pad, count: padding))
+        try encode.inputs["@text_mask"]!.write(ids.map { _ in Int32(1) } + [Int32](repeating: 0, count: padding))
+        for name in encode.outputs.keys { encode.outputs[name] = decode.inputs[name] }  // keys and values of the text
         try encode.run()
     }
 }"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
@@ -12,7 +13,9 @@ from kerasformer.export.card.credits import NONE, Credits
 from kerasformer.export.targets import Target
 
 
-def write_card(folder: Path, manifest: Manifest, target: Target, credits: Credits = NONE) -> None:
+def write_card(
+    folder: Path, manifest: Manifest, target: Target, credits: Credits = NONE, added: Sequence[Path] = ()
+) -> None:
     """Writes `README.md` into a bundle, with the checkpoint's own card and licence beside it.
 
     Args:
@@ -20,8 +23,9 @@ def write_card(folder: Path, manifest: Manifest, target: Target, credits: Credit
         manifest: Manifest of the bundle.
         target: Target of the bundle, which contributes a section.
         credits: Card and licence of the checkpoint.
+        added: Files that the target added or changed.
     """
-    parts = [*introduction(folder, manifest, credits), in_python.with_this_package(manifest)]
+    parts = [*introduction(folder, manifest, credits, added), in_python.with_this_package(manifest)]
     parts += [target.card(manifest, folder), tensors(manifest), in_python.runtime_alone(manifest)]
     parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target, folder)]
     parts += [in_cpp.section(manifest), tokens.section(manifest, target, folder)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from string import Template
 
 from kerasformer.bundle import Kind, Manifest, Role, Signature
-from kerasformer.bundle.interface import DECODE, DECODER_MODEL, LOGITS, MODEL, forward_name
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES, DECODE, DECODER_MODEL, MODEL, around_layer, forward_name
 from kerasformer.export.card.quoting import Quote
 
 
@@ -25,21 +25,25 @@ def kind(manifest: Manifest) -> str | None:
     return "encoder" if MODEL in manifest.signatures or (names and names[0] in manifest.signatures) else None
 
 
-def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
+def values(manifest: Manifest, quote: Quote, number: str = "") -> dict[str, str]:
     """Returns the values for programs in all languages; lists are separated by commas.
 
     Args:
         manifest: Manifest of the bundle.
-        quote: Quoting function of the language. `outputs` are literals; other texts are without quotation marks, for
-            use inside of a literal or a comment.
+        quote: Quoting function of the language. `outputs`, `caches`, `cross_caches` and `kinds` are literals; other
+            texts are without quotation marks, for use inside of a literal or a comment.
+        number: Code that inserts the number of a layer into a literal, for `caches` and `cross_caches`.
     """
     info, steps = manifest.info, _step(manifest)
-    caches = [steps.inputs[name] for name in steps.named(Kind.KEY)]
-    heads, size = (caches[0].shape[1], caches[0].shape[3]) if caches else (0, 0)
+    keys = [steps.inputs[name] for name in steps.named(Kind.KEY)]
+    heads, size = (keys[0].shape[1], keys[0].shape[3]) if keys else (0, 0)
     lengths = lengths_of(manifest)
+    logits = steps.output(Kind.LOGITS)
     return {
+        **interface_names(manifest, quote),
+        **_cache_names(steps, quote, number),
         "file": quote(steps.file)[1:-1],
-        "encoder_file": quote(next(iter(manifest.signatures.values())).file)[1:-1],
+        "encoder_file": quote(_reader(manifest).file)[1:-1],
         "pad": str(info.pad_token_id or 0),
         "ends": numbers(info.eos_token_id),
         "start": str(info.start_token_id),
@@ -48,13 +52,29 @@ def values(manifest: Manifest, quote: Quote) -> dict[str, str]:
         "longest": str(max(lengths, default=info.max_length or 512)),
         "capacity": str(manifest.capacity),
         "encoder_capacity": str(manifest.encoder_capacity),
-        "layers": str(len(caches)),
+        "layers": str(len(keys)),
         "heads": str(heads),
         "size": str(size),
-        "vocabulary": str(steps.outputs[LOGITS].shape[-1] if LOGITS in steps.outputs else info.vocab_size),
+        "vocabulary": str(info.vocab_size if logits is None else steps.outputs[logits].shape[-1]),
         "outputs": quoted(steps.outputs, quote),
         "output": quote(next(iter(steps.outputs)))[1:-1],
     }
+
+
+def interface_names(manifest: Manifest, quote: Quote) -> dict[str, str]:
+    """Returns the names of signatures and tensors, without quotation marks.
+
+    Tensors of the signature that computes the answers are found under their kind, such as `ids`, `slots` or `logits`;
+    those of the encoder of an encoder-decoder under `text_ids`, `text_mask` and `states`. `step` is the name of that
+    signature, and `forward` and `encode` are the beginnings of names that end with a length.
+    """
+    steps, reader = _step(manifest), _reader(manifest)
+    tensors = {info.kind: name for part in (steps.inputs, steps.outputs) for name, info in reversed(part.items())}
+    named = {str(kind): name for kind, name in tensors.items()}
+    named |= {"text_ids": reader.input(Kind.IDS) or "", "text_mask": reader.input(Kind.MASK) or ""}
+    named |= {"states": next(iter(reader.outputs)), "step": DECODE}
+    named |= {str(role): _beginning(manifest, role) for role in (Role.FORWARD, Role.ENCODE)}
+    return {key: quote(name)[1:-1] for key, name in named.items()}
 
 
 def main_file(manifest: Manifest) -> str:
@@ -74,16 +94,27 @@ def prefills(manifest: Manifest, pair: str) -> str:
     return ", ".join(pair.format(name=name, length=length) for length, name in rows)
 
 
-def inputs(manifest: Manifest, lines: Mapping[str, str], indent: str) -> str:
-    """Returns the lines for those inputs that an encoder takes, in its order."""
-    names = next(iter(manifest.signatures.values())).inputs
-    text = f"\n{indent}".join(lines[name] for name in names if name in lines)
-    return Program(text).substitute(pad=manifest.info.pad_token_id or 0)
+def inputs(manifest: Manifest, lines: Mapping[Kind, str], quote: Quote, indent: str) -> str:
+    """Returns the lines for those inputs that an encoder takes, in its order.
+
+    Args:
+        manifest: Manifest of the bundle.
+        lines: Code for an input of each kind, with `@name` for its name and `@pad` for the padding token.
+        quote: Quoting function of the language.
+        indent: Indentation of all lines but the first.
+    """
+    pad, tensors = manifest.info.pad_token_id or 0, _reader(manifest).inputs.items()
+    code = (
+        Program(lines[Kind(info.kind)]).substitute(name=quote(name)[1:-1], pad=pad)
+        for name, info in tensors
+        if info.kind in lines
+    )
+    return f"\n{indent}".join(code)
 
 
 def takes_segments(manifest: Manifest) -> bool:
-    """Returns whether an encoder takes `token_type_ids`."""
-    return "token_type_ids" in next(iter(manifest.signatures.values())).inputs
+    """Returns whether an encoder takes the segment of each token."""
+    return _reader(manifest).input(Kind.SEGMENTS) is not None
 
 
 def lengths_of(manifest: Manifest) -> list[int]:
@@ -102,8 +133,44 @@ def quoted(names: Iterable[str], quote: Quote) -> str:
     return ", ".join(map(quote, names))
 
 
+def _cache_names(steps: Signature, quote: Quote, number: str) -> dict[str, str]:
+    """Returns the names of the caches of a layer.
+
+    `caches` and `cross_caches` have the number of the layer inserted. For caches with a common beginning, that of the
+    inputs is `past`, that of the outputs `present`, and `kinds` are the texts after the number of the layer.
+    """
+    first = {name: around_layer(name) for name in steps.named(*CACHES, *CROSS_CACHES) if steps.inputs[name].layer == 0}
+
+    def of_layer(kinds: tuple[Kind, ...]) -> str:
+        parts = (first[name] for name in steps.named(*kinds) if name in first)
+        return ", ".join(quote(before)[:-1] + number + quote(after)[1:] for before, after in parts)
+
+    past, present = (
+        next((around_layer(name)[0] for name, info in tensors.items() if info.kind in CACHES), "")
+        for tensors in (steps.inputs, steps.outputs)
+    )
+    return {
+        "caches": of_layer(CACHES),
+        "cross_caches": of_layer(CROSS_CACHES),
+        "past": quote(past)[1:-1],
+        "present": quote(present)[1:-1],
+        "kinds": quoted((after for _, after in first.values()), quote),
+    }
+
+
+def _beginning(manifest: Manifest, role: Role) -> str:
+    """Returns the names of a role's signatures without the lengths at their ends."""
+    signatures = manifest.of_role(role).items()
+    return next((name.removesuffix(str(signature.tokens)) for name, signature in signatures), "")
+
+
+def _reader(manifest: Manifest) -> Signature:
+    """Returns the signature that reads a text: the first one, for any bundle."""
+    return next(iter(manifest.signatures.values()))
+
+
 def _step(manifest: Manifest) -> Signature:
     """Returns the signature that computes the answers: a decoder's plain step, or an encoder's shortest length."""
-    steps = manifest.of_role(Role.DECODE)
-    name = next((name for name in (DECODE, DECODER_MODEL, MODEL) if name in manifest.signatures), None)
-    return steps[name] if name in steps else manifest.signatures[name or forward_name(lengths_of(manifest)[0])]
+    if steps := manifest.of_role(Role.DECODE):
+        return next(steps[name] for name in (DECODE, DECODER_MODEL, MODEL) if name in steps)
+    return min(manifest.of_role(Role.FORWARD).values(), key=lambda signature: signature.tokens or 0)

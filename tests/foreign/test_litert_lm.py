@@ -125,6 +125,12 @@ def exported(tmp_path_factory) -> tuple[Path, Any]:
     return GPT2.export(tmp_path_factory.mktemp("litert-lm") / "out", model, target=TARGET, capacity=96), model
 
 
+def test_the_card_lists_the_file(exported):
+    folder, _ = exported
+    size = (folder / litertlm_file.NAME).stat().st_size
+    assert f"| `{litertlm_file.NAME}` | {size / 1e6:.2f} MB |" in (folder / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.foreign(TARGET)
 @pytest.mark.parametrize("mode", ["streamed", "conversation", "file settings"])
 def test_other_modes(mode, exported):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from math import prod
 
-from kerasformer.bundle import Manifest, ModelInfo
-from kerasformer.bundle.interface import DECODE, ENCODER_MASK, Role
+from kerasformer.bundle import Kind, Manifest, ModelInfo
+from kerasformer.bundle.interface import DECODE, Role
+from kerasformer.export.card.program import interface_names
 from kerasformer.export.card.quoting import javascript
 
 VERSION = "2.5.3"
@@ -59,7 +60,7 @@ export async function run(text) {{
   const inputs = {{
 {inputs}
   }};
-  const outputs = await model.run(`forward_${{length}}`, inputs);
+  const outputs = await model.run(`{forward}${{length}}`, inputs);
   const values = Object.entries(outputs).map(([name, tensor]) => [name, tensor.toTypedArray()]);
   free(inputs);
   free(outputs);
@@ -68,9 +69,9 @@ export async function run(text) {{
 """
 
 _INPUTS = {
-    "input_ids": "integers(ids, length, {pad})",
-    "attention_mask": "integers(ids.map(() => 1), length)",
-    "token_type_ids": "integers(types, length)",
+    Kind.IDS: "integers(ids, length, {pad})",
+    Kind.MASK: "integers(ids.map(() => 1), length)",
+    Kind.SEGMENTS: "integers(types, length)",
 }
 
 _ZEROS = "integers([], length)"
@@ -86,19 +87,19 @@ export async function generate(text, maxNewTokens, onText = () => {{}}) {{
   const read = async (signature, tokens, position) => {{
     const length = {{ {lengths} }}[signature];
     const positions = Int32Array.from({{ length }}, (_, index) => position + index);
-    const inputs = {{ tokens: integers(tokens, length), input_pos: new Tensor(positions, [length]) }};
-    const {{ logits, ...next }} = await model.run(signature, {{ {feeds} }});
+    const inputs = {{ {ids}: integers(tokens, length), {slots}: new Tensor(positions, [length]) }};
+    const {{ {logits}, ...next }} = await model.run(signature, {{ {feeds} }});
     free(inputs);
     free(caches);
     caches = next;
-    if (!logits) return 0;
-    const scores = logits.toTypedArray();
-    logits.delete();
+    if (!{logits}) return 0;
+    const scores = {logits}.toTypedArray();
+    {logits}.delete();
     return scores.reduce((best, score, token) => (score > scores[best] ? token : best), 0);
   }};
 {prompt}  const generated = [];
   while (generated.length < maxNewTokens && position < {capacity}) {{
-    token = await read("decode", [token], position++);
+    token = await read("{step}", [token], position++);
     generated.push(token);
     onText(tokenizer.decode(generated, {{ skip_special_tokens: true }}));
     if ({ends}.includes(token)) break;
@@ -121,10 +122,10 @@ _ENCODED = """\
   const length = {lengths}.find((each) => each >= ids.length);
   if (!length) throw new Error(`A text can have at most {longest} tokens, not ${{ids.length}}`);
   const ones = ids.map(() => 1);
-  const encoder = {{ input_ids: integers(ids, length, {pad}), attention_mask: integers(ones, length) }};
-  const encoded = await model.run(`encode_${{length}}`, encoder);
+  const encoder = {{ {text_ids}: integers(ids, length, {pad}), {text_mask}: integers(ones, length) }};
+  const encoded = await model.run(`{encode}${{length}}`, encoder);
   free(encoder);
-  encoded.encoder_mask = integers(ones, {memory});
+  encoded.{memory_mask} = integers(ones, {encoder_capacity});
 """
 
 
@@ -141,8 +142,10 @@ def _encoder(manifest: Manifest) -> str:
     signatures = _by_tokens(manifest, Role.FORWARD)
     lengths, shortest = list(signatures.values()), next(iter(signatures))
     # Any other input is ignored by the model and filled with zeros.
-    inputs = [f"    {name}: {_INPUTS.get(name, _ZEROS)}," for name in manifest.signatures[shortest].inputs]
+    taken = manifest.signatures[shortest].inputs.items()
+    inputs = [f"    {name}: {_INPUTS.get(Kind(info.kind), _ZEROS)}," for name, info in taken]
     return _ENCODER.format(
+        forward=interface_names(manifest, javascript)["forward"],
         outputs=" and ".join(f"`{javascript(name)[1:-1]}`" for name in manifest.signatures[shortest].outputs),
         lengths=json.dumps(lengths),
         longest=lengths[-1],
@@ -151,15 +154,20 @@ def _encoder(manifest: Manifest) -> str:
 
 
 def _generator(manifest: Manifest) -> str:
-    decode = manifest.signatures[DECODE]
-    caches = {name: list(info.shape) for name, info in decode.inputs.items() if name in decode.outputs}
+    decode, names = manifest.signatures[DECODE], interface_names(manifest, javascript)
+    caches = {name: list(decode.inputs[name].shape) for name in decode.continued()}
     capacity = manifest.capacity or max(int(shape[2]) for shape in caches.values())
     many, begin, prompt, end = manifest.info.is_encoder_decoder, "", "", ""
     read = {DECODE: 1}
     if many:
         lengths = list(_by_tokens(manifest, Role.ENCODE).values())
-        memory = prod(int(size) for size in decode.inputs[ENCODER_MASK].shape)
-        begin = _ENCODED.format(lengths=json.dumps(lengths), longest=lengths[-1], pad=_pad(manifest), memory=memory)
+        begin = _ENCODED.format(
+            **names,
+            lengths=json.dumps(lengths),
+            longest=lengths[-1],
+            pad=_pad(manifest),
+            encoder_capacity=prod(int(size) for size in decode.inputs[names["memory_mask"]].shape),
+        )
         prompt = f"  let [position, token] = [0, {manifest.info.start_token_id}];\n"
         end = "  free(encoded);\n"
     else:
@@ -167,6 +175,7 @@ def _generator(manifest: Manifest) -> str:
         read[name] = size
         prompt = _DECODER_PROMPT.format(capacity=capacity, size=size, signature=name)
     return _GENERATOR.format(
+        **names,
         purpose="from a text" if many else "that continue a text",
         text=_prefixed(manifest.info),
         caches=json.dumps(caches),

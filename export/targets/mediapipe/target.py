@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerasformer.bundle import PROBABILITIES, Manifest
+from kerasformer.bundle import PROBABILITIES, Kind, Manifest
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
@@ -24,9 +24,9 @@ from kerasformer.export.targets.mediapipe.tokenizer_conversion import LINE_ENDS,
 
 _TASKS = {"text-classification": "TextClassifier", "feature-extraction": "TextEmbedder"}
 _INPUTS = {
-    "input_ids": Tensor("ids", "Token ids of a text."),
-    "attention_mask": Tensor("mask", "1 for tokens, 0 for padding."),
-    "token_type_ids": Tensor("segment_ids", "0 for the first text, 1 for a second one."),
+    Kind.IDS: Tensor("ids", "Token ids of a text."),
+    Kind.MASK: Tensor("mask", "1 for tokens, 0 for padding."),
+    Kind.SEGMENTS: Tensor("segment_ids", "0 for the first text, 1 for a second one."),
 }
 _LABELS = "labels.txt"
 
@@ -102,7 +102,7 @@ class Mediapipe(Target):
         if PROBABILITIES in signature.outputs:
             output = Tensor("probability", "Probability of each class.", _LABELS)
             files[_LABELS] = "".join(f"{label}\n" for label in manifest.info.labels).encode()
-        inputs = [_INPUTS[name] for name in input_order(path)]
+        inputs = [_INPUTS[Kind(signature.inputs[name].kind)] for name in input_order(path)]
         description = f"{manifest.info.name}, recipe {manifest.recipe.get('name')}"
         attach(path, metadata(_TASKS[manifest.info.task], description, inputs, output, tokens), files)
         return (path,)

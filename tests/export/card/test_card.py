@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.bundle.interface import CACHES
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
@@ -110,28 +111,7 @@ def test_caches_of_layers_with_a_window_are_told_apart(tmp_path):
 
 
 def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
-    pasts = {
-        f"past_key_values.{layer}.{part}.{kind}": floats("batch_size", HEADS, f"past_{part}_sequence_length", SIZE)
-        for layer in range(LAYERS)
-        for part in ("decoder", "encoder")
-        for kind in ("key", "value")
-    }
-    ids = TensorInfo(("batch_size", "encoder_sequence_length"), "int64")
-    signatures = {
-        "encoder_model": Signature("onnx/encoder_model_q4.onnx", {"input_ids": ids}, {"last_hidden_state": floats(1)}),
-        "decoder_model_merged": Signature(
-            "onnx/decoder_model_merged_q4.onnx", {"input_ids": ids, **pasts}, {"logits": floats(1, 1, 9)}
-        ),
-    }
-    manifest = Manifest(
-        "onnx",
-        ModelInfo("summarization", "t5", is_encoder_decoder=True),
-        signatures,
-        capacity=CAPACITY,
-        encoder_capacity=7,
-        recipe=RECIPES["int4"].to_dict(),
-        profile="ort",
-    )
+    manifest = onnx_encoder_decoder()
     assert manifest.cache_bytes == 2 * LAYERS * HEADS * SIZE * 4 * (CAPACITY + 7)
     text = written(tmp_path, manifest)
     assert f"{CAPACITY} tokens × {SIZE} × 4 bytes, and for the encoded text {LAYERS} layers" in text
@@ -236,9 +216,46 @@ def encoder_decoder() -> Manifest:
     return Manifest("tflite", info, signatures, CAPACITY, 48)
 
 
+def growing(prefix: str, *parts: str) -> dict[str, TensorInfo]:
+    names = [f"{prefix}.{layer}.{part}{kind}" for layer in range(LAYERS) for part in parts for kind in ("key", "value")]
+    return {name: floats("batch_size", HEADS, "length", SIZE) for name in names}
+
+
+def onnx_encoder() -> Manifest:
+    signature = replace(encoder().signatures["forward_16"], file="onnx/model.onnx")
+    return replace(encoder(), format="onnx", profile="ort", signatures={"model": signature})
+
+
+def onnx_decoder() -> Manifest:
+    texts = {name: ints("batch_size", "length") for name in ("input_ids", "attention_mask", "position_ids")}
+    outputs = {"logits": floats("batch_size", "length", 99), **growing("present", "")}
+    signature = Signature("onnx/model.onnx", {**texts, **growing("past_key_values", "")}, outputs)
+    return replace(decoder(), format="onnx", profile="ort", signatures={"model": signature})
+
+
+def onnx_encoder_decoder() -> Manifest:
+    texts = {name: ints("batch_size", "length") for name in ("input_ids", "attention_mask")}
+    states, parts = floats("batch_size", "length", 8), ("decoder.", "encoder.")
+    given = {"encoder_attention_mask": texts["attention_mask"], "input_ids": texts["input_ids"]}
+    given |= {"encoder_hidden_states": states, **growing("past_key_values", *parts)}
+    outputs = {"logits": floats("batch_size", "length", 99), **growing("present", *parts)}
+    signatures = {
+        "encoder_model": Signature("onnx/encoder_model_q4.onnx", texts, {"last_hidden_state": states}),
+        "decoder_model_merged": Signature("onnx/decoder_model_merged_q4.onnx", given, outputs),
+    }
+    changes = {"signatures": signatures, "encoder_capacity": 7, "recipe": RECIPES["int4"].to_dict(), "profile": "ort"}
+    return replace(encoder_decoder(), format="onnx", **changes)
+
+
 MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_decoder}
+ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decoder": onnx_encoder_decoder}
 LANGUAGES = {"Kotlin": r"\$\w+", "Swift": r"\\\(\$?\w+\)", "C++": None, "Python (LiteRT": r"\{\w+\}"}
 """The languages of a card, and the interpolation of a number into a string."""
+ONNX_LANGUAGES = ("C++", "Python (ONNX")
+PROGRAMS = [
+    *((model, language) for model in MODELS.values() for language in (*LANGUAGES, "LiteRT.js")),
+    *((model, language) for model in ONNX_MODELS.values() for language in ONNX_LANGUAGES),
+]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -250,16 +267,45 @@ def test_programs_use_existing_tensors(model, language, tmp_path):
     names = {*manifest.signatures, "model.tflite"}
     for signature in manifest.signatures.values():
         names |= {*signature.inputs, *signature.outputs}
-    spelled = {
+    quoted = {
         re.sub(LANGUAGES[language], "N", word) if LANGUAGES[language] else word
         for word in re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program)
     }
     known = {form for name in names for form in (name, re.sub(r"\d+", "N", name), re.sub(r"\d+$", "", name))}
-    known |= {re.sub(r"_[kv]_\d+$", "", name) for name in names} | {re.sub("_k_N", "_N_N", name) for name in known}
-    files = {"tokenizer.json", "config.json", "path/to/this/folder"}
-    strange = {word for word in spelled if word not in known and not word.startswith(("_k_", "_v_"))} - files
-    assert not strange
+    assert not quoted - known - {"tokenizer.json", "config.json", "path/to/this/folder"}
     assert "logits" in program
+
+
+def renamed(manifest: Manifest) -> Manifest:
+    """Puts `my_` before the names of all tensors except caches, whose kinds remain."""
+
+    def names(tensors: dict[str, TensorInfo]) -> dict[str, TensorInfo]:
+        return {name if info.layer is not None else f"my_{name}": info for name, info in tensors.items()}
+
+    signatures = {
+        name: replace(signature, inputs=names(signature.inputs), outputs=names(signature.outputs))
+        for name, signature in manifest.signatures.items()
+    }
+    return replace(manifest, signatures=signatures)
+
+
+@pytest.mark.parametrize(("model", "language"), PROGRAMS)
+def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
+    """Signatures and tensors are called as in the manifest, and caches by their names around the layer's number."""
+    manifest = renamed(model())
+    text = written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
+    program = text.split("`model.js`")[1] if language == "LiteRT.js" else block(tmp_path, text, language)
+    caches = set()
+    for signature in manifest.signatures.values():
+        names = signature.named(*CACHES)
+        caches |= {name for name in names if signature.inputs[name].layer == 0 and signature.inputs[name].row is None}
+        for name in {*signature.inputs, *signature.outputs} - {"my_token_type_ids"}:
+            if name.startswith("my_"):
+                assert re.search(rf"\b{name}\b", program), name
+                assert not re.search(rf"['\"]{name[3:]}['\"]|(?<![\w.]){name[3:]}(=|: integers)", program), name
+    for name in caches:
+        beginning, ending = re.split(r"\b0\b|(?<=_)0", name)
+        assert beginning in program and ending in program, name
 
 
 def block(folder: Path, text: str, language: str) -> str:
@@ -308,3 +354,14 @@ def test_no_program_for_unknown_signatures(tmp_path):
     signatures = {"other": encoder().signatures["forward_16"]}
     text = written(tmp_path, replace(encoder(), signatures=signatures))
     assert "## Kotlin" not in text and "only)" not in text and "## Inputs and outputs" in text
+
+
+def test_the_table_of_files_includes_those_of_the_target(tmp_path):
+    added = [tmp_path / "model.litertlm", tmp_path / "settings.json"]
+    for path, size in zip(added, (1_500_000, 1_234), strict=True):
+        path.write_bytes(b"x" * size)
+    (tmp_path / "model.tflite").write_bytes(b"x" * 2_500_000)
+    write_card(tmp_path, decoder(), Target(), added=added)
+    table = (tmp_path / "README.md").read_text(encoding="utf-8").split("| file | size |\n|---|---|\n")[1]
+    rows = [("`model.tflite`", "2.50 MB"), ("`model.litertlm`", "1.50 MB"), ("`settings.json`", "1.2 kB")]
+    assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in [*rows, ("**total**", "4.00 MB")]))

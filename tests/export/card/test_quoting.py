@@ -142,19 +142,23 @@ def shapes(text: str) -> list[Manifest]:
     cross = {f"cross_{kind}_{layer}": floats(1, 2, 32, 5) for layer in range(3) for kind in "kv"}
     step = {"tokens": ints(1, 1), "input_pos": ints(1), "encoder_mask": ints(1, 32), **cross, **caches()}
     logits, scores = {"logits": floats(1, 1, 99)}, {"logits": floats(1, 2)}
-    past = {
-        f"past_key_values.{layer}.{part}.{kind}": floats(1, 2, 0, 5)
-        for layer in range(3)
-        for part in ("decoder", "encoder")
-        for kind in ("key", "value")
-    }
+    past, present = (
+        {
+            f"{prefix}.{layer}.{part}.{kind}": floats(1, 2, 0, 5)
+            for layer in range(3)
+            for part in ("decoder", "encoder")
+            for kind in ("key", "value")
+        }
+        for prefix in ("past_key_values", "present")
+    )
+    read = {"input_ids": ints(1, 1), "encoder_attention_mask": ints(1, 32), "encoder_hidden_states": floats(1, 32, 8)}
     steps = {
         "encode_32": Signature("model.tflite", ids, cross),
         "decode": Signature("model.tflite", step, {**logits, **caches()}),
     }
     graphs = {
         "encoder_model": Signature("onnx/encoder_model.onnx", ids, {"last_hidden_state": floats(1, 32, 8)}),
-        "decoder_model_merged": Signature("onnx/decoder_model_merged.onnx", {"input_ids": ints(1, 1), **past}, logits),
+        "decoder_model_merged": Signature("onnx/decoder_model_merged.onnx", {**read, **past}, {**logits, **present}),
     }
     served = {"serving_default": Signature("saved_model.pb", {"text": ints("batch")}, scores)}
     asks = {"text": ints("batch"), "max_new_tokens": ints()}

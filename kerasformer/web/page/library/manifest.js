@@ -95,6 +95,17 @@ export function inputsOf({ inputs }, ...kinds) {
   return Object.keys(inputs).filter((name) => kinds.includes(inputs[name].kind ?? ""));
 }
 
+/**
+ * Values by the names of a signature's inputs, from values by kind; kinds that the signature does not take are omitted.
+ * @template T
+ * @param {Signature} signature @param {Record<string, T>} values
+ * @returns {Record<string, T>}
+ */
+export function byName(signature, values) {
+  const named = Object.entries(values).flatMap(([kind, value]) => inputsOf(signature, kind).map((name) => [name, value]));
+  return Object.fromEntries(named);
+}
+
 /** The name of the output of a kind. @param {Signature} signature @param {string} kind @returns {string | undefined} */
 export function outputOf({ outputs }, kind) {
   return Object.keys(outputs).find((name) => outputs[name].kind === kind);

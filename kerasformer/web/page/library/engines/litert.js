@@ -3,7 +3,7 @@
  * new cache tensors, which are the inputs of the next step and must be deleted explicitly.
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
-import { inputsOf, ofRole, outputOf } from "../manifest.js";
+import { byName, inputsOf, ofRole, outputOf } from "../manifest.js";
 import { byLength, decodeSteps, prefillPlan, smallest } from "./signatures.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
@@ -95,12 +95,11 @@ class Engine {
   }
 
   /**
-   * Runs a signature; `arrays` has the kinds of inputs as keys. See `run`.
+   * Runs a signature; `arrays` has the kinds of inputs as keys, of which others are ignored. See `run`.
    * @param {string} name @param {Record<string, number[]>} arrays @param {Tensors} [tensors] @returns {Promise<Tensors>}
    */
   runKinds(name, arrays, tensors) {
-    const named = Object.entries(arrays).map(([kind, values]) => [inputsOf(this.signatures[name], kind)[0], values]);
-    return this.run(name, Object.fromEntries(named), tensors);
+    return this.run(name, byName(this.signatures[name], arrays), tensors);
   }
 
   /** A tensor of zeros for an input of a signature. @param {string} name @param {string} key */
@@ -135,24 +134,24 @@ export class LiteRtForward {
     this.engine = engine;
     this.lengths = byLength(manifest, "forward");
     this.pad = manifest.info.pad_token_id ?? 0;
+    // Outputs with an entry for each token have a third axis, except the scores of tokens as the start or end of an answer.
+    this.scoresTokens = manifest.info.task === "question-answering";
   }
 
   /**
    * Reads one text.
-   * @param {Record<string, number[]>} inputs `input_ids` and the other inputs of the model, one number for each token.
+   * @param {Record<string, number[]>} arrays One number for each token, by kind: `ids`, `mask`, `segments`.
    * @returns {Promise<Record<string, Float32Array>>} Outputs; those with an entry for each token have none for padding.
    * @throws {CapacityError} The text is longer than the longest signature.
    */
-  async run(inputs) {
-    const count = inputs.input_ids.length;
+  async run(arrays) {
+    const count = arrays.ids.length;
     const { size, name } = smallest(this.lengths, count, "text");
-    const arrays = Object.entries(inputs).map(([key, values]) => {
-      return [key, padded(values, size, key === "input_ids" ? this.pad : 0)];
-    });
-    const outputs = await this.engine.run(name, Object.fromEntries(arrays));
+    const whole = Object.entries(arrays).map(([kind, values]) => [kind, padded(values, size, kind === "ids" ? this.pad : 0)]);
+    const outputs = await this.engine.runKinds(name, Object.fromEntries(whole));
     const read = Object.entries(outputs).map(([key, tensor]) => {
       const shape = this.engine.signatures[name].outputs[key].shape;
-      const perToken = shape.length > 2 || key === "start_logits" || key === "end_logits";
+      const perToken = shape.length > 2 || this.scoresTokens;
       const values = takeValues(tensor);
       return [key, perToken ? values.subarray(0, (values.length / size) * count) : values];
     });

@@ -4,7 +4,7 @@
  * caches are always full, because the runtime copies all inputs and outputs.)
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
-import { inputsOf, ofRole } from "../manifest.js";
+import { byName, inputsOf, ofRole, outputOf } from "../manifest.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
 /** @typedef {Record<string, any>} Tensors Tensors by name. */
@@ -142,14 +142,15 @@ export class OnnxForward {
 
   /**
    * Reads one text.
-   * @param {Record<string, number[]>} inputs `input_ids` and the other inputs of the model, one number for each token.
+   * @param {Record<string, number[]>} arrays One number for each token, by kind: `ids`, `mask`, `segments`.
    * @returns {Promise<Record<string, Float32Array>>}
    * @throws {CapacityError} The text is longer than the model reads.
    */
-  async run(inputs) {
-    checkLength(inputs.input_ids.length, this.maxLength);
-    const feeds = Object.entries(inputs).map(([name, values]) => [name, this.session.integers(values)]);
-    const outputs = await this.session.run(Object.fromEntries(feeds), Object.keys(this.session.signature.outputs));
+  async run(arrays) {
+    checkLength(arrays.ids.length, this.maxLength);
+    const tensors = Object.entries(arrays).map(([kind, values]) => [kind, this.session.integers(values)]);
+    const feeds = byName(this.session.signature, Object.fromEntries(tensors));
+    const outputs = await this.session.run(feeds, Object.keys(this.session.signature.outputs));
     return Object.fromEntries(Object.entries(outputs).map(([name, tensor]) => [name, tensor.data]));
   }
 
@@ -175,7 +176,10 @@ export class OnnxStep {
     this.capacity = manifest.capacity;
     this.encoderCapacity = manifest.encoder_capacity;
     const { outputs } = decoder.signature;
-    this.vocabSize = Number(outputs.logits.shape[outputs.logits.shape.length - 1]);
+    const logits = outputOf(decoder.signature, "logits");
+    if (!logits) throw new BundleError(`A step with logits was expected. Received: ${Object.keys(outputs).join(", ")}`);
+    this.logits = logits;
+    this.vocabSize = Number(outputs[logits].shape[outputs[logits].shape.length - 1]);
     this.caches = inputsOf(decoder.signature, "key", "value");
     this.cross = inputsOf(decoder.signature, "cross_key", "cross_value");
     /** @type {Record<string, string>} The output that continues each cache input. */
@@ -196,8 +200,8 @@ export class OnnxStep {
   /** See `Step.step`. @param {number} token @param {State} state */
   async step(token, state) {
     this.checkRoom(state.length + 1);
-    const read = await this.read([token], state, ["logits"]);
-    return { logits: /** @type {Float32Array} */ (read.outputs.logits.data), state: read.state };
+    const read = await this.read([token], state, [this.logits]);
+    return { logits: /** @type {Float32Array} */ (read.outputs[this.logits].data), state: read.state };
   }
 
   /** Does nothing: tensors are arrays, which the garbage collector frees. */
@@ -216,11 +220,12 @@ export class OnnxStep {
   async encode(encoder, ids) {
     checkLength(ids.length, this.encoderCapacity);
     const mask = this.decoder.integers(Array(ids.length).fill(1));
-    const feeds = { input_ids: encoder.integers(ids), attention_mask: mask };
-    const { last_hidden_state: hidden } = await encoder.run(feeds, ["last_hidden_state"]);
-    const tensors = { encoder_hidden_states: hidden, encoder_attention_mask: mask };
+    const [states] = Object.keys(encoder.signature.outputs);
+    const { [states]: hidden } = await encoder.run(byName(encoder.signature, { ids: encoder.integers(ids), mask }), [states]);
+    const tensors = byName(this.decoder.signature, { memory: hidden, memory_mask: mask });
     const empty = [...this.caches, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
-    const first = { ...tensors, ...Object.fromEntries(empty), input_ids: this.decoder.integers([0]) };
+    const token = byName(this.decoder.signature, { ids: this.decoder.integers([0]) });
+    const first = { ...tensors, ...Object.fromEntries(empty), ...token };
     const projected = await this.decoder.run(first, this.cross.map((name) => this.next[name]));
     return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[this.next[name]]])) };
   }
@@ -228,13 +233,13 @@ export class OnnxStep {
   /** @param {number[]} ids @param {State} state @param {string[]} outputNames Outputs besides the caches. */
   async read(ids, { past, memory, length }, outputNames) {
     const end = length + ids.length;
-    /** @type {Tensors} */
-    const feeds = { ...past, ...memory, input_ids: this.decoder.integers(ids) };
-    if (!this.isEncoderDecoder) feeds.attention_mask = this.decoder.integers(Array(end).fill(1));
-    if ("position_ids" in this.decoder.signature.inputs) {
-      feeds.position_ids = this.decoder.integers(ids.map((_, index) => length + index));
-    }
-    const outputs = await this.decoder.run(feeds, [...outputNames, ...this.caches.map((name) => this.next[name])]);
+    const tokens = byName(this.decoder.signature, {
+      ids: this.decoder.integers(ids),
+      mask: this.decoder.integers(Array(end).fill(1)),
+      positions: this.decoder.integers(ids.map((_, index) => length + index)),
+    });
+    const names = [...outputNames, ...this.caches.map((name) => this.next[name])];
+    const outputs = await this.decoder.run({ ...past, ...memory, ...tokens }, names);
     const next = Object.fromEntries(this.caches.map((name) => [name, outputs[this.next[name]]]));
     return { outputs, state: { past: next, memory, length: end } };
   }

@@ -54,15 +54,12 @@ export function encoded(bundle, text, truncation, pair = null) {
 
 /** Runs the model on tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */
 export function forward(bundle, tokens) {
-  /** @type {Record<string, number[]>} */
-  const arrays = {
-    input_ids: tokens.map(({ id }) => id),
-    attention_mask: tokens.map(() => 1),
-    token_type_ids: tokens.map(({ type }) => type),
-  };
-  const names = /** @type {string[]} */ (bundle.manifest.info.input_names);
   const engine = /** @type {any} */ (bundle.engine);
-  return engine.run(Object.fromEntries(names.map((name) => [name, arrays[name]])));
+  return engine.run({
+    ids: tokens.map(({ id }) => id),
+    mask: tokens.map(() => 1),
+    segments: tokens.map(({ type }) => type),
+  });
 }
 
 /** Splits an array into one row for each token. @param {Float32Array} values @param {number} count */
