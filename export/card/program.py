@@ -107,7 +107,7 @@ def inputs(manifest: Manifest, lines: Mapping[Kind, str], quote: Quote, indent: 
     code = (
         Program(lines[Kind(info.kind)]).substitute(name=quote(name)[1:-1], pad=pad)
         for name, info in tensors
-        if info.kind in lines
+        if info.kind is not None and info.kind in lines
     )
     return f"\n{indent}".join(code)
 

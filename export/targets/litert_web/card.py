@@ -143,7 +143,7 @@ def _encoder(manifest: Manifest) -> str:
     lengths, shortest = list(signatures.values()), next(iter(signatures))
     # Any other input is ignored by the model and filled with zeros.
     taken = manifest.signatures[shortest].inputs.items()
-    inputs = [f"    {name}: {_INPUTS.get(Kind(info.kind), _ZEROS)}," for name, info in taken]
+    inputs = [f"    {name}: {_INPUTS.get(Kind(info.kind or Kind.OTHER), _ZEROS)}," for name, info in taken]
     return _ENCODER.format(
         forward=interface_names(manifest, javascript)["forward"],
         outputs=" and ".join(f"`{javascript(name)[1:-1]}`" for name in manifest.signatures[shortest].outputs),

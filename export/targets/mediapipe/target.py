@@ -102,7 +102,7 @@ class Mediapipe(Target):
         if PROBABILITIES in signature.outputs:
             output = Tensor("probability", "Probability of each class.", _LABELS)
             files[_LABELS] = "".join(f"{label}\n" for label in manifest.info.labels).encode()
-        inputs = [_INPUTS[Kind(signature.inputs[name].kind)] for name in input_order(path)]
+        inputs = [_INPUTS[Kind(signature.inputs[name].kind or Kind.OTHER)] for name in input_order(path)]
         description = f"{manifest.info.name}, recipe {manifest.recipe.get('name')}"
         attach(path, metadata(_TASKS[manifest.info.task], description, inputs, output, tokens), files)
         return (path,)
