@@ -70,10 +70,12 @@ def test_a_made_up_text_counts_only_for_the_largest_error(models):
     (row,) = np.flatnonzero(references["made_up"])
     length = int(references["input.attention_mask"][row].sum())
 
+    forward = KerasForward(model)
+
     class Broken:
         def run(self, inputs):
             sign = -1 if inputs["input_ids"].shape[1] == length else 1
-            return {name: sign * array for name, array in KerasForward(model).run(inputs).items()}
+            return {name: sign * array for name, array in forward.run(inputs).items()}
 
     found = compare(Broken(), references)
     assert found.agreement == 1 and found.max_error > 0.1 and found.mean_error < 1e-5
@@ -93,11 +95,13 @@ def test_questions_are_compared_by_spans_of_the_context(models):
     real = references["made_up"] == 0
     assert real.sum() == 2 * len(texts.QUESTIONS) == 2 * len(texts.READING)
 
+    forward = KerasForward(model)
+
     class Outside:
         """Wrong in the question and at special tokens."""
 
         def run(self, inputs):
-            outputs = {name: np.array(array) for name, array in KerasForward(model).run(inputs).items()}
+            outputs = {name: np.array(array) for name, array in forward.run(inputs).items()}
             count = inputs["input_ids"].shape[1]
             row = (references["input.input_ids"][:, :count] == inputs["input_ids"]).all(axis=1).argmax()
             for array in outputs.values():
@@ -126,11 +130,13 @@ def test_hidden_states_agree_by_the_mean_of_a_text(models):
     model = models("bert-feature-extraction")
     references = recorded(model, 64)
 
+    forward = KerasForward(model)
+
     class Shifted:
         """Keeps the sign of the 64 largest entries and flips the others."""
 
         def run(self, inputs):
-            states = np.array(KerasForward(model).run(inputs)["last_hidden_state"])
+            states = np.array(forward.run(inputs)["last_hidden_state"])
             order = np.argsort(-states, axis=-1)
             np.put_along_axis(states, order[..., 64:], -np.take_along_axis(states, order[..., 64:], -1), -1)
             return {"last_hidden_state": states}
@@ -166,10 +172,10 @@ def test_a_single_pass_gives_the_answers_of_single_steps(models):
 
 class _Reads:
     def __init__(self, model, references):
-        self.model, self.answers = model, references["asked"]
+        self.forward, self.answers = KerasForward(model), references["asked"]
 
     def run(self, inputs):
         compared = inputs.pop("compared")
         inputs.pop("token_type_ids", None)
-        scores = KerasForward(self.model).run(inputs)["logits"]
+        scores = self.forward.run(inputs)["logits"]
         return {"logits": scores[:, -int(compared.sum()) :]}

@@ -647,6 +647,7 @@ def test_the_wrong_task_for_a_bundle():
 # Keras on another backend: a child process does the export.
 
 
+@pytest.mark.grid
 def test_export_under_another_backend():
     manifest = bundle.read(exported_on_jax("tflite"))
     assert set(manifest.signatures) == {"forward_16", "forward_32"}

@@ -17,6 +17,7 @@ from kerasformer.export.quantization import recipes
 from kerasformer.models.keras_engine import KerasStep
 from tests.export import tflite_bundles
 from tests.export.described import GROUPS, LLAMA, DescribedDecoder
+from tests.grids import grid
 
 pytest.importorskip("ai_edge_litert")
 
@@ -57,7 +58,12 @@ class Subject:
     layers: str
 
 
-@pytest.fixture(scope="module", params=[(name, kind) for name in ("keras", "litert") for kind in LAYERS], ids="-".join)
+SUBJECTS = [(engine, kind) for engine in ("keras", "litert") for kind in LAYERS]
+
+
+@pytest.fixture(
+    scope="module", params=grid(SUBJECTS, always=lambda subject: subject != ("litert", "windows")), ids="-".join
+)
 def subject(request: Any, tmp_path_factory: Any) -> Subject:
     name, kind = request.param
     folder = tmp_path_factory.mktemp("bundle")

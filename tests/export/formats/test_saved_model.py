@@ -233,6 +233,7 @@ def test_a_model_in_half_precision(tmp_path):
         kf.export.export(half, tmp_path / "out", "saved-model")
 
 
+@pytest.mark.grid
 def test_export_under_another_backend():
     pytest.importorskip("tensorflow_text")
     assert set(bundle.read(exported_on_jax("saved-model")).signatures) == {"serving_default", "tokens"}

@@ -214,6 +214,7 @@ def test_every_model_in_every_format(name, format, tmp_path):
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.grid
 def test_the_search_is_deterministic(tmp_path):
     row = "distilbert-text-classification"
     first, second = (automatic(row, tmp_path / name, "onnx", min_agreement=0.95) for name in "ab")
