@@ -5,13 +5,14 @@ Two of the vocabularies are counted here: the library's own training gives other
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
 from functools import cache
 
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tokenization import Tokenizer
@@ -64,6 +65,45 @@ def byte_pairs() -> Tokenizer:
     )
     backend.train_from_iterator(CORPUS, trainer)
     return Tokenizer(backend, special_tokens={"eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"})
+
+
+_FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+_FAIRSEQ_NAMES = {
+    "bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>",
+    "unk_token": "<unk>", "mask_token": "<mask>",
+}  # fmt: skip
+
+
+@cache
+def byte_pairs_in_texts() -> Tokenizer:
+    """A tokenizer like RoBERTa's: bytes, `<s> … </s></s> … </s>`, a mask token that includes the spaces before it."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=[*_FAIRSEQ], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    backend.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True, normalized=False)])
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return Tokenizer(backend, special_tokens=_FAIRSEQ_NAMES)
+
+
+@cache
+def pieces_in_texts() -> Tokenizer:
+    """A tokenizer like XLM-RoBERTa's: pieces, `<s> … </s></s> … </s>`, the mask token last."""
+    scores = [(token, 0.0) for token in _FAIRSEQ]
+    scores += [tuple(piece) for piece in json.loads(pieces().backend.to_str())["model"]["vocab"][3:]]
+    backend = Backend(models.Unigram([*scores, ("<mask>", 0.0)], unk_id=3))
+    backend.normalizer = normalizers.NFKC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens([*_FAIRSEQ, AddedToken("<mask>", lstrip=True, special=True, normalized=False)])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return Tokenizer(backend, special_tokens=_FAIRSEQ_NAMES)
 
 
 @cache

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
-from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, bert_layer_table
-from kerasformer.models.weight_table import Names, Row, dense, nested
+from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
+from kerasformer.models.weight_table import Names, dense, nested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,11 @@ class BertConfig(EncoderConfig):
     """Configuration of BERT; the defaults are those of `bert-base-uncased`."""
 
     model_type = "bert"
+    # Written by the code of TinyBERT and by TensorFlow code of Google; the reference does not read them.
+    ignored = frozenset(
+        """cell emb_size pre_trained structure directionality pooler_fc_size pooler_num_attention_heads
+        pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
+    )
     required = {
         "position_embedding_type": ("absolute",),
         "is_decoder": (False,),
@@ -45,12 +50,8 @@ class Bert(BidirectionalEncoder):
         "bert.",
         (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
         mark="encoder.layer.0.attention.self.query.weight",
+        shared_mark=True,
     )
-
-    def rows(self) -> list[Row]:
-        """Returns the weight table."""
-        layers = self.layer_rows(bert_layer_table(), "encoder.layer.{}.".format)
-        return [*self.embedding_rows(), *layers, *self.pooler_rows("pooler.dense")]
 
 
 class BertPretraining(task_models.Pretraining, backbone=Bert):

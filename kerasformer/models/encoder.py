@@ -243,6 +243,15 @@ class BidirectionalEncoder(Backbone):
         states = unpacked(states)
         return {**states, "pooled": self.pooler(states["output"][:, 0])}
 
+    def rows(self) -> list[Row]:
+        """Returns the weight table, in the names of BERT."""
+        layers = self.layer_rows(self.layer_table(), "encoder.layer.{}.".format)
+        return [*self.embedding_rows(), *layers, *self.pooler_rows("pooler.dense")]
+
+    def layer_table(self) -> list[Row]:
+        """Returns the rows of one layer, in the names of BERT."""
+        return bert_layer_table()
+
     def embedding_rows(self, projection: str = "") -> list[Row]:
         """Returns the rows of the embeddings in the names of BERT; `projection` names the tensor of the projection."""
         tables = [

@@ -188,8 +188,9 @@ def _model_type(content: Mapping[str, Any], file: TensorFile) -> str:
     candidates = [classes[each] for each in saved if each in classes]
     if not saved:
         candidates = [name for name in models() if _backbone(name).names.recognized(file)]
+        candidates.sort(key=lambda name: _backbone(name).names.shared_mark)
         if candidates:
-            logger.warning("config.json has no model_type. Using %s, inferred from the names of tensors", candidates[0])
+            logger.warning("config.json has no model_type. Using %s, inferred from the tensors", candidates[0])
     if not candidates:
         raise UnsupportedConfigError(
             "config.json has no model_type, and it cannot be inferred from architectures or from the names of tensors. "
@@ -278,9 +279,9 @@ def _generation_config(folder: Path, config: Config, content: Mapping[str, Any])
 def _tokenizer(folder: Path, model_type: str) -> Any:
     """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
     from kerasformer.tokenization import load_tokenizer
+    from kerasformer.tokenization.loading import FILES
 
-    names = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "spiece.model")
-    if not any((folder / name).exists() for name in names):
+    if not any((folder / name).exists() for name in FILES):
         return None
     try:
         return load_tokenizer(folder, model_type=model_type)

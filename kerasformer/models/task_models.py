@@ -129,6 +129,13 @@ BERT_PREDICTIONS = prediction_rows("cls.predictions", "transform.dense", "transf
 """Rows of the `MaskedLMHead` of BERT and of models that use its names."""
 
 
+class GeluFillMask(FillMask):
+    """Masked language model whose head has the activation GELU and the tensors `lm_head` (RoBERTa, Longformer)."""
+
+    head_activation = "gelu"
+    head_table = prediction_rows("lm_head", norm_name="layer_norm")
+
+
 class Pretraining(FillMask):
     """Encoder with both heads of its pretraining: masked language modelling and classification of a pair of texts.
 

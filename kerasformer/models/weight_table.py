@@ -266,8 +266,12 @@ class Names:
         ignored: Regular expressions of tensors without separate parameters (tied copies, buffers), or that only some
             tasks use; they match names without the prefix.
         copies: Names of tensors that are copies, with the name of the original; a file may contain either.
-        mark: Name of a tensor that only this architecture has, without the prefix, by which checkpoints without
-            `model_type` are recognized; optional.
+        mark: Name of a tensor of this architecture, without the prefix, by which checkpoints without `model_type` are
+            recognized; optional.
+        shared_mark: Whether other architectures also have the tensor `mark`; if they are recognized, too, they take
+            precedence.
+        zero_row: Name of a table, without the prefix, and index of a row that is 0, for architectures whose bare
+            backbone has the same names of tensors as another; optional.
         tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
     """
 
@@ -275,6 +279,8 @@ class Names:
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     mark: str | None = None
+    shared_mark: bool = False
+    zero_row: tuple[str, int] | None = None
     tokens: str = ""
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
@@ -293,9 +299,15 @@ class Names:
                 located.setdefault(self.prefix + copy, located[self.prefix + original])
         return located
 
-    def recognized(self, tensors: Iterable[str]) -> bool:
-        """Whether tensors with these names belong to the architecture, with or without head."""
-        return self.mark is not None and any(self.canonical(name, ()) == self.prefix + self.mark for name in tensors)
+    def recognized(self, file: TensorFile) -> bool:
+        """Whether the tensors of a checkpoint belong to the architecture, with or without head."""
+        located = self.located(file.names(), ())
+        name = None if self.mark is None else located.get(self.prefix + self.mark)
+        if name is None or self.zero_row is None or name.startswith(self.prefix):
+            return name is not None
+        table, row = self.zero_row
+        table = located.get(self.prefix + table, "")
+        return table in file and row < file.shape(table)[0] and not file.read(table)[row].any()
 
     def is_ignored(self, name: str) -> bool:
         """Whether a tensor need not be loaded."""

@@ -71,21 +71,21 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
 
 
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """Builds a Unigram tokenizer, as of T5, ALBERT and DeBERTa, from `spiece.model` or `spm.model`."""
+    """Builds a Unigram tokenizer, as of T5, ALBERT, DeBERTa and XLM-RoBERTa, from a file of SentencePiece."""
     model = read_spiece(file)
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
         raise TokenizerError(
             f"{file} is a SentencePiece model with byte fallback or an algorithm other than Unigram, which is not "
             "supported. Save it as tokenizer.json with transformers and load that"
         )
-    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    pieces, unk_id = _pieces(model, settings)
     known = {text for text, _ in pieces}
     extra = [token for token in extra_tokens(settings) if token not in known]
     backend = tokenizers.Tokenizer(
-        models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=model.unk_id, byte_fallback=False)
+        models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=unk_id, byte_fallback=False)
     )
     _normalize(backend, model, settings, file)
-    scheme = "always" if settings.options.get("add_prefix_space", True) or settings.family is not DEBERTA else "first"
+    scheme = _prepend_scheme(settings)
     split: list[pre_tokenizers.PreTokenizer] = []
     if settings.family is not DEBERTA:
         split.append(pre_tokenizers.WhitespaceSplit())
@@ -159,6 +159,27 @@ def extra_tokens(settings: BuildSettings) -> list[str]:
         return []
     count = settings.options.get("extra_ids", 100)
     return [f"<extra_id_{index}>" for index in reversed(range(count))]
+
+
+def _pieces(model: spiece.SentencePieceModel, settings: BuildSettings) -> tuple[list[tuple[str, float]], int]:
+    """Returns the pieces with their scores, and the id of the unknown token."""
+    family, named = settings.family, settings.special_tokens
+    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    if not family.first_pieces:
+        return pieces, model.unk_id
+    first = [(named.get(token, token), score) for token, score in family.first_pieces]
+    last = [(named[name], 0.0) for name in family.last_pieces]
+    unk_id = [name for name, _ in family.first_pieces].index("unk_token")
+    return [*first, *pieces[family.num_replaced :], *last], unk_id
+
+
+def _prepend_scheme(settings: BuildSettings) -> str:
+    """Returns which words start with the character that stands for a space."""
+    if settings.options.get("add_prefix_space", True):
+        return "always"
+    if settings.family is DEBERTA:
+        return "first"
+    return "never" if settings.family.first_pieces else "always"
 
 
 def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> None:

@@ -23,6 +23,11 @@ class Family:
         single: Template for one text: names of special tokens, and `"$A"` for the text. The number after a colon is the
             segment.
         pair: Template for two texts, with `"$B"` for the second.
+        first_pieces: Tokens that replace the first pieces of a SentencePiece file, with their scores: tokens, or names
+            of special tokens such as `"pad_token"`.
+        num_replaced: Number of pieces that they replace.
+        last_pieces: Names of special tokens that follow the pieces of the file.
+        mask_takes_spaces: Whether the mask token includes the spaces before it, unless the folder specifies its flags.
     """
 
     kind: Kind
@@ -30,11 +35,19 @@ class Family:
     model_inputs: tuple[str, ...] = PLAIN_INPUTS
     single: str = "$A:0"
     pair: str = "$A:0 $B:1"
+    first_pieces: tuple[tuple[str, float], ...] = ()
+    num_replaced: int = 0
+    last_pieces: tuple[str, ...] = ()
+    mask_takes_spaces: bool = False
 
 
 _SEGMENTS = {
     "single": "cls_token:0 $A:0 sep_token:0",
     "pair": "cls_token:0 $A:0 sep_token:0 $B:1 sep_token:1",
+}
+_TWO_SEPARATORS = {
+    "single": "cls_token:0 $A:0 sep_token:0",
+    "pair": "cls_token:0 $A:0 sep_token:0 sep_token:0 $B:0 sep_token:0",
 }
 _BERT_TOKENS = {
     "unk_token": "[UNK]",
@@ -66,11 +79,30 @@ _END_OF_TEXT = "<|endoftext|>"
 BERT = Family("wordpiece", _BERT_TOKENS, SEGMENT_INPUTS, **_SEGMENTS)
 DISTILBERT = Family("wordpiece", _BERT_TOKENS, PLAIN_INPUTS, **_SEGMENTS)
 GPT2 = Family("bpe", dict.fromkeys(("unk_token", "bos_token", "eos_token"), _END_OF_TEXT))
-ROBERTA = Family(
-    "bpe",
+ROBERTA = Family("bpe", _ROBERTA_TOKENS, **_TWO_SEPARATORS)
+# XLM-RoBERTa and CamemBERT have the special tokens of fairseq before the pieces of the file.
+XLM_ROBERTA = Family(
+    "sentencepiece",
     _ROBERTA_TOKENS,
-    single="cls_token:0 $A:0 sep_token:0",
-    pair="cls_token:0 $A:0 sep_token:0 sep_token:0 $B:0 sep_token:0",
+    **_TWO_SEPARATORS,
+    first_pieces=(("bos_token", 0.0), ("pad_token", 0.0), ("eos_token", 0.0), ("unk_token", 0.0)),
+    num_replaced=3,
+    last_pieces=("mask_token",),
+)
+CAMEMBERT = Family(
+    "sentencepiece",
+    _ROBERTA_TOKENS,
+    **_TWO_SEPARATORS,
+    first_pieces=(
+        ("<s>NOTUSED", 0.0),
+        ("pad_token", 0.0),
+        ("</s>NOTUSED", 0.0),
+        ("unk_token", 0.0),
+        ("<unk>NOTUSED", -100.0),
+    ),
+    num_replaced=1,
+    last_pieces=("mask_token",),
+    mask_takes_spaces=True,
 )
 T5 = Family(
     "sentencepiece",
@@ -91,6 +123,9 @@ CLASSES: Mapping[str, Family] = {
     "GPT2Tokenizer": GPT2,
     "RobertaTokenizer": ROBERTA,
     "BartTokenizer": ROBERTA,
+    "LongformerTokenizer": ROBERTA,
+    "CamembertTokenizer": CAMEMBERT,
+    "XLMRobertaTokenizer": XLM_ROBERTA,
     "T5Tokenizer": T5,
     "AlbertTokenizer": ALBERT,
     "DebertaV2Tokenizer": DEBERTA,
@@ -104,6 +139,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "albert": ALBERT,
     "bart": ROBERTA,
     "bert": BERT,
+    "camembert": CAMEMBERT,
     "convbert": BERT,
     "deberta-v2": DEBERTA,
     "distilbert": DISTILBERT,
@@ -111,12 +147,14 @@ MODEL_TYPES: Mapping[str, Family] = {
     "gpt2": GPT2,
     "gpt_neo": GPT2,
     "gptj": GPT2,
+    "longformer": ROBERTA,
     "mobilebert": BERT,
     "mt5": T5,
     "opt": GPT2,
     "roberta": ROBERTA,
     "switch_transformers": T5,
     "t5": T5,
+    "xlm-roberta": XLM_ROBERTA,
 }
 """Families by `model_type`, for checkpoints without a tokenizer class."""
 
@@ -129,7 +167,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
     families = {
         "wordpiece": (BERT,),
         "bpe": (ROBERTA, GPT2),
-        "sentencepiece": (ALBERT, T5, DEBERTA),
+        "sentencepiece": (ALBERT, XLM_ROBERTA, T5, DEBERTA),
     }[kind]
     for family in families:
         if all(token in vocabulary for token in family.special_tokens.values()):

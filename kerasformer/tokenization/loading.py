@@ -22,19 +22,22 @@ from kerasformer.tokenization.tokenizer import Tokenizer
 _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("sentencepiece", ("spiece.model",)),
     ("sentencepiece", ("spm.model",)),
+    ("sentencepiece", ("sentencepiece.bpe.model",)),
     ("bpe", ("vocab.json", "merges.txt")),
     ("bpe", ("encoder.json", "vocab.bpe")),
     ("wordpiece", ("vocab.txt",)),
 )
+FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in names))
+"""Names of the files that contain the vocabulary of a tokenizer."""
 
 
 def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
     """Loads the tokenizer of a preset, a folder or a hub id.
 
     `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
-    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE), or `spiece.model` (Unigram), with the defaults
-    of the class that `tokenizer_config.json` or `config.json` specifies. Only files with these names inside the folder
-    are read, and no code of the folder is executed.
+    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE), or `spiece.model`, `spm.model` or
+    `sentencepiece.bpe.model` (Unigram), with the defaults of the class that `tokenizer_config.json` or `config.json`
+    specifies. Only files with these names inside the folder are read, and no code of the folder is executed.
 
     Args:
         source: A preset, a folder or a hub id.
@@ -126,7 +129,7 @@ def _guess_from_files(kind: Kind, paths: list[Path]) -> Family:
     else:
         vocabulary = {piece.text for piece in backends.read_spiece(paths[0]).pieces}
     family = guess(vocabulary, kind)
-    if family is None:
+    if family is None or family.first_pieces:  # the file does not show which pieces to replace
         raise TokenizerError(
             f"the tokenizer class of {paths[0]} is unknown: neither tokenizer_config.json nor config.json specifies "
             "it, and the special tokens match no known class. Add config.json to the folder"

@@ -99,11 +99,17 @@ def read_settings(folder: Path, model_type: str | None = None) -> Settings:
     tokenizer_class = options.get("tokenizer_class") or config.get("tokenizer_class")
     if tokenizer_class is not None:
         tokenizer_class = str(tokenizer_class).removesuffix("Fast")
+    class_family = CLASSES.get(tokenizer_class) if tokenizer_class else None
+    model_family = MODEL_TYPES.get(str(config.get("model_type") or model_type))
+    family = class_family if tokenizer_class else model_family
+    if family is not None and family.mask_takes_spaces and not isinstance(specified.get("mask_token"), dict):
+        mask = specified.get("mask_token") or family.special_tokens["mask_token"]
+        named["mask_token"] = exact.get(mask, AddedToken(mask, lstrip=True, special=True, normalized=False))
     return Settings(
         options=options,
         tokenizer_class=tokenizer_class,
-        class_family=CLASSES.get(tokenizer_class) if tokenizer_class else None,
-        model_family=MODEL_TYPES.get(str(config.get("model_type") or model_type)),
+        class_family=class_family,
+        model_family=model_family,
         named=named,
         added=(*fixed.values(), *named.values(), *_unnamed_tokens(specified, folder)),
         fixed_ids={token.content: token_id for token_id, token in fixed.items()},

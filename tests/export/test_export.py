@@ -54,7 +54,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "question-answering": lambda pipe: pipe(
         question=["Who plays?", "When?"], context=[texts.READING[0], TEXTS[1]], top_k=3, doc_stride=4
     ),
-    "fill-mask": lambda pipe: pipe(["The [MASK] is closed.", "What [MASK] is [MASK]?"], top_k=3),
+    "fill-mask": lambda pipe: pipe(
+        [
+            text.replace("[MASK]", pipe.tokenizer.mask_token)
+            for text in ("The [MASK] is closed.", "What [MASK] is [MASK]?")
+        ],
+        top_k=3,
+    ),
     "feature-extraction": lambda pipe: [
         pipe(TEXTS, pooling="mean", normalize=True).ravel().tolist(),
         [states.ravel().tolist() for states in pipe(TEXTS[:2])],
@@ -91,6 +97,8 @@ ALWAYS = {
         "bert-text-classification",
         "bert-question-answering",
         "distilbert-text-classification",
+        "roberta-text-classification",
+        "camembert-token-classification",
         "gpt2-text-generation",
         "llama-text-generation",
         "t5-text2text-generation",
@@ -100,11 +108,17 @@ ALWAYS = {
         "bert-fill-mask",
         "albert-fill-mask",
         "deberta-v2-token-classification",
+        "roberta-fill-mask",
         "gpt2-text-generation",
         "bloom-text-generation",
         "t5-text2text-generation",
     },
-    "saved-model": {"bert-feature-extraction", "gpt2-text-classification", "t5-feature-extraction"},
+    "saved-model": {
+        "bert-feature-extraction",
+        "xlm-roberta-feature-extraction",
+        "gpt2-text-classification",
+        "t5-feature-extraction",
+    },
 }
 """Every row once, and every kind of model in each format; all other combinations are in the full grid."""
 ALWAYS_IN_INT8 = {

@@ -65,6 +65,9 @@ class Row:
 
 
 _ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "max_length": 64}
+_ROBERTA = {
+    "hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "num_positions": 66, "num_segments": 1,
+}  # fmt: skip
 _DEBERTA = {
     **_ENCODER, "relative_attention": True, "relative_terms": "p2c|c2p", "num_buckets": 12, "share_projections": True,
     "relative_norm": "layer_norm", "absolute_positions": False,
@@ -98,6 +101,17 @@ ROWS = {
         ),
         Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
         Row("deberta-v2", "token-classification", {**_DEBERTA, "id2label": ENTITIES}, min_agreement=0.95),
+        Row(
+            "roberta",
+            "text-classification",
+            {**_ROBERTA, "num_labels": 5},
+            tiny_text.byte_pairs_in_texts,
+            min_agreement=0.85,
+            spread=1.0,
+        ),
+        Row("roberta", "fill-mask", _ROBERTA, tiny_text.byte_pairs_in_texts, min_agreement=0.95),
+        Row("camembert", "token-classification", {**_ROBERTA, "id2label": ENTITIES}, tiny_text.pieces_in_texts),
+        Row("xlm-roberta", "feature-extraction", _ROBERTA, tiny_text.pieces_in_texts),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(
             "gpt2",
@@ -127,18 +141,18 @@ _SETTINGS = {
     "bloom": _BLOOM,
     "gpt2": _GPT2,
     "llama": _LLAMA,
+    "roberta": _ROBERTA,
     "t5": _T5,
+}
+_TOKENIZERS = {
+    **dict.fromkeys(("bloom", "gpt2", "llama"), tiny_text.byte_pairs),
+    "roberta": tiny_text.byte_pairs_in_texts,
 }
 
 OTHERS = {
     str(row): row
     for row in (
-        Row(
-            model_type,
-            task,
-            _SETTINGS[model_type],
-            tiny_text.byte_pairs if model_type in ("bloom", "gpt2", "llama") else tiny_text.wordpiece,
-        )
+        Row(model_type, task, _SETTINGS[model_type], _TOKENIZERS.get(model_type, tiny_text.wordpiece))
         for model_type, tasks in zoo.models().items()
         for task in tasks
         if model_type in _SETTINGS

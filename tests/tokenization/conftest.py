@@ -69,7 +69,12 @@ def _deberta() -> dict[str, bytes]:
     return _spiece("spm.model", **ids, **pieces)
 
 
+def _fairseq() -> dict[str, bytes]:
+    return _spiece("sentencepiece.bpe.model", unk_id=0, bos_id=1, eos_id=2, normalization_rule_name="nmt_nfkc")
+
+
 _ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True}
 _END = "<|endoftext|>"
 
 # name: (vocabulary files, config.json, tokenizer_config.json or None)
@@ -97,6 +102,23 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         {"add_prefix_space": True, "add_bos_token": True, "pad_token": "[PAD]"},
     ),
     "roberta": (lambda: _bpe(_ROBERTA), {"model_type": "roberta"}, None),
+    "roberta-prefix": (
+        lambda: _bpe(_ROBERTA),
+        {"model_type": "roberta"},
+        {"add_prefix_space": True, "trim_offsets": False, "mask_token": _MASK, "tokenizer_class": "RobertaTokenizer"},
+    ),
+    "camembert": (_fairseq, {"model_type": "camembert"}, None),
+    "camembert-no-prefix": (
+        _fairseq,
+        {"model_type": "camembert"},
+        {"add_prefix_space": False, "tokenizer_class": "CamembertTokenizer", "mask_token": {**_MASK, "lstrip": False}},
+    ),
+    "xlm-roberta": (_fairseq, {"model_type": "xlm-roberta"}, None),
+    "multilingual-e5": (
+        _fairseq,
+        {"model_type": "bert", "tokenizer_class": "XLMRobertaTokenizer"},
+        {"mask_token": _MASK, "tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 64},
+    ),
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
     "albert": (_albert, {"model_type": "albert"}, None),

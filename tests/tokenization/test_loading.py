@@ -28,7 +28,14 @@ def test_a_vocabulary_alone_is_recognized(name, checkpoint, copied):
     assert alone.special_tokens == expected.special_tokens
 
 
-@pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "t5", "albert"])
+@pytest.mark.parametrize("name", ["camembert", "xlm-roberta"])
+def test_pieces_without_a_class_are_refused(name, copied):
+    """The file does not show which special tokens precede its pieces."""
+    with pytest.raises(TokenizerError, match=r"class of .*sentencepiece.bpe.model is unknown.*Add config.json"):
+        load_tokenizer(copied(name, **without_config(name)))
+
+
+@pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "t5", "albert", "camembert", "xlm-roberta"])
 def test_tokenizer_json_alone_is_recognized(name, checkpoint, tmp_path):
     expected = load_tokenizer(checkpoint(name))
     write(tmp_path, {"tokenizer.json": expected.backend.to_str()})
@@ -146,7 +153,7 @@ def test_no_tokenizer(tmp_path):
     assert not has_tokenizer(tmp_path)
     with pytest.raises(
         TokenizerError,
-        match=r"Expected: tokenizer.json, or spiece.model, or spm.model. Received: config.json, notes.md",
+        match=r"or spiece.model, or spm.model, or sentencepiece.bpe.model. Received: config.json, notes.md",
     ):
         load_tokenizer(tmp_path)
 

@@ -171,7 +171,9 @@ def test_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path: P
         assert again.decode(ids, True) == theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids, True)
 
 
-@pytest.mark.parametrize("name", ["bert-cased", "gpt2-bos", "roberta", "t5", "albert"])
+@pytest.mark.parametrize(
+    "name", ["bert-cased", "gpt2-bos", "roberta", "roberta-prefix", "camembert", "xlm-roberta", "t5", "albert"]
+)
 def test_tokenizer_json_of_transformers(name: str, checkpoint: Checkpoint, copied: Checkpoint, tmp_path: Path) -> None:
     reference(checkpoint(name)).save_pretrained(str(tmp_path / "theirs"))
     (tmp_path / "theirs" / "config.json").write_bytes((checkpoint(name) / "config.json").read_bytes())

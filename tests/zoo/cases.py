@@ -92,6 +92,7 @@ BERT = {
     "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
     "max_position_embeddings": 41, "type_vocab_size": 3, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3,
 }  # fmt: skip
+ROBERTA = {**BERT, "max_position_embeddings": 43, "type_vocab_size": 1, "hidden_act": "gelu", "layer_norm_eps": 1e-5}
 DEBERTA = {
     **BERT, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 6,
     "max_relative_positions": -1, "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
@@ -183,6 +184,36 @@ CASES = (
         std=0.2,
         separator=5,
         banded=True,
+    ),
+    # The settings of roberta-base at small sizes; then unusual sizes, with padding that has positions of its own.
+    Case("roberta", "roberta", ROBERTA),
+    Case(
+        "roberta-odd",
+        "roberta",
+        {
+            **BERT, "num_attention_heads": 4, "pad_token_id": 0, "bos_token_id": 3, "eos_token_id": 4,
+            "problem_type": "multi_label_classification", "hidden_dropout_prob": 0.11, "classifier_dropout": 0.13,
+            "attention_probs_dropout_prob": 0.12, "initializer_range": 0.03,
+        },
+    ),
+    # The activation of the head is always GELU.
+    Case(
+        "roberta-relu",
+        "roberta",
+        {**ROBERTA, "hidden_act": "relu", "pad_token_id": 5, "type_vocab_size": 3, "layer_norm_eps": 1e-12},
+        only=("fill-mask", "feature-extraction"),
+    ),
+    Case(
+        "camembert",
+        "camembert",
+        {**ROBERTA, "bos_token_id": 5, "eos_token_id": 6},
+        only=("feature-extraction", "fill-mask", "text-classification"),
+    ),
+    Case(
+        "xlm-roberta",
+        "xlm-roberta",
+        {**ROBERTA, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 87},
+        only=("feature-extraction", "fill-mask", "text-classification"),
     ),
     Case("deberta-v3", "deberta-v2", DEBERTA, derived=DEBERTA_UNDECLARED),
     Case(

@@ -36,8 +36,15 @@ def without(folder: Path, *keys: str) -> None:
 # Missing keys of config.json.
 
 
-@pytest.mark.parametrize("case", FIRST, ids=str)
-@pytest.mark.parametrize("lacking", [("model_type",), ("model_type", "architectures")], ids=["classes", "tensors"])
+BY_CLASSES, BY_TENSORS = ("model_type",), ("model_type", "architectures")
+LACKING = [(case, keys) for case in FIRST for keys in (BY_CLASSES, BY_TENSORS)]
+SAME_TENSORS = ("camembert", "xlm-roberta")
+"""Architectures that are read as RoBERTa if only the tensors are known."""
+
+
+@pytest.mark.parametrize(
+    ("case", "lacking"), [(case, keys) for case, keys in LACKING if keys == BY_CLASSES or case.name not in SAME_TENSORS]
+)
 def test_the_architecture_is_found_by_its_classes_or_tensors(loaded, tmp_path, case, lacking, caplog):
     it = loaded((case, next(task for task, kind in _kinds(case).items() if kind.has_labels or kind.generates)))
     folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
@@ -47,6 +54,17 @@ def test_the_architecture_is_found_by_its_classes_or_tensors(loaded, tmp_path, c
     assert type(model) is type(it.model)
     assert_same(Loaded(case, it.task, folder, it.reference, model), model)
     assert (f"Using {case.model_type}" in caplog.text) == (len(lacking) == 2)
+
+
+@pytest.mark.parametrize("name", SAME_TENSORS)
+def test_derivatives_with_the_tensors_of_roberta(loaded, tmp_path, name):
+    case = next(case for case in CASES if case.name == name)
+    it = loaded((case, "fill-mask"))
+    folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
+    without(folder, *BY_TENSORS)
+    model = zoo.load(folder, "fill-mask")
+    assert model.config.model_type == "roberta"
+    assert_same(it, model)
 
 
 def _kinds(case: Any) -> Any:

@@ -1,0 +1,79 @@
+"""Published checkpoints of BERT and RoBERTa: their `config.json` is read, and small models of it have parity.
+
+`checkpoints.json` has the configuration of each, and the page that shows it or a copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from kerasformer import zoo
+from tests.zoo.cases import Case
+from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, run, run_reference
+
+ROWS = json.loads(Path(__file__).with_name("checkpoints.json").read_text(encoding="utf-8"))
+PAGE = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
+rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["checkpoint"].split("/")[1])
+
+
+def model_type(row: dict[str, Any]) -> str:
+    """Returns the architecture of a checkpoint, which old files do not name."""
+    named = row["config"].get("model_type")
+    return named or ("roberta" if "roberta" in row["checkpoint"] else "bert")
+
+
+def config_type(row: dict[str, Any]) -> Any:
+    return next(iter(zoo.architecture(model_type(row)).MODELS.values())).backbone_type.config_type
+
+
+def reduced(content: dict[str, Any]) -> dict[str, Any]:
+    """Returns a small configuration with the same keys, and the same ratios and hidden size if it is below 400."""
+    heads, hidden = content["num_attention_heads"], content["hidden_size"]
+    small = hidden if hidden < 400 else 4 * heads
+    offset = content["max_position_embeddings"] - 512 if content["max_position_embeddings"] in (512, 514) else 2
+    sizes = {"vocab_size": 97, "num_hidden_layers": 2, "max_position_embeddings": 41 + offset, "hidden_size": small}
+    return {**content, **sizes, "intermediate_size": content["intermediate_size"] * small // hidden}
+
+
+@rows
+def test_the_configuration_has_the_values_of_the_reference(row):
+    config = config_type(row).from_hf(row["config"])  # a warning would be an error
+    reference = transformers.AutoConfig.for_model(**{"model_type": model_type(row), **row["config"]})
+    theirs = reference.to_dict()
+    written = config.to_hf()
+    shared = [name for name in written if name in theirs and name not in ("id2label", "label2id")]
+    assert len(shared) >= 12
+    assert {name: written[name] for name in shared} == {name: theirs[name] for name in shared}
+    assert config.id2label == reference.id2label
+
+
+@rows
+def test_parity(row, tmp_path):
+    content = reduced(row["config"])
+    kinds = zoo.architecture(model_type(row)).MODELS.items()
+    saved = content.get("architectures", [])
+    task = next((task for task, kind in kinds if kind.architecture in saved), "fill-mask")
+    omitted = ("model_type", "torch_dtype", "id2label", "label2id", "num_labels")
+    settings = {key: value for key, value in content.items() if key not in omitted}
+    case = Case(row["checkpoint"], model_type(row), settings, std=1.8 / content["hidden_size"] ** 0.5)
+    reference = case.reference(task)
+    reference.save_pretrained(tmp_path)
+    saved_labels = {"id2label": reference.config.id2label} if task == "text-classification" else {}
+    (tmp_path / "config.json").write_text(json.dumps(content | saved_labels))
+    it = Loaded(case, task, tmp_path, reference, zoo.load(tmp_path))
+    assert type(it.model) is case.kind(task)
+    inputs = make_inputs(it)
+    assert_same_outputs(inputs, run(it, inputs), run_reference(reference, inputs))
+
+
+def test_the_page_lists_the_checkpoints():
+    for row in ROWS:
+        config = row["config"]
+        cells = [row["family"], f"`{row['checkpoint']}`", f"`{model_type(row)}`", config["num_hidden_layers"]]
+        cells += [config["hidden_size"], config["num_attention_heads"], f"{config['vocab_size']:,}"]
+        assert f"| {' | '.join(map(str, cells))} |" in PAGE

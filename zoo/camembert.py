@@ -1,0 +1,59 @@
+"""CamemBERT: RoBERTa for French, with tokens of SentencePiece.
+
+Paper: Martin et al. 2020, "CamemBERT: a Tasty French Language Model", arXiv:1911.03894.
+Reference: `transformers.models.camembert`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kerasformer.models import task_models
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Size
+from kerasformer.zoo import roberta
+
+
+@dataclass(frozen=True, kw_only=True)
+class CamembertConfig(roberta.RobertaConfig):
+    """Configuration of CamemBERT; the defaults are those of the reference class."""
+
+    model_type = "camembert"
+
+    vocab_size: Size = hf("vocab_size", 30522)
+
+
+class Camembert(roberta.Roberta):
+    """CamemBERT without head."""
+
+    config_type = CamembertConfig
+    names = replace(roberta.Roberta.names, mark=None)  # its checkpoints have the tensors of RoBERTa
+
+
+class CamembertFeatures(roberta.RobertaFeatures, backbone=Camembert):
+    """CamemBERT for feature extraction: hidden states of each token."""
+
+
+class CamembertFillMask(roberta.RobertaFillMask, backbone=Camembert):
+    """CamemBERT for masked language modelling."""
+
+
+class CamembertTextClassification(roberta.RobertaTextClassification, backbone=Camembert):
+    """CamemBERT for text classification, from the first token."""
+
+
+class CamembertTokenClassification(roberta.RobertaTokenClassification, backbone=Camembert):
+    """CamemBERT for token classification, such as named entity recognition."""
+
+
+class CamembertQuestionAnswering(roberta.RobertaQuestionAnswering, backbone=Camembert):
+    """CamemBERT for extractive question answering."""
+
+
+MODELS = task_models.by_task(
+    CamembertFeatures,
+    CamembertFillMask,
+    CamembertTextClassification,
+    CamembertTokenClassification,
+    CamembertQuestionAnswering,
+)

@@ -1,0 +1,78 @@
+"""RoBERTa: BERT with other training data and byte-level tokens, without sentence pairs.
+
+Paper: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach", arXiv:1907.11692.
+Reference: `transformers.models.roberta`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerasformer.models import task_models
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Rate, Size
+from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
+from kerasformer.models.weight_table import Names
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobertaConfig(OffsetConfig):
+    """Configuration of RoBERTa; the defaults are those of the reference class."""
+
+    model_type = "roberta"
+    required = {
+        "position_embedding_type": ("absolute",),
+        "is_decoder": (False,),
+        "add_cross_attention": (False,),
+        "tie_word_embeddings": (True,),
+    }
+
+    vocab_size: Size = hf("vocab_size", 50265)
+    classifier_dropout: Rate | None = hf("classifier_dropout", None)
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout rate before a classifier."""
+        return self.hidden_dropout if self.classifier_dropout is None else self.classifier_dropout
+
+
+class Roberta(OffsetEncoder):
+    """RoBERTa without head."""
+
+    config_type = RobertaConfig
+    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
+    names = Names(
+        "roberta.",
+        (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
+        mark="encoder.layer.0.attention.self.query.weight",
+        zero_row=("embeddings.position_embeddings.weight", 1),
+    )
+
+
+class RobertaFeatures(task_models.PooledFeatures, backbone=Roberta):
+    """RoBERTa for feature extraction: hidden states of each token."""
+
+
+class RobertaFillMask(task_models.GeluFillMask, backbone=Roberta):
+    """RoBERTa for masked language modelling."""
+
+
+class RobertaTextClassification(task_models.DenseTextClassification, backbone=Roberta):
+    """RoBERTa for text classification, from the first token."""
+
+
+class RobertaTokenClassification(task_models.TokenClassification, backbone=Roberta):
+    """RoBERTa for token classification, such as named entity recognition."""
+
+
+class RobertaQuestionAnswering(task_models.QuestionAnswering, backbone=Roberta):
+    """RoBERTa for extractive question answering."""
+
+
+MODELS = task_models.by_task(
+    RobertaFeatures,
+    RobertaFillMask,
+    RobertaTextClassification,
+    RobertaTokenClassification,
+    RobertaQuestionAnswering,
+)

@@ -1,0 +1,59 @@
+"""XLM-RoBERTa: RoBERTa for 100 languages, with tokens of SentencePiece.
+
+Paper: Conneau et al. 2020, "Unsupervised Cross-lingual Representation Learning at Scale", arXiv:1911.02116.
+Reference: `transformers.models.xlm_roberta`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kerasformer.models import task_models
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Size
+from kerasformer.zoo import roberta
+
+
+@dataclass(frozen=True, kw_only=True)
+class XLMRobertaConfig(roberta.RobertaConfig):
+    """Configuration of XLM-RoBERTa; the defaults are those of the reference class."""
+
+    model_type = "xlm-roberta"
+
+    vocab_size: Size = hf("vocab_size", 30522)
+
+
+class XLMRoberta(roberta.Roberta):
+    """XLM-RoBERTa without head."""
+
+    config_type = XLMRobertaConfig
+    names = replace(roberta.Roberta.names, mark=None)  # its checkpoints have the tensors of RoBERTa
+
+
+class XLMRobertaFeatures(roberta.RobertaFeatures, backbone=XLMRoberta):
+    """XLM-RoBERTa for feature extraction: hidden states of each token."""
+
+
+class XLMRobertaFillMask(roberta.RobertaFillMask, backbone=XLMRoberta):
+    """XLM-RoBERTa for masked language modelling."""
+
+
+class XLMRobertaTextClassification(roberta.RobertaTextClassification, backbone=XLMRoberta):
+    """XLM-RoBERTa for text classification, from the first token."""
+
+
+class XLMRobertaTokenClassification(roberta.RobertaTokenClassification, backbone=XLMRoberta):
+    """XLM-RoBERTa for token classification, such as named entity recognition."""
+
+
+class XLMRobertaQuestionAnswering(roberta.RobertaQuestionAnswering, backbone=XLMRoberta):
+    """XLM-RoBERTa for extractive question answering."""
+
+
+MODELS = task_models.by_task(
+    XLMRobertaFeatures,
+    XLMRobertaFillMask,
+    XLMRobertaTextClassification,
+    XLMRobertaTokenClassification,
+    XLMRobertaQuestionAnswering,
+)
