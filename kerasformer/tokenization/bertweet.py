@@ -105,6 +105,10 @@ class PythonEncoding:
         self.special_tokens_mask.append(int(text is None))
 
 
+class TweetBPE:
+    """Kind of the model of a `BertweetBackend`."""
+
+
 class BertweetBackend:
     """Tokenizer of BERTweet with the methods of `tokenizers.Tokenizer`.
 
@@ -119,17 +123,20 @@ class BertweetBackend:
         MissingExtraError: `normalization` without the package `regex`.
     """
 
-    normalizer = pre_tokenizer = post_processor = decoder = model = None
+    normalizer = pre_tokenizer = post_processor = decoder = None
+    model = TweetBPE()
 
     def __init__(self, folder: Path, special_tokens: dict[str, str], normalization: bool = False) -> None:
-        self.files = {name: _read(folder / name) for name in (VOCABULARY, MERGES)}
+        lines = _read(folder / VOCABULARY).removesuffix("\n").split("\n")
+        rules = _read(folder / MERGES).split("\n")[:-1]
+        self.files = {VOCABULARY: "\n".join(lines), MERGES: "\n".join(rules)}
         self.normalization = normalization
         self._special = special_tokens
         self._added: dict[int, AddedToken] = {}
         self._vocab: dict[str, int] = {}
         for name in ("bos_token", "pad_token", "eos_token", "unk_token"):
             self._vocab[special_tokens[name]] = len(self._vocab)
-        for number, line in enumerate(self.files[VOCABULARY].removesuffix("\n").split("\n"), 1):
+        for number, line in enumerate(lines, 1):
             token, space, _ = line.strip().rpartition(" ")
             if not space:
                 raise TokenizerError(
@@ -137,8 +144,7 @@ class BertweetBackend:
                     f"line {number}"
                 )
             self._vocab[token] = len(self._vocab)
-        merges = (tuple(line.split()[:-1]) for line in self.files[MERGES].split("\n")[:-1])
-        self._ranks = {parts: rank for rank, parts in enumerate(merges)}
+        self._ranks = {tuple(line.split()[:-1]): rank for rank, line in enumerate(rules)}
         if any(len(parts) != 2 for parts in self._ranks):
             raise TokenizerError(f"{folder / MERGES} must have two parts and a number in each line")
         self._names = {index: token for token, index in self._vocab.items()}

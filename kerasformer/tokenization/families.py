@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["wordpiece", "bpe", "sentencepiece"]
+Kind = Literal["wordpiece", "bpe", "sentencepiece", "bertweet"]
 
 PLAIN_INPUTS = ("input_ids", "attention_mask")
 SEGMENT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
@@ -80,6 +80,7 @@ BERT = Family("wordpiece", _BERT_TOKENS, SEGMENT_INPUTS, **_SEGMENTS)
 DISTILBERT = Family("wordpiece", _BERT_TOKENS, PLAIN_INPUTS, **_SEGMENTS)
 GPT2 = Family("bpe", dict.fromkeys(("unk_token", "bos_token", "eos_token"), _END_OF_TEXT))
 ROBERTA = Family("bpe", _ROBERTA_TOKENS, **_TWO_SEPARATORS)
+BERTWEET = Family("bertweet", _ROBERTA_TOKENS, **_TWO_SEPARATORS)
 # XLM-RoBERTa and CamemBERT have the special tokens of fairseq before the pieces of the file.
 XLM_ROBERTA = Family(
     "sentencepiece",
@@ -124,6 +125,7 @@ CLASSES: Mapping[str, Family] = {
     "RobertaTokenizer": ROBERTA,
     "BartTokenizer": ROBERTA,
     "LongformerTokenizer": ROBERTA,
+    "BertweetTokenizer": BERTWEET,
     "CamembertTokenizer": CAMEMBERT,
     "XLMRobertaTokenizer": XLM_ROBERTA,
     "T5Tokenizer": T5,
@@ -168,6 +170,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
         "wordpiece": (BERT,),
         "bpe": (ROBERTA, GPT2),
         "sentencepiece": (ALBERT, XLM_ROBERTA, T5, DEBERTA),
+        "bertweet": (),
     }[kind]
     for family in families:
         if all(token in vocabulary for token in family.special_tokens.values()):

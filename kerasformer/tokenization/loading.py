@@ -6,14 +6,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import tokenizers
 from tokenizers import AddedToken
 
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
-from kerasformer.tokenization import backends
-from kerasformer.tokenization.families import BERT, CLASSES, PLAIN_INPUTS, SEGMENT_INPUTS, Family, Kind, guess
+from kerasformer.tokenization import backends, bertweet
+from kerasformer.tokenization.families import BERT, BERTWEET, CLASSES, PLAIN_INPUTS, SEGMENT_INPUTS, Family, Kind, guess
 from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -25,6 +26,7 @@ _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("sentencepiece", ("sentencepiece.bpe.model",)),
     ("bpe", ("vocab.json", "merges.txt")),
     ("bpe", ("encoder.json", "vocab.bpe")),
+    ("bertweet", (bertweet.VOCABULARY, bertweet.MERGES)),
     ("wordpiece", ("vocab.txt",)),
 )
 FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in names))
@@ -35,9 +37,10 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     """Loads the tokenizer of a preset, a folder or a hub id.
 
     `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
-    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE), or `spiece.model`, `spm.model` or
-    `sentencepiece.bpe.model` (Unigram), with the defaults of the class that `tokenizer_config.json` or `config.json`
-    specifies. Only files with these names inside the folder are read, and no code of the folder is executed.
+    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE), `spiece.model`, `spm.model` or
+    `sentencepiece.bpe.model` (Unigram), or `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that
+    `tokenizer_config.json` or `config.json` specifies. Only files with these names inside the folder are read, and no
+    code of the folder is executed.
 
     Args:
         source: A preset, a folder or a hub id.
@@ -115,6 +118,10 @@ def _build(
         return family, backends.wordpiece(paths[0], build_settings)
     if kind == "bpe":
         return family, backends.byte_level_bpe(paths[0], paths[1], build_settings)
+    if kind == "bertweet":
+        normalization = bool(settings.options.get("normalization", False))
+        tweets = bertweet.BertweetBackend(folder, build_settings.special_tokens, normalization)
+        return family, cast(tokenizers.Tokenizer, tweets)  # it has all methods that are used
     backend = backends.sentencepiece(paths[0], build_settings)
     with backends.tokenizer_errors(f"{paths[0]} contains unsupported rules"):
         check_rules(backend)
@@ -122,8 +129,8 @@ def _build(
 
 
 def _guess_from_files(kind: Kind, paths: list[Path]) -> Family:
-    if kind == "wordpiece":
-        return BERT
+    if kind in ("wordpiece", "bertweet"):
+        return BERT if kind == "wordpiece" else BERTWEET
     if kind == "bpe":
         vocabulary = set(backends.read_vocab(paths[0]))
     else:

@@ -26,6 +26,7 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "add_prefix_space": _BOOLEAN,
     "trim_offsets": (bool,),
     "add_bos_token": (bool,),
+    "normalization": (bool,),
     "extra_ids": (int,),
     "clean_up_tokenization_spaces": _BOOLEAN,
     "tokenizer_class": (str, type(None)),

@@ -16,6 +16,7 @@ from tokenizers import AddedToken
 
 from kerasformer.arguments import STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.errors import InputError, TokenizerError
+from kerasformer.tokenization.bertweet import BertweetBackend
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
@@ -61,7 +62,7 @@ class Tokenizer:
     `truncation_side` can be changed.
 
     Args:
-        backend: Tokenizer of the `tokenizers` library, with normalizer, template and decoder.
+        backend: Tokenizer of the `tokenizers` library, with normalizer, template and decoder; or a `BertweetBackend`.
         special_tokens: Mapping from `"pad_token"`, `"eos_token"`, `"bos_token"`, `"unk_token"`, `"cls_token"`,
             `"sep_token"` and `"mask_token"` to tokens; missing tokens are added to the vocabulary.
         model_inputs: Names of the inputs of the model: `input_ids`, `token_type_ids`, `attention_mask`.
@@ -114,6 +115,15 @@ class Tokenizer:
     def all_special_ids(self) -> list[int]:
         """Ids of the special tokens in ascending order, which decoding skips with `skip_special_tokens=True`."""
         return sorted(index for index, token in self.backend.get_added_tokens_decoder().items() if token.special)
+
+    @property
+    def rules(self) -> str | None:
+        """Content of `tokenizer.json`; `None` for a tokenizer that it cannot express (BERTweet)."""
+        return None if self._own_files() else self.backend.to_str()
+
+    def _own_files(self) -> dict[str, str]:
+        """Returns the contents of the files that replace `tokenizer.json`, if any."""
+        return self.backend.files if isinstance(self.backend, BertweetBackend) else {}
 
     @property
     def special_tokens(self) -> dict[str, str]:
@@ -288,6 +298,7 @@ class Tokenizer:
     def save(self, folder: str | Path) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`.
 
+        A tokenizer of BERTweet writes `vocab.txt` and `bpe.codes` instead of `tokenizer.json`, which cannot express it.
         Both `load_tokenizer` and `transformers` (4.57 and 5) can load the files.
 
         Raises:
@@ -313,11 +324,15 @@ class Tokenizer:
         if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
             # Otherwise transformers 4 would override the setting in tokenizer.json.
             config["add_prefix_space"] = True
+        if isinstance(self.backend, BertweetBackend):
+            config |= {"tokenizer_class": "BertweetTokenizer", "normalization": self.backend.normalization}
+            config["added_tokens_decoder"] = {str(index): _flags(token) for index, token in added.items()}
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write(folder / "tokenizer.json", self.backend.to_str(pretty=True))
+            for name, content in (self._own_files() or {"tokenizer.json": self.backend.to_str(pretty=True)}).items():
+                _write(folder / name, content)
             _write(folder / "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False))
             _write(folder / "special_tokens_map.json", json.dumps(special, indent=2, ensure_ascii=False))
         except OSError as error:
@@ -328,7 +343,7 @@ class Tokenizer:
     ) -> list[tokenizers.Encoding]:
         try:
             return self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
-        except TypeError as error:
+        except (TypeError, UnicodeEncodeError) as error:
             raise InputError(
                 "a text contains a lone surrogate, which is not valid Unicode. "
                 "Decode its bytes with errors='replace' first"
@@ -458,6 +473,12 @@ def _lists_of_words(name: str, value: Any) -> tuple[list[Any], bool]:
     if any(isinstance(row, str) for row in rows):
         raise InputError(f"{name} must be {expected}. Received: str")
     return [_texts(name, words, expected)[0] for words in rows], not several
+
+
+def _flags(token: AddedToken) -> dict[str, Any]:
+    """Returns an added token as in `tokenizer_config.json`."""
+    names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return {name: getattr(token, name) for name in names}
 
 
 def _side(name: str, value: str) -> Side:
