@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -11,7 +11,7 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
-from kerasformer.models.text_inputs import OFFSET_POSITION_IDS, TEXT
+from kerasformer.models.text_inputs import OFFSET_POSITION_IDS, TEXT, TextInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class OffsetEncoder(BidirectionalEncoder):
     Padding has the position `pad_token_id`, and the tokens of a text have `pad_token_id + 1` and the following.
     """
 
-    inputs = (*TEXT, OFFSET_POSITION_IDS)
+    inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, OFFSET_POSITION_IDS)
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates the embeddings, see `BidirectionalEncoder.make_embeddings`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import html.entities
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -126,7 +126,7 @@ class BertweetBackend:
     normalizer = pre_tokenizer = post_processor = decoder = None
     model = TweetBPE()
 
-    def __init__(self, folder: Path, special_tokens: dict[str, str], normalization: bool = False) -> None:
+    def __init__(self, folder: Path, special_tokens: Mapping[str, str], normalization: bool = False) -> None:
         lines = _read(folder / VOCABULARY).removesuffix("\n").split("\n")
         rules = _read(folder / MERGES).split("\n")[:-1]
         self.files = {VOCABULARY: "\n".join(lines), MERGES: "\n".join(rules)}
@@ -224,10 +224,8 @@ class BertweetBackend:
         self, inputs: Sequence[Any], is_pretokenized: bool = False, add_special_tokens: bool = True
     ) -> list[PythonEncoding]:
         """Encodes texts, and tuples of two texts."""
-        return [
-            self.encode(*(row if isinstance(row, tuple) else (row,)), add_special_tokens=add_special_tokens)
-            for row in inputs
-        ]
+        pairs = [row if isinstance(row, tuple) else (row, None) for row in inputs]
+        return [self.encode(text, pair, add_special_tokens) for text, pair in pairs]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Converts ids to text; ids that are not in the vocabulary are skipped."""

@@ -41,14 +41,8 @@ class Family:
     mask_takes_spaces: bool = False
 
 
-_SEGMENTS = {
-    "single": "cls_token:0 $A:0 sep_token:0",
-    "pair": "cls_token:0 $A:0 sep_token:0 $B:1 sep_token:1",
-}
-_TWO_SEPARATORS = {
-    "single": "cls_token:0 $A:0 sep_token:0",
-    "pair": "cls_token:0 $A:0 sep_token:0 sep_token:0 $B:0 sep_token:0",
-}
+_SEGMENTS = "cls_token:0 $A:0 sep_token:0", "cls_token:0 $A:0 sep_token:0 $B:1 sep_token:1"
+_TWO_SEPARATORS = "cls_token:0 $A:0 sep_token:0", "cls_token:0 $A:0 sep_token:0 sep_token:0 $B:0 sep_token:0"
 _BERT_TOKENS = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
@@ -76,16 +70,17 @@ _ROBERTA_TOKENS = {
 }
 _END_OF_TEXT = "<|endoftext|>"
 
-BERT = Family("wordpiece", _BERT_TOKENS, SEGMENT_INPUTS, **_SEGMENTS)
-DISTILBERT = Family("wordpiece", _BERT_TOKENS, PLAIN_INPUTS, **_SEGMENTS)
+BERT = Family("wordpiece", _BERT_TOKENS, SEGMENT_INPUTS, *_SEGMENTS)
+DISTILBERT = Family("wordpiece", _BERT_TOKENS, PLAIN_INPUTS, *_SEGMENTS)
 GPT2 = Family("bpe", dict.fromkeys(("unk_token", "bos_token", "eos_token"), _END_OF_TEXT))
-ROBERTA = Family("bpe", _ROBERTA_TOKENS, **_TWO_SEPARATORS)
-BERTWEET = Family("bertweet", _ROBERTA_TOKENS, **_TWO_SEPARATORS)
+ROBERTA = Family("bpe", _ROBERTA_TOKENS, PLAIN_INPUTS, *_TWO_SEPARATORS)
+BERTWEET = Family("bertweet", _ROBERTA_TOKENS, PLAIN_INPUTS, *_TWO_SEPARATORS)
 # XLM-RoBERTa and CamemBERT have the special tokens of fairseq before the pieces of the file.
 XLM_ROBERTA = Family(
     "sentencepiece",
     _ROBERTA_TOKENS,
-    **_TWO_SEPARATORS,
+    PLAIN_INPUTS,
+    *_TWO_SEPARATORS,
     first_pieces=(("bos_token", 0.0), ("pad_token", 0.0), ("eos_token", 0.0), ("unk_token", 0.0)),
     num_replaced=3,
     last_pieces=("mask_token",),
@@ -93,7 +88,8 @@ XLM_ROBERTA = Family(
 CAMEMBERT = Family(
     "sentencepiece",
     _ROBERTA_TOKENS,
-    **_TWO_SEPARATORS,
+    PLAIN_INPUTS,
+    *_TWO_SEPARATORS,
     first_pieces=(
         ("<s>NOTUSED", 0.0),
         ("pad_token", 0.0),
@@ -111,9 +107,9 @@ T5 = Family(
     single="$A:0 eos_token:0",
     pair="$A:0 eos_token:0 $B:0 eos_token:0",
 )
-ALBERT = Family("sentencepiece", _ALBERT_TOKENS, SEGMENT_INPUTS, **_SEGMENTS)
+ALBERT = Family("sentencepiece", _ALBERT_TOKENS, SEGMENT_INPUTS, *_SEGMENTS)
 DEBERTA = Family(
-    "sentencepiece", {**_BERT_TOKENS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, SEGMENT_INPUTS, **_SEGMENTS
+    "sentencepiece", {**_BERT_TOKENS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, SEGMENT_INPUTS, *_SEGMENTS
 )
 
 CLASSES: Mapping[str, Family] = {
