@@ -125,8 +125,10 @@ ALWAYS_IN_INT8 = {
     ("bert-text-classification", "tflite"),
     ("gpt2-text-generation", "tflite"),
     ("bert-token-classification", "onnx"),
+    ("roberta-fill-mask", "onnx"),
     ("t5-text2text-generation", "onnx"),
 }
+IN_INT4 = ["roberta-text-classification", "roberta-fill-mask", "camembert-token-classification"]
 
 
 @pytest.mark.parametrize(("name", "format"), grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format]))
@@ -168,6 +170,21 @@ def test_int8_is_small_and_faithful(name, format):
     again = compare(open_engine(folder, manifest), bundle.read_references(folder))
     assert again.agreement == manifest.fidelity["agreement"]
     assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
+    CALLS[row.task](kf.pipeline(None, folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), grid(IN_INT4, FORMATS, always=(("roberta-text-classification", "tflite"),))
+)
+def test_int4_is_smaller_and_near(name, format, tmp_path):
+    """Four bits change many of the nearly equal answers of random weights."""
+    model, row = shared_model(name), replace(ROWS[name], min_agreement=0.5)
+    settings = size_options(model, format, LENGTHS, CAPACITY)
+    folder = kf.export.export(model, tmp_path / "out", format, row.recipe("int4"), **settings)
+    manifest = bundle.read(folder)
+    assert manifest.recipe["name"] == "int4" and manifest.fidelity["agreement"] >= 0.5
+    assert manifest.fidelity["max_error"] > 0.01, "nothing was quantized"
+    assert model_bytes(folder) < 0.6 * model_bytes(shared_bundle(name, format))
     CALLS[row.task](kf.pipeline(None, folder))
 
 

@@ -75,6 +75,8 @@ ENCODERS = [
     tiny("bert", "feature-extraction"),
     tiny("distilbert", "text-classification"),
     tiny("albert", "text-classification"),
+    tiny("roberta", "text-classification"),
+    tiny("xlm-roberta", "feature-extraction"),
 ]
 GENERATORS = [tiny("gpt2", "text-generation"), tiny("t5", "text2text-generation")]
 

@@ -126,7 +126,9 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
 
 @pytest.mark.foreign("optimum")
 @cases(
-    *(tiny(model_type, task) for model_type in ("bert", "distilbert", "albert") for task in TASKS),
+    *(tiny(model_type, task) for model_type in ("bert", "distilbert", "albert", "roberta") for task in TASKS),
+    tiny("camembert", "token-classification"),
+    tiny("xlm-roberta", "feature-extraction"),
     tiny("gpt2", "text-classification"),
     tiny("gpt2", "feature-extraction"),
     tiny("t5", "feature-extraction"),

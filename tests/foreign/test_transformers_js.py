@@ -135,6 +135,13 @@ def _classes(answer: list[dict[str, Any]]) -> list[float]:
 
 
 MASKED = ["The [MASK] was long.", "He [MASK] to the house and it was day."]
+
+
+def masked(pipe: Any) -> list[str]:
+    """Returns texts with the mask token of the tokenizer."""
+    return [text.replace("[MASK]", pipe.tokenizer.mask_token) for text in MASKED]
+
+
 QUESTION = "Who was there?"
 SIMPLE = {"aggregation_strategy": "simple"}
 
@@ -162,8 +169,8 @@ READINGS: Mapping[str, Reading] = {
         lambda answer: answer["score"],
     ),
     "fill-mask": Reading(
-        lambda pipe: [[MASKED, {"top_k": 3}]],
-        lambda pipe: [pipe(MASKED, top_k=3)],
+        lambda pipe: [[masked(pipe), {"top_k": 3}]],
+        lambda pipe: [pipe(masked(pipe), top_k=3)],
         lambda texts: [answer[0]["token"] for answer in texts],
         lambda texts: [[each["score"] for each in answer] for answer in texts],
     ),
@@ -223,7 +230,7 @@ def before(ends: Collection[int], row: list[int]) -> list[int]:
 def check_quantized_reading(runtimes: list[Ask], bundle: Exported, case: Case) -> None:
     """Checks the probabilities of a quantized bundle by the margins of its Keras model."""
     reading, pipe, most = READINGS[case.task], kf.pipeline(case.task, bundle.model), 1000
-    texts, key = (MASKED, "token") if case.task == "fill-mask" else (TEXTS, "label")
+    texts, key = (masked(pipe), "token") if case.task == "fill-mask" else (TEXTS, "label")
     names = list(range(bundle.model.config.vocab_size)) if key == "token" else list(pipe.info.labels)
     expected = [_row(answer, key, names) for answer in pipe(texts, top_k=most if key == "token" else None)]
     for answers in runtimes:
