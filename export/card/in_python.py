@@ -251,7 +251,7 @@ _SHOWN = {
     "text-classification": _LABELS + 'print(labels[str(answer["@output"][0].argmax())])',
     "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["@output"][0]):\n'
     "    print(token, labels[str(scores.argmax())])",
-    "fill-mask": "position = text.tokens.index(mask)\n"
+    "fill-mask": "position = text.ids.index(tokenizer.token_to_id(mask))\n"
     'print(tokenizer.id_to_token(answer["@output"][0, position].argmax()))',
     "feature-extraction": 'print(answer["@output"][0, : len(text)].mean(axis=0))',
     "question-answering": """in_context = np.array([part == 1 for part in text.sequence_ids])

@@ -66,7 +66,7 @@ class Row:
 
 _ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "max_length": 64}
 _ROBERTA = {
-    "hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "num_positions": 66, "num_segments": 1,
+    "hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "num_positions": 98, "num_segments": 1,
 }  # fmt: skip
 _DEBERTA = {
     **_ENCODER, "relative_attention": True, "relative_terms": "p2c|c2p", "num_buckets": 12, "share_projections": True,
