@@ -98,7 +98,7 @@ ALWAYS = {
         "bert-question-answering",
         "distilbert-text-classification",
         "roberta-text-classification",
-        "camembert-token-classification",
+        "camembert-fill-mask",
         "gpt2-text-generation",
         "llama-text-generation",
         "t5-text2text-generation",
@@ -128,7 +128,7 @@ ALWAYS_IN_INT8 = {
     ("roberta-fill-mask", "onnx"),
     ("t5-text2text-generation", "onnx"),
 }
-IN_INT4 = ["roberta-text-classification", "roberta-fill-mask", "camembert-token-classification"]
+IN_INT4 = ["roberta-text-classification", "roberta-fill-mask", "camembert-fill-mask"]
 
 
 @pytest.mark.parametrize(("name", "format"), grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format]))

@@ -111,7 +111,7 @@ ROWS = {
             seed=5,
         ),
         Row("roberta", "fill-mask", _ROBERTA, tiny_text.byte_pairs_in_texts, min_agreement=0.95),
-        Row("camembert", "token-classification", {**_ROBERTA, "id2label": ENTITIES}, tiny_text.pieces_in_texts),
+        Row("camembert", "fill-mask", _ROBERTA, tiny_text.pieces_in_texts, min_agreement=0.95),
         Row("xlm-roberta", "feature-extraction", _ROBERTA, tiny_text.pieces_in_texts),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(

@@ -28,7 +28,9 @@ Ask = Callable[[Path], dict[str, Any]]
 SAME = (
     tiny_text.wordpiece,
     tiny_text.byte_pairs,
+    tiny_text.byte_pairs_in_texts,
     tiny_text.pieces,
+    tiny_text.pieces_in_texts,
     albert_pieces,
     llama_like,
 )
