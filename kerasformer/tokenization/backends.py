@@ -52,7 +52,7 @@ def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     apply_options(backend, settings)
-    _surround(backend, settings, vocabulary)
+    surround(backend, settings, vocabulary)
     return backend
 
 
@@ -66,7 +66,7 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     apply_options(backend, settings)
-    _surround(backend, settings, vocabulary)
+    surround(backend, settings, vocabulary)
     return backend
 
 
@@ -99,7 +99,7 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*control, *extra]])
     backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
-    _surround(backend, settings, file)
+    surround(backend, settings, file)
     return backend
 
 
@@ -193,6 +193,18 @@ def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> Non
         splitter.add_prefix_space = options.get("add_prefix_space") or False
 
 
+def inside(folder: Path, name: str) -> Path:
+    """Returns the path of a file in a folder.
+
+    Raises:
+        TokenizerError: it is a link to a file outside of the folder.
+    """
+    try:
+        return sources.inside(folder, name)
+    except SourceError as error:
+        raise TokenizerError(str(error)) from error
+
+
 def _normalize(
     backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, settings: BuildSettings, file: Path
 ) -> None:
@@ -214,7 +226,7 @@ def _normalize(
         backend.normalizer = normalizers.Sequence(steps)
 
 
-def _surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path) -> None:
+def surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path) -> None:
     """Sets the template that adds special tokens to texts."""
     family, names = settings.family, settings.special_tokens
     single, pair = family.single, family.pair

@@ -78,7 +78,7 @@ def _of_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
 
 def _of_rules(tokenizer: Tokenizer) -> Iterator[str]:
     """Yields texts with strings from the rules of the normalizer and the pre-tokenizer."""
-    content = json.loads(tokenizer.rules or '{"normalizer": null, "pre_tokenizer": null}')
+    content = json.loads(tokenizer.backend.to_str())
     strings = dict.fromkeys(_strings([content["normalizer"], content["pre_tokenizer"]]))
     for text in islice(filter(_is_text, strings), _MAX_TEXTS):
         yield f"one{text}two {text} three{text}{text}four{text}"

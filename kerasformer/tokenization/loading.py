@@ -6,14 +6,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken
 
 from kerasformer import sources
-from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import backends, bertweet
+from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
 from kerasformer.tokenization.families import BERT, BERTWEET, CLASSES, PLAIN_INPUTS, SEGMENT_INPUTS, Family, Kind, guess
 from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
@@ -62,15 +63,18 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
         family, backend = _from_vocabulary(folder, settings)
     _add_tokens(backend, settings, folder)
     options = settings.options
-    return Tokenizer(
-        backend,
-        special_tokens=_special_tokens(backend, family, settings),
-        model_inputs=_model_inputs(backend, family, settings),
-        model_max_length=settings.model_max_length,
-        padding_side=options.get("padding_side", "right"),
-        truncation_side=options.get("truncation_side", "right"),
-        clean_up_spaces=bool(options.get("clean_up_tokenization_spaces", False)),
-    )
+    arguments: dict[str, Any] = {
+        "special_tokens": _special_tokens(backend, family, settings),
+        "model_inputs": _model_inputs(backend, family, settings),
+        "model_max_length": settings.model_max_length,
+        "padding_side": options.get("padding_side", "right"),
+        "truncation_side": options.get("truncation_side", "right"),
+        "clean_up_spaces": bool(options.get("clean_up_tokenization_spaces", False)),
+    }
+    if family is BERTWEET and not json_path.exists():
+        normalization = bool(options.get("normalization", False))
+        return BertweetTokenizer(backend, merges=merges(folder), normalization=normalization, **arguments)
+    return Tokenizer(backend, **arguments)
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -108,10 +112,7 @@ def _from_vocabulary(folder: Path, settings: Settings) -> tuple[Family, tokenize
 def _build(
     folder: Path, kind: Kind, names: tuple[str, ...], family: Family | None, settings: Settings
 ) -> tuple[Family, tokenizers.Tokenizer]:
-    try:
-        paths = [sources.inside(folder, name) for name in names]
-    except SourceError as error:
-        raise TokenizerError(str(error)) from error
+    paths = [backends.inside(folder, name) for name in names]
     family = family or _guess_from_files(kind, paths)
     build_settings = _build_settings(family, settings)
     if kind == "wordpiece":
@@ -119,9 +120,7 @@ def _build(
     if kind == "bpe":
         return family, backends.byte_level_bpe(paths[0], paths[1], build_settings)
     if kind == "bertweet":
-        normalization = bool(settings.options.get("normalization", False))
-        tweets = bertweet.BertweetBackend(folder, build_settings.special_tokens, normalization)
-        return family, cast(tokenizers.Tokenizer, tweets)  # it has all methods that are used
+        return family, bertweet.lookup(folder, build_settings)
     backend = backends.sentencepiece(paths[0], build_settings)
     with backends.tokenizer_errors(f"{paths[0]} contains unsupported rules"):
         check_rules(backend)

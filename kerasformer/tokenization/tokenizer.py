@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import tokenizers
@@ -16,7 +16,6 @@ from tokenizers import AddedToken
 
 from kerasformer.arguments import STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.tokenization.bertweet import BertweetBackend
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
@@ -62,7 +61,7 @@ class Tokenizer:
     `truncation_side` can be changed.
 
     Args:
-        backend: Tokenizer of the `tokenizers` library, with normalizer, template and decoder; or a `BertweetBackend`.
+        backend: Tokenizer of the `tokenizers` library, with normalizer, template and decoder.
         special_tokens: Mapping from `"pad_token"`, `"eos_token"`, `"bos_token"`, `"unk_token"`, `"cls_token"`,
             `"sep_token"` and `"mask_token"` to tokens; missing tokens are added to the vocabulary.
         model_inputs: Names of the inputs of the model: `input_ids`, `token_type_ids`, `attention_mask`.
@@ -70,7 +69,12 @@ class Tokenizer:
         padding_side: `"right"`, or `"left"` as required for generation with decoders.
         truncation_side: Side at which truncation removes tokens.
         clean_up_spaces: Whether decoding removes spaces before punctuation.
+
+    Attributes:
+        portable: Whether `tokenizer.json` describes the tokenizer, so that other libraries can load it.
     """
+
+    portable: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -115,15 +119,6 @@ class Tokenizer:
     def all_special_ids(self) -> list[int]:
         """Ids of the special tokens in ascending order, which decoding skips with `skip_special_tokens=True`."""
         return sorted(index for index, token in self.backend.get_added_tokens_decoder().items() if token.special)
-
-    @property
-    def rules(self) -> str | None:
-        """Content of `tokenizer.json`; `None` for a tokenizer that it cannot express (BERTweet)."""
-        return None if self._own_files() else self.backend.to_str()
-
-    def _own_files(self) -> dict[str, str]:
-        """Returns the contents of the files that replace `tokenizer.json`, if any."""
-        return self.backend.files if isinstance(self.backend, BertweetBackend) else {}
 
     @property
     def special_tokens(self) -> dict[str, str]:
@@ -255,7 +250,7 @@ class Tokenizer:
         if isinstance(ids, Integral):
             return self.id_to_token(int(ids))
         skipped = set(self.all_special_ids) if skip_special_tokens else set()
-        return [self.id_to_token(token_id) for token_id in _flat_ids(ids) if token_id not in skipped]
+        return [self.id_to_token(token_id) for token_id in flat_ids(ids) if token_id not in skipped]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> int | None | list[int | None]:
         """Returns the ids of tokens.
@@ -278,7 +273,7 @@ class Tokenizer:
         Raises:
             InputError: not a flat sequence of ids, or a negative id.
         """
-        text = self.backend.decode(_flat_ids(ids), skip_special_tokens=skip_special_tokens)
+        text = self.backend.decode(flat_ids(ids), skip_special_tokens=skip_special_tokens)
         return _clean_up(text) if self._cleans_spaces else text
 
     def batch_decode(self, ids: Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = False) -> list[str]:
@@ -298,8 +293,8 @@ class Tokenizer:
     def save(self, folder: str | Path) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`.
 
-        A tokenizer of BERTweet writes `vocab.txt` and `bpe.codes` instead of `tokenizer.json`, which cannot express it.
-        Both `load_tokenizer` and `transformers` (4.57 and 5) can load the files.
+        A tokenizer that is not `portable` has other files instead of `tokenizer.json`. Both `load_tokenizer` and
+        `transformers` (4.57 and 5) can load the files.
 
         Raises:
             TokenizerError: the folder cannot be written to.
@@ -312,38 +307,44 @@ class Tokenizer:
         if unnamed:
             special["additional_special_tokens"] = unnamed
         config: dict[str, Any] = {
-            # The class of transformers 4 without defaults of its own, which transformers 5 still supports.
-            "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": self._cleans_spaces,
             "model_input_names": list(self._model_inputs),
             "padding_side": self.padding_side,
             "truncation_side": self.truncation_side,
             **special,
+            **self._class_settings(),
         }
-        splitter = self.backend.pre_tokenizer
-        if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
-            # Otherwise transformers 4 would override the setting in tokenizer.json.
-            config["add_prefix_space"] = True
-        if isinstance(self.backend, BertweetBackend):
-            config |= {"tokenizer_class": "BertweetTokenizer", "normalization": self.backend.normalization}
-            config["added_tokens_decoder"] = {str(index): _flags(token) for index, token in added.items()}
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name, content in (self._own_files() or {"tokenizer.json": self.backend.to_str(pretty=True)}).items():
+            for name, content in self._vocabulary_files().items():
                 _write(folder / name, content)
             _write(folder / "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False))
             _write(folder / "special_tokens_map.json", json.dumps(special, indent=2, ensure_ascii=False))
         except OSError as error:
             raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
 
+    def _vocabulary_files(self) -> dict[str, str]:
+        """Returns the content of the files with the vocabulary and the rules, by name."""
+        return {"tokenizer.json": self.backend.to_str(pretty=True)}
+
+    def _class_settings(self) -> dict[str, Any]:
+        """Returns the tokenizer class in Hugging Face's format, and its own settings."""
+        # The class of transformers 4 without defaults of its own, which transformers 5 still supports.
+        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        splitter = self.backend.pre_tokenizer
+        if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
+            # Otherwise transformers 4 would override the setting in tokenizer.json.
+            settings["add_prefix_space"] = True
+        return settings
+
     def _encode_batch(
         self, inputs: list[Any], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         try:
             return self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
-        except (TypeError, UnicodeEncodeError) as error:
+        except TypeError as error:
             raise InputError(
                 "a text contains a lone surrogate, which is not valid Unicode. "
                 "Decode its bytes with errors='replace' first"
@@ -410,7 +411,12 @@ class Tokenizer:
         return token_id
 
 
-def _flat_ids(ids: Any) -> list[int]:
+def flat_ids(ids: Any) -> list[int]:
+    """Converts a flat sequence of ids to a list.
+
+    Raises:
+        InputError: another shape, or a negative or too large id.
+    """
     try:
         array = np.atleast_1d(np.asarray(ids))
     except (TypeError, ValueError, OverflowError):  # rows of unequal length
@@ -473,12 +479,6 @@ def _lists_of_words(name: str, value: Any) -> tuple[list[Any], bool]:
     if any(isinstance(row, str) for row in rows):
         raise InputError(f"{name} must be {expected}. Received: str")
     return [_texts(name, words, expected)[0] for words in rows], not several
-
-
-def _flags(token: AddedToken) -> dict[str, Any]:
-    """Returns an added token as in `tokenizer_config.json`."""
-    names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-    return {name: getattr(token, name) for name in names}
 
 
 def _side(name: str, value: str) -> Side:
