@@ -104,6 +104,10 @@ def lookup(folder: Path, settings: backends.BuildSettings) -> tokenizers.Tokeniz
         if name in settings.special_tokens:
             vocabulary.setdefault(settings.special_tokens[name], len(vocabulary))
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=settings.special_tokens["unk_token"]))
+    # As in the reference, only `added_tokens_decoder` gives a token flags, such as the spaces that it includes.
+    listed = (settings.options.get("added_tokens_decoder") or {}).values()
+    flagged = {token["content"] for token in listed if isinstance(token, dict) and "content" in token}
+    backend.add_special_tokens([token for token in settings.special_tokens.values() if token not in flagged])
     backends.surround(backend, settings, folder / VOCABULARY)
     return backend
 

@@ -137,14 +137,20 @@ def test_saved_folder_is_loaded_by_both(both, tmp_path):
     assert not again.portable and hard_texts.hard_texts(again)
 
 
-def test_flags_of_the_mask_token(tmp_path):
-    mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": True}
-    folder = write(tmp_path, files({"mask_token": mask}))
+@pytest.mark.parametrize("listed", [True, False])
+def test_flags_of_the_mask_token(tmp_path, listed):
+    """transformers reads them only from `added_tokens_decoder`."""
+    mask = {"content": "<mask>", "lstrip": True, "rstrip": True, "special": True, "normalized": False}
+    content = files()
+    index = str(4 + content["vocab.txt"].count("\n"))
+    options = {"added_tokens_decoder": {index: mask}} if listed else {"mask_token": {"__type": "AddedToken", **mask}}
+    folder = write(tmp_path, content | {"tokenizer_config.json": options})
     theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), load_tokenizer(folder)
     for text in ("the Rabbit\n<mask> said", "<mask>\n <mask>\nthe", "Alice <mask>"):
         assert ours.encode(text) == theirs.encode(text), text
     encoded = ours("Alice  <mask> said")
-    assert encoded.offsets[0].tolist()[encoded.tokens().index("<mask>")] == [7, 13]
+    assert encoded.offsets[0].tolist()[encoded.input_ids[0].tolist().index(ours.mask_token_id)] == [7, 13]
+    assert (ours.encode("the\n<mask>") == ours.encode("the<mask>")) is listed
 
 
 def test_files_alone_are_recognized(tmp_path):
