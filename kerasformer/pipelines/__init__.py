@@ -22,7 +22,7 @@ from kerasformer.tasks import ALIASES, known_as, of_prefix
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
-    from kerasformer.zoo import PretrainedModel
+    from kerasformer.models.pretrained import PretrainedModel
 
 __all__ = ["PIPELINES", "Pipeline", "pipeline"]
 

@@ -16,7 +16,7 @@ from kerasformer.tasks import of_model
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from kerasformer.zoo import PretrainedModel
+    from kerasformer.models.pretrained import PretrainedModel
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def open_source(
     if sources.kind(folder) == "checkpoint":
         _check_no_options(options)
         require("keras", "tensorflow")
-        from kerasformer.zoo import load
+        from kerasformer.models.loading import load
 
         return _open_model(task, load(folder, task), replacement, options)
     from kerasformer.runtime import ENGINES, open_engine
@@ -112,7 +112,7 @@ def open_reader(source: Any) -> tuple[Step, Tokenizer | None, ModelInfo | None]:
 
 def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, options: dict[str, Any]) -> Opened:
     from kerasformer.models.keras_engine import KerasForward, KerasStep
-    from kerasformer.zoo import PretrainedModel
+    from kerasformer.models.pretrained import PretrainedModel
 
     if not isinstance(model, PretrainedModel):
         raise InputError(
