@@ -63,7 +63,7 @@ export class Engine {
       this.#worker.onerror = (event) => {
         event.preventDefault();
         const reason = event.message || "a file of the page is missing";
-        this.end(new EngineError("RuntimeError", `the engine ended: ${reason}.`));
+        this.end(new EngineError("RuntimeError", `The worker stopped: ${reason}`));
       };
     }
     return this.#worker;

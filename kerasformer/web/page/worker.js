@@ -24,7 +24,7 @@ const actions = {
   },
 
   async run({ id, inputs, options }, signal) {
-    if (!bundle) throw new Error("No bundle is open. Load one first");
+    if (!bundle) throw new Error("No bundle is open. Send a message of the type load first");
     const onToken = (text) => postMessage({ type: "token", id, text });
     return { type: "result", id, ...(await bundle.run(inputs, options, { onToken, signal })) };
   },

@@ -36,7 +36,7 @@ export async function openBundle(base, options = {}) {
   const started = performance.now();
   const { onProgress = () => {}, signal } = options;
   if (typeof WebAssembly === "undefined") {
-    throw new EngineError("This browser does not support WebAssembly, or it is disabled. Use a current browser");
+    throw new EngineError("WebAssembly is not supported by this browser, or disabled. Enable it, or use a recent browser");
   }
   const files = new Downloads(new URL(base, globalThis.location?.href), options);
   const manifest = await readManifest(await files.get(MANIFEST));
@@ -45,7 +45,7 @@ export async function openBundle(base, options = {}) {
   if (options.engine && options.engine !== engine) {
     throw new InputError(`This bundle runs on ${engine}, because its format is ${manifest.format}. Received: ${options.engine}`);
   }
-  if (!(manifest.info.task in TASKS)) throw new InputError(`The page does not support the task ${manifest.info.task}`);
+  if (!(manifest.info.task in TASKS)) throw new InputError(`Unsupported task. Expected one of ${Object.keys(TASKS).join(", ")}. Received: ${manifest.info.task}`);
   const vendor = new URL(options.vendor ?? "../vendor/", import.meta.url);
   const tokenizer = await openTokenizer(files, manifest, vendor);
   /** @type {Record<string, Uint8Array>} */

@@ -131,7 +131,7 @@ function withoutAliases(given) {
     const canonical = ALIASES[name] ?? name;
     if (!(canonical in SETTINGS)) {
       const known = Object.keys(SETTINGS).sort().join(", ");
-      throw new GenerationError(`${name} is not a generation setting in a browser. Expected one of: ${known}.`);
+      throw new GenerationError(`${name} is not a generation setting that the page supports. Expected one of ${known}`);
     }
     if (result[canonical] != null) throw new GenerationError(`${canonical} is given twice. Remove ${name}.`);
     result[canonical] = value;
@@ -146,5 +146,5 @@ function checked(name, value) {
   const [expected, valid] = check;
   const plain = listed && !Array.isArray(value) ? [value] : value;
   if (valid(plain)) return plain;
-  throw new GenerationError(`${name} must be ${expected}. Received: ${JSON.stringify(value)}.`);
+  throw new GenerationError(`${name} must be ${expected}. Received: ${JSON.stringify(value)}`);
 }

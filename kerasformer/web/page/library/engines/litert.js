@@ -207,7 +207,7 @@ export class LiteRtStep {
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
   async start(ids) {
     if (!this.isEncoderDecoder && ids.length > this.capacity) {
-      throw new CapacityError(`A prompt must have at most ${this.capacity} tokens. Received: ${ids.length}. Shorten it`, {
+      throw new CapacityError(`A prompt must have at most ${this.capacity} tokens. Received: ${ids.length}. Shorten the prompt`, {
         most: this.capacity,
         received: ids.length,
       });
@@ -222,7 +222,7 @@ export class LiteRtStep {
   /** See `Step.step`. @param {number} token @param {State} state */
   async step(token, state) {
     if (state.position >= this.capacity) {
-      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, including the prompt`, {
+      throw new CapacityError(`The cache is full: it holds ${this.capacity} tokens, including the prompt. Request fewer tokens`, {
         most: this.capacity,
         received: this.capacity + 1,
       });

@@ -169,7 +169,7 @@ export class OnnxForward {
 export class OnnxStep {
   /** @param {Manifest} manifest @param {Session} decoder @param {Session | null} encoder */
   constructor(manifest, decoder, encoder) {
-    if (manifest.capacity == null) throw new BundleError("The manifest of a generating model must have a capacity");
+    if (manifest.capacity == null) throw new BundleError("The manifest of a model that generates must have a capacity. Received: none");
     this.decoder = decoder;
     this.encoder = encoder;
     this.isEncoderDecoder = encoder !== null;

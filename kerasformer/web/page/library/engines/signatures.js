@@ -29,7 +29,7 @@ export function smallest(signatures, length, what) {
   const signature = signatures.find(({ size }) => size >= length);
   if (signature) return signature;
   const most = signatures[signatures.length - 1].size;
-  throw new CapacityError(`The ${what} must have at most ${most} tokens. Received: ${length}. Shorten it`, {
+  throw new CapacityError(`The ${what} must have at most ${most} tokens. Received: ${length}. Shorten the ${what}`, {
     most,
     received: length,
   });

@@ -7,7 +7,7 @@ export async function fillMask(bundle, inputs, options) {
   const { top_k: topK, truncation } = withDefaults(options, { top_k: 5, truncation: false });
   const { tokenizer } = bundle;
   const mask = tokenizer.named("mask_token");
-  if (mask === null) throw new TokenizerError("fill-mask needs a tokenizer with a mask token. Received one without");
+  if (mask === null) throw new TokenizerError("fill-mask needs a tokenizer with a mask token. Received: a tokenizer without one");
   const tokens = encoded(bundle, checkText(inputs), truncation);
   const ids = tokens.map(({ id }) => id);
   const gaps = [...ids.keys()].filter((position) => ids[position] === tokenizer.tokenToId(mask));

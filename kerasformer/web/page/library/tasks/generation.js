@@ -21,7 +21,7 @@ export async function textGeneration(bundle, inputs, options, controls) {
   const prompt = checkText(inputs, "prompt");
   const ids = bundle.tokenizer.encode(prompt).map(({ id }) => id);
   if (!ids.length) {
-    throw new InputError(`A prompt needs at least one token. Received: ${JSON.stringify(prompt)}.`);
+    throw new InputError(`A prompt needs at least one token. Received: ${JSON.stringify(prompt)}`);
   }
   const { text, figures } = await generateText(bundle, ids, settings, controls);
   return { result: [{ generated_text: (full ? prompt : "") + text }], figures };
@@ -30,7 +30,7 @@ export async function textGeneration(bundle, inputs, options, controls) {
 /** Generates a text from another; returns `[{ generated_text }]`, or with the key of the task. @type {import("./shared.js").Task} */
 export async function text2textGeneration(bundle, inputs, options, controls) {
   const { prefix = defaultPrefix(bundle), truncation = false, ...settings } = options;
-  if (checkText(inputs) === "") throw new InputError("An input text was expected. Received: an empty text.");
+  if (checkText(inputs) === "") throw new InputError("An input text was expected. Received: an empty text");
   const ids = encoded(bundle, prefix + inputs, truncation).map(({ id }) => id);
   const { text, figures } = await generateText(bundle, ids, settings, controls);
   return { result: [{ [KEYS[bundle.manifest.info.task] ?? "generated_text"]: text }], figures };
@@ -41,7 +41,7 @@ function defaultPrefix({ manifest: { info } }) {
   const fitting = Object.entries(info.task_prefixes).filter(([task]) => task.startsWith(info.task));
   if (fitting.length > 1) {
     const prefixes = fitting.map(([, prefix]) => JSON.stringify(prefix)).join(", ");
-    throw new InputError(`This model has several prefixes for ${info.task}. Expected prefix to be one of ${prefixes}`);
+    throw new InputError(`This model has several prefixes for ${info.task}. Set prefix to one of ${prefixes}`);
   }
   return /** @type {string} */ (fitting[0]?.[1] ?? "");
 }

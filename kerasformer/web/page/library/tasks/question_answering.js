@@ -20,7 +20,7 @@ export async function questionAnswering(bundle, inputs, options, { signal }) {
     );
   }
   const context = checkText(inputs?.context, "context");
-  if (!context) throw new InputError("The context must not be empty");
+  if (!context) throw new InputError("The context must not be empty. Received: an empty text");
   const windows = cut(bundle, checkText(inputs?.question, "question"), context, search.doc_stride);
   const characters = Array.from(context);
   /** @type {Map<string, { score: number, start: number, end: number, answer: string }>} */
@@ -57,7 +57,10 @@ function cut(bundle, question, context, stride) {
   const length = tokenizer.encode(question, null, false).length;
   const room = limit - length - tokenizer.encode("", "").length;
   if (room < 1) {
-    throw new InputError(`The question leaves no space for the context: together they have at most ${limit} tokens. Received: a question of ${length} tokens`);
+    throw new InputError(
+      `The question leaves no space for the context. Expected at most ${limit} tokens for both together. ` +
+        `Received: a question of ${length} tokens. Shorten the question`,
+    );
   }
   const tokens = tokenizer.encode(question, context);
   return tokenizer.windows(tokens, limit, "only_second", Math.min(stride, Math.floor(room / 2)));

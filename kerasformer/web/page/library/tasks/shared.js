@@ -47,7 +47,7 @@ export function encoded(bundle, text, truncation, pair = null) {
   if (truncation) return bundle.tokenizer.windows(tokens, limit, "longest_first")[0];
   throw new CapacityError(
     `A text is longer than the model. Expected at most ${limit} tokens. Received: ${tokens.length}. ` +
-      "Shorten the text, or set truncation: true.",
+      "Shorten the text, or set truncation: true",
     { most: limit, received: tokens.length },
   );
 }

@@ -6,7 +6,7 @@ import { checkText, checkTopK, encoded, forward, ranked, withDefaults, sigmoid, 
 export async function textClassification(bundle, inputs, options) {
   const { top_k: topK, truncation } = withDefaults(options, { top_k: 1, truncation: false });
   const { text, pair } = inputs?.text === undefined ? { text: inputs, pair: null } : inputs;
-  if (pair != null && typeof pair !== "string") throw new InputError(`pair must be a text. Received: ${typeof pair}`);
+  if (pair != null && typeof pair !== "string") throw new InputError(`pair must be a string. Received: ${typeof pair}`);
   const tokens = encoded(bundle, checkText(text), truncation, pair ?? null);
   const { logits } = await forward(bundle, tokens);
   const { labels } = bundle.manifest.info;

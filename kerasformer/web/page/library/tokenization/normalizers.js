@@ -49,7 +49,7 @@ export function normalizerOf(config, library) {
       return (text) => (text.length ? prepended(text, config.prepend) : text);
   }
   if (!(config.type in BY_CHARACTER)) {
-    throw new TokenizerError(`the tokenizer has an unsupported normalizer. Received: ${config.type}`);
+    throw new TokenizerError(`unsupported normalizer in tokenizer.json. Received: ${config.type}`);
   }
   const normalize = new library[BY_CHARACTER[config.type]](config);
   return (text) => text.replaced(byCharacter(text.text, normalize));
