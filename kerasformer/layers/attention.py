@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import backend, ops
@@ -107,7 +107,11 @@ class MultiHeadAttention(Composite):
         dropout: Dropout rate of the attention weights.
         kernel_initializer: A Keras initializer.
         query_initializer: A Keras initializer of the query projection; `kernel_initializer` by default.
+        output_dropout: Dropout rate of the output.
         kwargs: `keras.layers.Layer` arguments.
+
+    Attributes:
+        zero_padding: Whether the output of padding is 0 if the attention has a window on both sides (Longformer).
 
     Call arguments:
         query: `(B, T, E)`.
@@ -131,6 +135,8 @@ class MultiHeadAttention(Composite):
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
     """
 
+    zero_padding: ClassVar[bool] = False
+
     def __init__(
         self,
         num_heads: int,
@@ -147,6 +153,7 @@ class MultiHeadAttention(Composite):
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
         query_initializer: Any = None,
+        output_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -193,6 +200,10 @@ class MultiHeadAttention(Composite):
             self.key_norm = RMSNormalization(query_key_norm, name="key_norm", dtype=self.dtype_policy)
         self.output_dense = self._dense(hidden_dim, self.output_bias, "output")
         self.weights_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.output_dropout = output_dropout
+        self.last_dropout = None
+        if output_dropout:
+            self.last_dropout = Dropout(output_dropout, name="output_dropout", dtype=self.dtype_policy)
 
     def _dense(self, units: int, use_bias: bool, name: str, initializer: Any = None) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(initializer or self.kernel_initializer))
@@ -240,16 +251,22 @@ class MultiHeadAttention(Composite):
                 dropout,
                 global_states,
                 first_tokens=key_value is not None,
+                zero_padding=self.zero_padding,
                 return_attention=return_attention,
             )
         else:
             context, weights, cache = primitives.multi_head_attention(*states, self.spec, visibility, cache, dropout)
         return packed(
-            self.output_dense(context),
+            self.project_output(context, training),
             return_attention or return_cache,
             attention=weights if return_attention else None,
             cache=cache if return_cache else None,
         )
+
+    def project_output(self, context: Tensor, training: bool) -> Tensor:
+        """Projects the joined heads `(B, T, H * D)` to the output `(B, T, E)`."""
+        output = self.output_dense(context)
+        return output if self.last_dropout is None else self.last_dropout(output, training=training)
 
     def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States] | None:
         """Returns a function that projects global tokens, or `None` if all tokens share the same projections."""
@@ -276,7 +293,7 @@ class MultiHeadAttention(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window")
-        names = ("hidden_dim", "use_bias", "output_bias", "query_key_norm", "dropout")
+        names = ("hidden_dim", "use_bias", "output_bias", "query_key_norm", "dropout", "output_dropout")
         arguments = {name: getattr(self.spec, name) for name in spec_names}
         arguments |= {name: getattr(self, name) for name in names}
         arguments["rotary"] = rotary_to_config(self.spec.rotary)
@@ -305,6 +322,8 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
 
     Reference: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `transformers.models.longformer`.
     """
+
+    zero_padding = True
 
     def __init__(self, num_heads: int, hidden_dim: int, window: int, **kwargs: Any) -> None:
         super().__init__(num_heads, hidden_dim, window=window, **kwargs)

@@ -94,13 +94,14 @@ def multi_head_attention(
     dropout: Callable[[Tensor], Tensor] | None = None,
     global_states: Callable[[GlobalTokens], States] | None = None,
     first_tokens: bool = False,
+    zero_padding: bool = False,
     return_attention: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Computes self attention within a window of `spec.window` tokens on each side, with global tokens.
 
-    A token attends to the keys of its window and to all global tokens; a global token attends to all keys. The output
-    of padding is 0. Texts of up to `3 * w` tokens, and texts with a further `mask` or `position_bias`, are computed in
-    the dense form, with equal results.
+    A token attends to the keys of its window and to all global tokens; a global token attends to all keys. Texts of up
+    to `3 * w` tokens, and texts with a further `mask` or `position_bias`, are computed in the dense form, with equal
+    results; only the output of padding that sees no real token, an average of arbitrary values, may differ.
 
     Args:
         query: `(B, T, H * D)`.
@@ -112,6 +113,7 @@ def multi_head_attention(
         global_states: Function that projects queries, keys and values for the attention of global tokens; `None` if all
             tokens share the same projections.
         first_tokens: Whether the queries are those of the first `T` tokens alone; otherwise `T` is `S`.
+        zero_padding: Whether the output of padding is 0, as in Longformer.
         return_attention: Whether to return the weights, for which the dense form is computed.
 
     Returns:
@@ -144,7 +146,9 @@ def multi_head_attention(
         all_keys = Visibility(key_mask=visibility.key_mask)
         dense_spec = replace(spec, window=None, rotary=None)
         separate = primitives.multi_head_attention(*states, dense_spec, all_keys, None, dropout)[:2]
-    real = None if visibility.key_mask is None else ops.cast(visibility.key_mask[:, :length], dtype)
+    real = None
+    if zero_padding and visibility.key_mask is not None:
+        real = ops.cast(visibility.key_mask[:, :length], dtype)
     return _joined(context, weights, queried, separate, real)
 
 
@@ -301,14 +305,14 @@ def _joined(
     separate: tuple[Tensor, Tensor | None] | None,
     real: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Joins the attention of windows with that of global tokens; padding becomes 0.
+    """Joins the attention of windows with that of global tokens.
 
     Args:
         context: Attention of the windows, `(B, T, H * D)`.
         weights: Its weights `(B, H, T, S)`, optional.
         tokens: The global tokens among the queries, optional.
         separate: Context and weights of the global tokens, if they were computed separately.
-        real: 1 for queries that are not padding, `(B, T)`; optional.
+        real: 1 for queries whose output is not set to 0, `(B, T)`; all by default.
     """
     mask, local = real, None if tokens is None or separate is None else 1.0 - tokens.is_global
     if local is not None:

@@ -30,6 +30,9 @@ class EncoderLayer(Composite):
         parallel: Attention and feed-forward both take the input of the layer, and the sum of their outputs is added to
             it (GPT-J, GPT-NeoX); requires `norm_first`.
         dropout: Dropout rate on the outputs of attention and feed-forward.
+        norm_bias: Whether layer norms have a bias.
+        input_norm: Whether `norm_first` applies to the attention, too. The first layer of ModernBERT, whose input is
+            normalized already, has no such norm.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -61,6 +64,8 @@ class EncoderLayer(Composite):
         norm_first: bool = False,
         parallel: bool = False,
         dropout: float = 0.0,
+        norm_bias: bool = True,
+        input_norm: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -68,21 +73,28 @@ class EncoderLayer(Composite):
             raise InputError(
                 "A parallel layer must normalize its input. Expected: norm_first=True. Received: norm_first=False"
             )
+        if not input_norm and not norm_first:
+            raise InputError(
+                "Only a layer that normalizes its input can omit a norm. "
+                "Expected: norm_first=True. Received: norm_first=False, input_norm=False"
+            )
         self.norm, self.epsilon = norm, epsilon
         self.norm_first, self.parallel, self.dropout = norm_first, parallel, dropout
+        self.norm_bias, self.input_norm = norm_bias, input_norm
         self.attention = attention
         self.feed_forward = feed_forward
-        self.attention_norm = self._norm("attention_norm")
+        self.attention_norm = self._norm("attention_norm") if input_norm else None
         self.feed_forward_norm = self._norm("feed_forward_norm")
         self.residual_dropout = Dropout(dropout, name="residual_dropout", dtype=self.dtype_policy)
 
     def _norm(self, name: str) -> keras.layers.Layer:
-        return normalization(self.norm, self.epsilon, name=name, dtype=self.dtype_policy)
+        return normalization(self.norm, self.epsilon, self.norm_bias, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
         for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
-            build_once(layer, input_shape)
+            if layer is not None:
+                build_once(layer, input_shape)
 
     def call(
         self,
@@ -102,6 +114,7 @@ class EncoderLayer(Composite):
         inputs, query, key_value = x, self._normed(x, self.attention_norm), None
         if count is not None:
             key_value, x, query = query, x[:, :count], query[:, :count]
+            visibility = None if visibility is None else visibility.of_first(count)
         y, states = split_output(
             self.attention(
                 query,
@@ -135,21 +148,21 @@ class EncoderLayer(Composite):
         y = self.feed_forward(self._normed(x, self.feed_forward_norm), training=training)
         return self._add(x, attention_output + y, self.feed_forward_norm, training)
 
-    def _normed(self, x: Tensor, norm: keras.layers.Layer) -> Tensor:
+    def _normed(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """Returns the input of attention or feed-forward."""
-        return norm(x) if self.norm_first else x
+        return norm(x) if self.norm_first and norm is not None else x
 
     def _feed(self, x: Tensor, training: bool) -> Tensor:
         y = self.feed_forward(self._normed(x, self.feed_forward_norm), training=training)
         return self._add(x, y, self.feed_forward_norm, training)
 
-    def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer, training: bool) -> Tensor:
+    def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer | None, training: bool) -> Tensor:
         total = primitives.residual(x, self.residual_dropout(y, training=training))
-        return total if self.norm_first else norm(total)
+        return total if self.norm_first or norm is None else norm(total)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("norm", "epsilon", "norm_first", "parallel", "dropout")
+        names = ("norm", "epsilon", "norm_first", "parallel", "dropout", "norm_bias", "input_norm")
         parts = ("attention", "feed_forward")
         arguments = {name: getattr(self, name) for name in names}
         arguments |= {name: serialize_part(getattr(self, name)) for name in parts}

@@ -32,6 +32,7 @@ class TransformerEmbeddings(Composite):
             `padding_id + 1` (RoBERTa). `None` for positions that start at 0.
         dropout: Dropout rate of the sum, after the norm.
         initializer: A Keras initializer.
+        norm_bias: Whether the norm has a bias.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -60,6 +61,7 @@ class TransformerEmbeddings(Composite):
         padding_id: int | None = None,
         dropout: float = 0.0,
         initializer: Any = "random_normal",
+        norm_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -68,7 +70,7 @@ class TransformerEmbeddings(Composite):
         self.num_segments, self.tables = num_segments, dict(tables or {})
         self.projection_first, self.projection_bias = projection_first, projection_bias
         self.padding_id = padding_id
-        self.epsilon, self.dropout = epsilon, dropout
+        self.epsilon, self.norm_bias, self.dropout = epsilon, norm_bias, dropout
         self.initializer = keras.initializers.serialize(keras.initializers.get(initializer))
         policy = self.dtype_policy
         self.tokens = self._table(vocab_size, "tokens")
@@ -78,7 +80,7 @@ class TransformerEmbeddings(Composite):
         self.norm = None
         self.projection: Any = None
         if epsilon is not None:
-            self.norm = LayerNormalization(epsilon, name="norm", dtype=policy)
+            self.norm = LayerNormalization(epsilon, norm_bias, name="norm", dtype=policy)
         if embedding_dim is not None:
             self.projection = Dense(
                 hidden_dim, projection_bias, kernel_initializer=self.initializer, name="projection", dtype=policy
@@ -137,7 +139,7 @@ class TransformerEmbeddings(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
-        names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer")
+        names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer", "norm_bias")
         arguments = {name: getattr(self, name) for name in (*sizes, *names)}
         arguments["embedding_dim"] = None if self.projection is None else self.embedding_dim
         return {**super().get_config(), **arguments}

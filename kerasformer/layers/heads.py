@@ -27,6 +27,9 @@ class ClassificationHead(Composite):
         dropout: Dropout rate before the output layer.
         input_dropout: Dropout rate of the input.
         kernel_initializer: A Keras initializer.
+        dense_bias: Whether the dense layer has a bias.
+        epsilon: Epsilon of a norm after the dense layer (ModernBERT); `None` for no norm.
+        norm_bias: Whether the norm has a bias.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -42,19 +45,23 @@ class ClassificationHead(Composite):
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
+        dense_bias: bool = True,
+        epsilon: float | None = None,
+        norm_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_labels, self.hidden_dim, self.input_dropout = num_labels, hidden_dim, input_dropout
         self.activation, self.use_bias, self.dropout = activation, use_bias, dropout
+        self.dense_bias, self.epsilon, self.norm_bias = dense_bias, epsilon, norm_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         policy, initializer = self.dtype_policy, keras.initializers.serialize(self.kernel_initializer)
-        self.dense = None
+        self.dense = self.norm = None
         self.first_dropout = Dropout(input_dropout, name="input_dropout", dtype=policy) if input_dropout else None
         if hidden_dim:
-            self.dense = Dense(
-                hidden_dim, activation=activation, kernel_initializer=initializer, name="dense", dtype=policy
-            )
+            self.dense = Dense(hidden_dim, dense_bias, activation, initializer, name="dense", dtype=policy)
+        if epsilon is not None:
+            self.norm = LayerNormalization(epsilon, norm_bias, name="norm", dtype=policy)
         self.output_dropout = Dropout(dropout, name="dropout", dtype=policy)
         self.output_dense = Dense(num_labels, use_bias, kernel_initializer=initializer, name="output", dtype=policy)
 
@@ -62,7 +69,10 @@ class ClassificationHead(Composite):
         """Creates the weights for inputs whose last axis is `E`."""
         if self.dense is not None:
             build_once(self.dense, input_shape)
-        build_once(self.output_dense, (*input_shape[:-1], self.hidden_dim or input_shape[-1]))
+        shape = (*input_shape[:-1], self.hidden_dim or input_shape[-1])
+        if self.norm is not None:
+            build_once(self.norm, shape)
+        build_once(self.output_dense, shape)
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:
         """Applies the head."""
@@ -70,6 +80,8 @@ class ClassificationHead(Composite):
             x = self.first_dropout(x, training=training)
         if self.dense is not None:
             x = self.dense(x)
+        if self.norm is not None:
+            x = self.norm(x)
         return self.output_dense(self.output_dropout(x, training=training))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -79,7 +91,8 @@ class ClassificationHead(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         names = ("num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout")
-        arguments = {name: getattr(self, name) for name in names}
+        of_dense = ("dense_bias", "epsilon", "norm_bias")
+        arguments = {name: getattr(self, name) for name in (*names, *of_dense)}
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **arguments, "kernel_initializer": initializer}
 
@@ -94,6 +107,9 @@ class MaskedLMHead(Composite):
         activation: Name of the activation of the dense layer.
         epsilon: Epsilon of the norm.
         kernel_initializer: A Keras initializer.
+        dense_bias: Whether the dense layer has a bias.
+        norm_bias: Whether the norm has a bias.
+        use_bias: Whether a bias is added to the scores.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -114,22 +130,29 @@ class MaskedLMHead(Composite):
         activation: str = "gelu",
         epsilon: float = 1e-12,
         kernel_initializer: Any = "glorot_uniform",
+        dense_bias: bool = True,
+        norm_bias: bool = True,
+        use_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.hidden_dim = vocab_size, hidden_dim
         self.activation, self.epsilon = activation, epsilon
+        self.dense_bias, self.norm_bias, self.use_bias = dense_bias, norm_bias, use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._activate = get_activation(activation)
         initializer = keras.initializers.serialize(self.kernel_initializer)
-        self.dense = Dense(hidden_dim, kernel_initializer=initializer, name="dense", dtype=self.dtype_policy)
-        self.norm = LayerNormalization(epsilon, name="norm", dtype=self.dtype_policy)
+        policy = self.dtype_policy
+        self.dense = Dense(hidden_dim, dense_bias, kernel_initializer=initializer, name="dense", dtype=policy)
+        self.norm = LayerNormalization(epsilon, norm_bias, name="norm", dtype=policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
         build_once(self.dense, input_shape)
         build_once(self.norm, (*input_shape[:-1], self.hidden_dim))
-        self.bias = self.add_weight(shape=(self.vocab_size,), initializer="zeros", name="bias")
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.vocab_size,), initializer="zeros", name="bias")
 
     def call(self, x: Tensor, embedding: Embedding) -> Tensor:
         """Applies the head."""
@@ -141,7 +164,8 @@ class MaskedLMHead(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        arguments = {name: getattr(self, name) for name in ("vocab_size", "hidden_dim", "activation", "epsilon")}
+        names = ("vocab_size", "hidden_dim", "activation", "epsilon", "dense_bias", "norm_bias", "use_bias")
+        arguments = {name: getattr(self, name) for name in names}
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **arguments, "kernel_initializer": initializer}
 

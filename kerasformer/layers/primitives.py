@@ -55,7 +55,8 @@ class Primitives:
         centered = x32 - ops.mean(x32, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         y = centered * ops.rsqrt(variance + epsilon)
-        return ops.cast(y, x.dtype) * ops.convert_to_tensor(scale) + ops.convert_to_tensor(bias)
+        y = ops.cast(y, x.dtype) * ops.convert_to_tensor(scale)
+        return y if bias is None else y + ops.convert_to_tensor(bias)
 
     def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
         """Divides by the root mean square of the last axis, in float32 (Zhang and Sennrich 2019, arXiv:1910.07467)."""

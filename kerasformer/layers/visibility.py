@@ -102,6 +102,17 @@ class Visibility:
             return self
         return replace(self, mask=mask if self.mask is None else ops.logical_and(self.mask, mask))
 
+    def of_first(self, count: int) -> Visibility:
+        """Returns the visibility of the first `count` queries."""
+        columns = ("query_slots", "positions", "query_mask", "global_queries")
+        given = {name: getattr(self, name) for name in (*columns, "mask", "position_bias")}
+        changes = {
+            name: value[..., :count] if name in columns else value[..., :count, :]
+            for name, value in given.items()
+            if value is not None and value.shape[-1 if name in columns else -2] != 1
+        }
+        return replace(self, **changes) if changes else self
+
     def query_positions(self, length: Any) -> Tensor:
         """Returns the positions of the queries, int32 `(B, T)` or `(1, T)`; 0, 1, 2, … without positions and slots."""
         positions = self.query_slots if self.positions is None else self.positions

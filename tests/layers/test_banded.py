@@ -55,13 +55,17 @@ def test_blocks_equal_the_dense_form(options, length, with_global) -> None:
     blocks, dense, weights = both(
         layer, x, lambda: Visibility.of_text(length, real, global_mask=mask, max_global_tokens=7)
     )
-    assert_close(blocks, dense)
     seen = np.abs(np.arange(length)[:, None] - np.arange(length)) <= W
     seen = np.repeat(seen[None], 3, axis=0)
     if mask is not None:
-        seen |= (mask[:, None, :] | mask[:, :, None]) > 0
-    seen &= (real[:, None, :] & real[:, :, None]) > 0
-    np.testing.assert_array_equal(as_numpy(weights).max(axis=1) > 0, seen)
+        marked_and_real = mask & real
+        seen |= (marked_and_real[:, None, :] | marked_and_real[:, :, None]) > 0
+    seen &= real[:, None, :] > 0
+    # A query that sees no key, which is padding far from the text, averages arbitrary values.
+    defined = seen.any(axis=-1)
+    assert defined[real > 0].all() and defined.all() == with_global
+    assert_close(as_numpy(blocks)[defined], as_numpy(dense)[defined])
+    np.testing.assert_array_equal((as_numpy(weights).max(axis=1) > 0)[defined], seen[defined])
 
 
 def test_a_mask_of_keys_equals_the_key_mask_of_a_visibility() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import onnx
+from keras import ops
 from onnx import TensorProto, helper
 
 from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering, one_row
@@ -111,7 +112,7 @@ def _rotation(query: Tensor, rotary: Rotary | None, visibility: Visibility) -> d
     """
     if rotary is None:
         return {}
-    positions = visibility.query_positions(query.shape[1])
+    positions = visibility.query_positions(ops.shape(query)[1])
     cosine, sine = visibility.rendered(("cosines and sines", rotary), lambda: rotary.cosines_and_sines(positions))
     return {"cosine": cosine, "sine": sine}
 

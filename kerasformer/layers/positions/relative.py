@@ -23,6 +23,7 @@ class RelativePositionBias(OptionalOutputs):
         max_distance: Distance from which on all keys share the last bucket.
         num_heads: Number of attention heads.
         bidirectional: Whether keys after the query have separate buckets (in encoders).
+        num_rows: Number of rows of the table, `num_buckets` by default; further rows are unused (MPNet).
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -33,12 +34,20 @@ class RelativePositionBias(OptionalOutputs):
         `(1, H, T, S)`, added to the attention scores.
 
     Raises:
-        InputError: too few buckets, or `max_distance` within the buckets of one distance each.
+        InputError: too few buckets or rows, or `max_distance` within the buckets of one distance each.
 
     Reference: Raffel et al. 2020, arXiv:1910.10683, section 2.1.
     """
 
-    def __init__(self, num_buckets: int, max_distance: int, num_heads: int, bidirectional: bool, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_buckets: int,
+        max_distance: int,
+        num_heads: int,
+        bidirectional: bool,
+        num_rows: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         exact = num_buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
@@ -47,15 +56,18 @@ class RelativePositionBias(OptionalOutputs):
                 f"{exact}. "
                 f"Received: num_buckets={num_buckets}, max_distance={max_distance}, bidirectional={bidirectional}"
             )
+        self.num_rows = num_buckets if num_rows is None else num_rows
+        if self.num_rows < num_buckets:
+            raise InputError(f"num_rows must be at least num_buckets. Received: {num_rows}, num_buckets={num_buckets}")
         self.num_buckets, self.max_distance = num_buckets, max_distance
         self.num_heads, self.bidirectional = num_heads, bidirectional
         # A lookup table is exact on every runtime, whereas a logarithm may be rounded across the bounds of a bucket.
         self._buckets = relative_buckets(num_buckets, max_distance, bidirectional)
 
     def build(self, input_shape: Any = None) -> None:
-        """Creates the table `(num_buckets, num_heads)`."""
+        """Creates the table `(num_rows, num_heads)`."""
         initializer = keras.initializers.RandomNormal(stddev=0.02)
-        shape = (self.num_buckets, self.num_heads)
+        shape = (self.num_rows, self.num_heads)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
 
     def call(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
@@ -73,7 +85,7 @@ class RelativePositionBias(OptionalOutputs):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("num_buckets", "max_distance", "num_heads", "bidirectional")
+        names = ("num_buckets", "max_distance", "num_heads", "bidirectional", "num_rows")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
