@@ -83,6 +83,7 @@ def zoo_model(model_type: str, task: str) -> Any:
         "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
         "gpt2": {"max_length": 16},
         "longformer": {"num_positions": 18, "intermediate_dim": 20},
+        "mpnet": {"num_positions": 18, "intermediate_dim": 20},
         "t5": {"intermediate_dim": 20, "head_dim": 5},
     }
     model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))

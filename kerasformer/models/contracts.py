@@ -89,6 +89,10 @@ class EncoderModel(TextModel):
         options = {"pooler": True} if self.pooled else {}
         return self.backbone_type(self.config, name="backbone", **options)
 
+    def head_options(self) -> dict[str, Any]:
+        """Returns further arguments of the head."""
+        return {}
+
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
         """Returns all inputs that the caller passed, as arguments of the backbone."""
         passed = [each for each in self.backbone.text_inputs if each.name in arrays and each.name != "input_ids"]

@@ -117,8 +117,9 @@ class BidirectionalEncoder(Backbone):
         self.embeddings = self.make_embeddings()
         schedule = self.schedule
         layers = [self.make_layer(index) for index in range(max(schedule) + 1)]
-        self.encoder = Encoder(layers, schedule=schedule, name="encoder")
+        self.encoder = Encoder(layers, self.make_final_norm(), schedule=schedule, name="encoder")
         self.relative = self.make_relative()
+        self.position_bias = self.make_position_bias()
         self.pooler = self.make_pooler() if pooler else None
 
     @property
@@ -153,20 +154,14 @@ class BidirectionalEncoder(Backbone):
     def make_layer(self, index: int, kind: type[EncoderLayer] = EncoderLayer, **options: Any) -> EncoderLayer:
         """Creates the layer of this index, named `layer_{index}`; `options` are further arguments of `kind`."""
         config = self.config
-        return kind(
-            self.make_attention(index),
-            FeedForward(
-                config.hidden_dim,
-                config.intermediate_dim,
-                config.hidden_act,
-                kernel_initializer=self.initializer,
-                name="feed_forward",
-            ),
-            epsilon=config.epsilon,
-            dropout=config.hidden_dropout,
-            name=f"layer_{index}",
-            **options,
-        )
+        arguments = {"epsilon": config.epsilon, "dropout": config.hidden_dropout, "name": f"layer_{index}", **options}
+        return kind(self.make_attention(index), self.make_feed_forward(), **arguments)
+
+    def make_feed_forward(self, **options: Any) -> FeedForward:
+        """Creates the feed-forward network of a layer; `options` are further arguments of it."""
+        config = self.config
+        arguments = {"kernel_initializer": self.initializer, "name": "feed_forward", **options}
+        return FeedForward(config.hidden_dim, config.intermediate_dim, config.hidden_act, **arguments)
 
     def make_attention(self, index: int) -> MultiHeadAttention:
         """Creates the attention of the layer of this index, named `attention`."""
@@ -200,11 +195,22 @@ class BidirectionalEncoder(Backbone):
         """
         return None
 
+    def make_position_bias(self) -> keras.layers.Layer | None:
+        """Creates a layer that maps slots of queries and keys to scores, such as `RelativePositionBias`; optional.
+
+        It is named `position_bias`, and all layers share its scores.
+        """
+        return None
+
+    def make_final_norm(self) -> keras.layers.Layer | None:
+        """Creates a norm of the output of the last layer, named `final_norm`; optional."""
+        return None
+
     def build(self, input_shape: Any = None) -> None:
         """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.embeddings.build((None, None))
-        for part in (self.encoder, self.relative, self.pooler):
+        for part in (self.encoder, self.relative, self.position_bias, self.pooler):
             if part is not None:
                 part.build(shape)
 
@@ -224,6 +230,11 @@ class BidirectionalEncoder(Backbone):
         x = self.embeddings(ids, training=training, **arrays)
         if visibility is None:
             visibility = Visibility(key_mask=attention_mask)
+        if arrays.get("positions") is not None:  # rotary positions are part of the attention
+            visibility = replace(visibility, positions=arrays["positions"])
+        if self.position_bias is not None:
+            slots = ops.arange(ops.shape(ids)[1], dtype="int32")
+            visibility = visibility.with_bias(self.position_bias(slots, slots))
         if self.blind_padding and attention_mask is not None:
             x = x * ops.expand_dims(ops.cast(attention_mask, x.dtype), -1)
             visibility = replace(visibility, query_mask=attention_mask)

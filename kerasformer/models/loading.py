@@ -246,7 +246,7 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
 def _task_by_head(kinds: Mapping[str, type[PretrainedModel]], tensors: set[str]) -> str:
     """Returns the task whose head is among the tensors, for older checkpoints without `architectures`."""
     needed = {task: kind for task, kind in kinds.items() if kind.head_table and not kind.optional_head}
-    heads = {task: {row.tensor for row in kind.head_table} for task, kind in needed.items()}
+    heads = {task: {row.tensor for row in kind.head_table if not row.optional} for task, kind in needed.items()}
     present = {task: head for task, head in heads.items() if head <= tensors}
     candidates = [task for task, head in present.items() if not any(head < other for other in present.values())]
     default = _default_task(kinds)

@@ -56,8 +56,7 @@ class RotaryConfig(Config):
         partial = content.pop("partial_rotary_factor", None)
         parameters = scaling or content.get("rope_parameters") or {}
         if isinstance(parameters, Mapping):
-            rope = {name: value for name, value in parameters.items() if name != "type"}
-            rope.setdefault("rope_type", parameters.get("type", "default"))
+            rope = _with_type(parameters)
             rope.setdefault("rope_theta", DEFAULT_BASE if theta is None else theta)
             if partial is not None:
                 rope.setdefault("partial_rotary_factor", partial)
@@ -75,21 +74,117 @@ class RotaryConfig(Config):
     def longest_text(self) -> int:
         """Maximum length of a text in tokens; some kinds of scaling extend `max_position_embeddings`."""
         config: Any = self
-        scaling, limit = self.rotary.scaling, int(config.max_length)
-        if scaling is None or scaling.kind not in ("dynamic", "yarn"):
-            return limit
-        return max(limit, int(scaling.original_length * scaling.factor))
+        return _longest_text(self.rotary, int(config.max_length))
 
     @property
     def rotary(self) -> Rotary:
         """The rotary position embedding of all layers."""
         config: Any = self
-        share = self.rope.get("partial_rotary_factor", 1.0)
-        if share != 1.0 and not self.partial:
-            raise UnsupportedConfigError(
-                f"{self.model_type} supports only partial_rotary_factor=1.0. Received: {share!r}"
-            )
+        if not self.partial:
+            _refuse_partial(self.model_type, self.rope)
         return rotary_of(self.rope, self.head_size, config.max_length, interleaved=self.interleaved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRotaryConfig(Config):
+    """Base of the configurations of models whose layers differ in type, with separate rotary positions for each type.
+
+    Attributes:
+        bases: Types of layers. For each type, the key of its base in older files, and the default base. An older file
+            with the value null uses the base of the first type.
+        layer_types: Type of each layer; `None` for those of `default_layer_types`.
+        rope: Content of `rope_parameters`, a dictionary for each type.
+    """
+
+    bases: ClassVar[Mapping[str, tuple[str, float]]]
+
+    layer_types: list[str] | None = hf("layer_types", None)
+    rope: dict[str, dict[str, Any]] | None = hf("rope_parameters", None)
+
+    def __post_init__(self) -> None:
+        """Sets the default types and bases and validates them."""
+        super().__post_init__()
+        config: Any = self
+        if self.layer_types is None:
+            object.__setattr__(self, "layer_types", self.default_layer_types())
+        if self.rope is None:
+            object.__setattr__(self, "rope", {kind: _default_rope(base) for kind, (_, base) in self.bases.items()})
+        expected = ", ".join(self.bases)
+        if len(config.layer_types) != config.num_layers or not set(config.layer_types) <= set(self.bases):
+            raise UnsupportedConfigError(
+                f"layer_types must have the type of each of the {config.num_layers} layers, one of {expected}. "
+                f"Received: {config.layer_types}"
+            )
+        if set(config.rope) != set(self.bases):
+            raise UnsupportedConfigError(
+                f"rope_parameters of {self.model_type} must have one entry for each of {expected}. "
+                f"Received: {config.rope}"
+            )
+        _ = [self.rotary(kind) for kind in self.bases]
+
+    def default_layer_types(self) -> list[str]:
+        """Returns the type of each layer of a file without `layer_types`."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_hf(cls, content: Mapping[str, Any]) -> Self:
+        """See `Config.from_hf`; converts the rotary settings of older files to `rope_parameters`."""
+        content = dict(content)
+        given, scaling = content.get("rope_parameters") or {}, content.pop("rope_scaling", None) or {}
+        if not fits(dict[str, dict[str, Any]], given) or not fits(dict[str, Any], scaling):
+            raise UnsupportedConfigError(
+                f"rope_parameters of {cls.model_type} must be a dictionary with a dictionary for each of "
+                f"{', '.join(cls.bases)}, and rope_scaling a dictionary. Received: {given!r} and {scaling!r}"
+            )
+        bases = {kind: content.pop(key, base) for kind, (key, base) in cls.bases.items()}
+        rope = dict(given)
+        for kind, base in bases.items():
+            own = {name: value for name, value in {**given.get(kind, {}), **scaling}.items() if value is not None}
+            rope[kind] = {**_default_rope(next(iter(bases.values())) if base is None else base), **_with_type(own)}
+        return super().from_hf({**content, "rope_parameters": rope})
+
+    def to_hf(self) -> dict[str, Any]:
+        """See `Config.to_hf`; also writes the bases by the keys of older files, which older programs read."""
+        config: Any = self
+        return {**super().to_hf(), **{key: config.rope[kind]["rope_theta"] for kind, (key, _) in self.bases.items()}}
+
+    @property
+    def longest_text(self) -> int:
+        """Maximum length of a text in tokens; the scaling of the first type of layers may extend it."""
+        config: Any = self
+        return _longest_text(self.rotary(next(iter(self.bases))), int(config.max_length))
+
+    def rotary(self, kind: str) -> Rotary:
+        """Returns the rotary position embedding of layers of a type."""
+        config: Any = self
+        _refuse_partial(self.model_type, config.rope[kind])
+        return rotary_of(config.rope[kind], config.hidden_dim // config.num_heads, config.max_length)
+
+
+def _default_rope(base: Any) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": base}
+
+
+def _with_type(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Renames the key `type` of older files."""
+    rope = {name: value for name, value in parameters.items() if name != "type"}
+    rope.setdefault("rope_type", parameters.get("type", "default"))
+    return rope
+
+
+def _refuse_partial(model_type: str, rope: Mapping[str, Any]) -> None:
+    """Raises an error for the rotation of a part of each head."""
+    share = rope.get("partial_rotary_factor", 1.0)
+    if share != 1.0:
+        raise UnsupportedConfigError(f"{model_type} supports only partial_rotary_factor=1.0. Received: {share!r}")
+
+
+def _longest_text(rotary: Rotary, limit: int) -> int:
+    """Returns the maximum length of a text, which some kinds of scaling extend beyond `max_position_embeddings`."""
+    scaling = rotary.scaling
+    if scaling is None or scaling.kind not in ("dynamic", "yarn"):
+        return limit
+    return max(limit, int(scaling.original_length * scaling.factor))
 
 
 def rotary_of(

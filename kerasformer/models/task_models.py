@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,12 +67,15 @@ class FillMask(EncoderModel):
 
     Args:
         config: Configuration of the architecture.
-        activation: Activation of the head; that of the layers by default, as in Hugging Face's format.
+        activation: Activation of the head; by default that of Hugging Face's format.
         epsilon: Epsilon of the norm of the head; that of the layers by default.
         kwargs: Arguments of `PretrainedModel`.
 
+    The configuration may have `head_act`, the activation of the head (that of the layers by default), and
+    `output_bias`, whether there is a bias of the scores (true by default).
+
     Attributes:
-        head_activation: Default activation of the head, if it is not that of the layers (RoBERTa).
+        head_activation: Default activation of the head, if it is not that of the configuration (RoBERTa).
     """
 
     task = "fill-mask"
@@ -79,9 +83,14 @@ class FillMask(EncoderModel):
     head_activation: ClassVar[str | None] = None
 
     def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
-        self.activation = activation or self.head_activation or config.hidden_act
+        self.activation = activation or self.default_activation(config)
         self.epsilon = config.epsilon if epsilon is None else epsilon
         super().__init__(config, **kwargs)
+
+    @classmethod
+    def default_activation(cls, config: Any) -> str:
+        """Returns the activation that the head has in Hugging Face's format."""
+        return cls.head_activation or str(getattr(config, "head_act", config.hidden_act))
 
     def make_head(self) -> keras.layers.Layer:
         """Creates a masked language modelling head."""
@@ -92,7 +101,9 @@ class FillMask(EncoderModel):
             size,
             self.activation,
             self.epsilon,
+            use_bias=getattr(config, "output_bias", True),
             name="predictions" if self.task == "pretraining" else "head",
+            **self.head_options(),
         )
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
@@ -110,7 +121,7 @@ class FillMask(EncoderModel):
             UnsupportedConfigError: activation or epsilon of head and layers differ, as they may in models of KerasHub.
         """
         received = self.activation, self.epsilon
-        expected = self.head_activation or self.config.hidden_act, self.config.epsilon
+        expected = self.default_activation(self.config), self.config.epsilon
         if received != expected:
             raise UnsupportedConfigError(
                 "Hugging Face's format has no separate activation and epsilon of the head. "
@@ -130,7 +141,7 @@ BERT_PREDICTIONS = prediction_rows("cls.predictions", "transform.dense", "transf
 
 
 class GeluFillMask(FillMask):
-    """Masked language model whose head has the activation GELU and the tensors `lm_head` (RoBERTa, Longformer)."""
+    """Masked language model whose head has GELU and the tensors `lm_head` (RoBERTa, Longformer, MPNet)."""
 
     head_activation = "gelu"
     head_table = prediction_rows("lm_head", norm_name="layer_norm")
@@ -209,7 +220,10 @@ class PretrainingHead(Composite):
 
 
 class TextClassification(EncoderModel):
-    """Text classifier, which returns scores `(B, C)` from the pooler or the first token."""
+    """Text classifier, which returns scores `(B, C)` from the pooler, the first token or the mean of all real tokens.
+
+    The mean is used if the configuration has `pooling` "mean" (ModernBERT); `count` must then be `None`.
+    """
 
     task = "text-classification"
     architecture_suffix = "ForSequenceClassification"
@@ -228,8 +242,14 @@ class TextClassification(EncoderModel):
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
-        vector = states["pooled"] if self.pooled else states["output"][:, 0]
-        return self.head(vector, training=training)
+        return self.head(self.vector(states, inputs), training=training)
+
+    def vector(self, states: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns one vector for each text, `(B, E)`."""
+        if getattr(self.config, "pooling", None) == "mean":
+            return mean_of_tokens(states["output"], inputs.get("attention_mask"))
+        pooled: Tensor = states["pooled"] if self.pooled else states["output"][:, 0]
+        return pooled
 
 
 class DenseTextClassification(TextClassification):
@@ -292,6 +312,42 @@ class QuestionAnswering(EncoderModel):
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
         return self.head(states["output"], training=training)
+
+
+NORMED_DENSE = (
+    *dense("dense", "head.dense", bias=False),
+    *norm("norm", "head.norm", bias=False),
+    Row(("dense/bias",), "head.dense.bias", optional=True),
+    Row(("norm/bias",), "head.norm.bias", optional=True),
+)
+"""Rows of the first layers of a `NormedHead`."""
+
+
+class NormedHead(EncoderModel):
+    """Model whose head starts with a dense layer, an activation and a norm (ModernBERT).
+
+    The configuration has the activation `head_act`, the dropout rate before the output `head_dropout`, and whether
+    there are biases in the dense layer (`head_bias`), the norm (`norm_bias`) and the output for the vocabulary
+    (`output_bias`).
+    """
+
+    head_table: ClassVar[Sequence[Row]] = (*NORMED_DENSE, *dense("output", "classifier"))
+
+    def make_head(self) -> keras.layers.Layer:
+        """Creates a classification head."""
+        config, outputs = self.config, self.config.num_labels if self.has_labels else 2
+        options = {"dropout": config.head_dropout, "epsilon": config.epsilon, **self.head_options()}
+        return ClassificationHead(outputs, config.hidden_dim, config.head_act, name="head", **options)
+
+    def head_options(self) -> dict[str, Any]:
+        """Returns the biases that are arguments of all heads."""
+        return {"dense_bias": self.config.head_bias, "norm_bias": self.config.norm_bias}
+
+    def head_rows(self) -> list[Row]:
+        """Returns the rows of the head, without the biases that it does not have."""
+        config = self.config
+        biases = {"dense/bias": config.head_bias, "norm/bias": config.norm_bias, "bias": config.output_bias}
+        return [replace(row, optional=False) for row in self.head_table if biases.get(row.variables[0], True)]
 
 
 class CausalFeatures(CausalModel):
@@ -387,6 +443,14 @@ class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
 def at_slots(states: Tensor, slots: Tensor) -> Tensor:
     """Selects one slot of each row, int32 `(B,)`, from states `(B, T, E)`: `(B, E)`."""
     return ops.take_along_axis(states, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]
+
+
+def mean_of_tokens(states: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    """Averages the states `(B, T, E)` of real tokens: `(B, E)`; 0 for a text without any."""
+    if attention_mask is None:
+        return ops.mean(states, axis=1)
+    real = ops.expand_dims(ops.cast(attention_mask, states.dtype), -1)
+    return ops.sum(states * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)
 
 
 def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:

@@ -102,6 +102,15 @@ DEBERTA = {
 DEBERTA_UNDECLARED = frozenset(
     "embedding_size cls_dropout norm_rel_ebd position_buckets share_att_key conv_kernel_size conv_act".split()
 )
+MPNET = {
+    "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
+    "max_position_embeddings": 43,
+}  # fmt: skip
+MODERNBERT = {
+    "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 4, "num_attention_heads": 3, "intermediate_size": 44,
+    "max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "sep_token_id": 2,
+}  # fmt: skip
 GPT2 = {
     "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "layer_norm_epsilon": 1e-3,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
@@ -237,6 +246,54 @@ CASES = (
         "deberta-v2",
         {**DEBERTA, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
         only=("text-classification",),
+    ),
+    # The settings of mpnet-base at small sizes; then a table with rows that the reference does not use.
+    Case("mpnet", "mpnet", {**MPNET, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}),
+    Case(
+        "mpnet-odd",
+        "mpnet",
+        {
+            **MPNET, "hidden_size": 35, "num_attention_heads": 5, "relative_attention_num_buckets": 37,
+            "layer_norm_eps": 1e-3, "initializer_range": 0.03, "problem_type": "multi_label_classification",
+        },
+        only=("feature-extraction", "token-classification"),
+    ),
+    # The activation of the head is always GELU.
+    Case(
+        "mpnet-relu",
+        "mpnet",
+        {**MPNET, "hidden_act": "relu", "max_position_embeddings": 203},
+        only=("fill-mask", "feature-extraction"),
+    ),
+    # The settings of ModernBERT-base at small sizes; then every switch the other way; then older files.
+    Case("modernbert", "modernbert", MODERNBERT, std=0.2, derived=frozenset({"global_attn_every_n_layers"})),
+    Case(
+        "modernbert-biased",
+        "modernbert",
+        {
+            **MODERNBERT, "norm_bias": True, "attention_bias": True, "mlp_bias": True, "decoder_bias": False,
+            "classifier_bias": True, "classifier_pooling": "mean", "hidden_activation": "silu", "local_attention": 5,
+            "classifier_activation": "relu", "embedding_dropout": 0.11, "attention_dropout": 0.12, "mlp_dropout": 0.13,
+            "classifier_dropout": 0.14, "norm_eps": 1e-3, "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+                },
+                "sliding_attention": {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0},
+            },
+        },
+        std=0.2,
+    ),
+    Case(
+        "modernbert-odd",
+        "modernbert",
+        {
+            **MODERNBERT, "vocab_size": 89, "hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 5,
+            "global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 300.0, "norm_bias": True,
+            "local_attention": 4, "initializer_range": 0.03,
+        },
+        only=("fill-mask", "question-answering"),
+        std=0.2,
     ),
     Case("gpt2", "gpt2", GPT2, on_jax=True),
     Case(

@@ -62,6 +62,11 @@ REFUSED = [
     ("distilbert", "tie_word_embeddings", False),
     ("albert", "position_embedding_type", "relative_key_query"),
     ("albert", "num_hidden_groups", 99),
+    ("mpnet", "relative_attention_num_buckets", 16),
+    ("mpnet", "tie_word_embeddings", False),
+    ("modernbert", "classifier_pooling", "max"),
+    ("modernbert", "local_attention", 1),
+    ("modernbert", "tie_word_embeddings", False),
     ("gpt2", "add_cross_attention", True),
     ("bloom", "apply_residual_connection_post_layernorm", True),
     ("t5", "is_decoder", True),
@@ -85,6 +90,7 @@ def test_a_value_that_is_not_implemented_is_refused_by_name(model_type, key, val
 def test_an_unknown_activation_is_refused(case, tmp_path):
     key = {
         "distilbert": "activation",
+        "modernbert": "hidden_activation",
         "gpt2": "activation_function",
         "bart": "activation_function",
         "t5": "feed_forward_proj",

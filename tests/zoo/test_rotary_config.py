@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import transformers
 
@@ -9,6 +11,7 @@ from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import ConfigWarning
 from kerasformer.zoo.llama import LlamaConfig
+from kerasformer.zoo.modernbert import ModernBertConfig
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
@@ -66,3 +69,73 @@ def test_what_cannot_be_done_is_refused_by_name(rope, message) -> None:
 def test_an_unknown_key_is_named() -> None:
     with pytest.warns(ConfigWarning, match="rope_parameters has unsupported keys.*mrope_section"):
         LlamaConfig.from_hf({"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"global_rope_theta": 500.0, "local_rope_theta": 70.0},
+        {"local_rope_theta": 70.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"global_rope_theta": 500.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 9.0}},
+        {"rope_parameters": {"full_attention": {"rope_type": "dynamic", "factor": 2.0}}},
+        {
+            "global_rope_theta": 500.0,
+            "rope_parameters": {"sliding_attention": {"rope_type": "linear", "rope_theta": 7.0, "factor": 2.0}},
+        },
+        {"num_hidden_layers": 4, "global_attn_every_n_layers": 2},
+        {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    ],
+    ids=str,
+)
+def test_layers_of_different_types_have_the_positions_of_transformers(content) -> None:
+    ours = ModernBertConfig.from_hf(content)
+    reference = transformers.ModernBertConfig(**copy.deepcopy(content))
+    theirs = ModernBertConfig.from_hf(reference.to_dict())
+    assert ours.layer_types == reference.layer_types
+    assert [ours.rotary(kind) for kind in ours.bases] == [theirs.rotary(kind) for kind in ours.bases]
+    again = transformers.ModernBertConfig(**ours.to_hf())
+    assert again.rope_parameters == {
+        kind: {name: value for name, value in rope.items() if name != "type"}
+        for kind, rope in reference.rope_parameters.items()
+    }
+
+
+def test_files_for_older_programs_have_both_bases() -> None:
+    """transformers 4 reads them and ignores `rope_parameters`; null meant the base of the other layers."""
+    older = ModernBertConfig.from_hf({"global_rope_theta": 500.0, "local_rope_theta": None})
+    assert [older.rotary(kind).base for kind in older.bases] == [500.0, 500.0]
+    content = ModernBertConfig.from_hf({"global_rope_theta": 500.0}).to_hf()
+    assert (content["global_rope_theta"], content["local_rope_theta"]) == (500.0, 10000.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"layer_types": ["full_attention"]},
+            "type of each of the 22 layers, one of full_attention, sliding_attention",
+        ),
+        ({"num_hidden_layers": 1, "layer_types": ["chunked_attention"]}, r"Received: \['chunked_attention'\]"),
+        (
+            {"rope_parameters": {"rope_theta": 5.0}},
+            "rope_parameters of modernbert must be a dictionary with a dictionary",
+        ),
+        ({"rope_scaling": "linear"}, "rope_scaling a dictionary. Received: {} and 'linear'"),
+        ({"rope_parameters": {"chunked_attention": {}}}, "one entry for each of full_attention, sliding_attention"),
+        (
+            {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
+            "modernbert supports only partial_rotary_factor=1.0. Received: 0.5",
+        ),
+        ({"hidden_size": 36, "num_attention_heads": 4}, "positive, even dim. Received: dim=9"),
+    ],
+    ids=str,
+)
+def test_unsupported_types_of_layers(content, message) -> None:
+    with pytest.raises(UnsupportedConfigError, match=message):
+        ModernBertConfig.from_hf(content)
+
+
+def test_scaling_of_global_layers_extends_the_maximum_length() -> None:
+    rope = {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}}
+    assert ModernBertConfig.from_hf({"max_position_embeddings": 40, "rope_parameters": rope}).longest_text == 64

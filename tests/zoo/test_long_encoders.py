@@ -1,0 +1,30 @@
+"""Texts of encoders that are longer than those of `test_parity.py`: far distances, several blocks of a window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.zoo.cases import CASES
+from tests.zoo.harness import assert_close, assert_same_outputs, ragged, rows, run, run_reference
+
+LENGTHS = {"mpnet-relu": (201, 140, 33), "modernbert": (37, 21, 30), "modernbert-biased": (37, 21, 30)}
+ROWS = rows([case for case in CASES if case.name in LENGTHS], on_jax=False)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("row", ROWS)
+def test_outputs(loaded, row, side):
+    it = loaded(row)
+    if (it.case.name, it.task, side) == ("modernbert", "text-classification", "left"):
+        pytest.skip("the first token is padding, far from any token in its window")
+    random, mask = np.random.default_rng(3), ragged(LENGTHS[it.case.name], side)
+    ids = random.integers(3, it.model.config.vocab_size, mask.shape).astype("int32")
+    inputs = {"input_ids": np.where(mask > 0, ids, it.model.config.pad_token_id), "attention_mask": mask}
+    assert_same_outputs(inputs, run(it, inputs), run_reference(it.reference, inputs))
+    if it.task == "text-classification":
+        return
+    # The dense form of all layers, which returns the weights.
+    dense = it.model(inputs, return_attention=True)["output"]
+    for name, value in run(it, inputs).items():
+        assert_close(inputs, it.model.named(dense)[name], value, name)
