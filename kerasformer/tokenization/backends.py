@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization import spiece
-from kerasformer.tokenization.families import ALBERT, DEBERTA, ROBERTA, T5, Family
+from kerasformer.tokenization.families import ALBERT, DEBERTA, MPNET, ROBERTA, T5, Family
 
 _SPACE = "▁"
 
@@ -239,7 +239,7 @@ def surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path)
         if token_id is None:
             raise TokenizerError(f"{file} lacks a special token that is added to each text. Expected: {names[name]!r}")
         ids[name] = token_id
-    if family is ROBERTA:
+    if family in (ROBERTA, MPNET):
         backend.post_processor = processors.RobertaProcessing(
             (names["sep_token"], ids["sep_token"]),
             (names["cls_token"], ids["cls_token"]),

@@ -74,6 +74,13 @@ BERT = Family("wordpiece", _BERT_TOKENS, SEGMENT_INPUTS, *_SEGMENTS)
 DISTILBERT = Family("wordpiece", _BERT_TOKENS, PLAIN_INPUTS, *_SEGMENTS)
 GPT2 = Family("bpe", dict.fromkeys(("unk_token", "bos_token", "eos_token"), _END_OF_TEXT))
 ROBERTA = Family("bpe", _ROBERTA_TOKENS, PLAIN_INPUTS, *_TWO_SEPARATORS)
+MPNET = Family(
+    "wordpiece",
+    {**_ROBERTA_TOKENS, "unk_token": "[UNK]"},
+    PLAIN_INPUTS,
+    *_TWO_SEPARATORS,
+    mask_takes_spaces=True,
+)
 BERTWEET = Family("bertweet", _ROBERTA_TOKENS, PLAIN_INPUTS, *_TWO_SEPARATORS)
 # XLM-RoBERTa and CamemBERT have the special tokens of fairseq before the pieces of the file.
 XLM_ROBERTA = Family(
@@ -117,6 +124,7 @@ CLASSES: Mapping[str, Family] = {
     "DistilBertTokenizer": DISTILBERT,
     "ElectraTokenizer": BERT,
     "MobileBertTokenizer": BERT,
+    "MPNetTokenizer": MPNET,
     "GPT2Tokenizer": GPT2,
     "RobertaTokenizer": ROBERTA,
     "BartTokenizer": ROBERTA,
@@ -147,6 +155,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "gptj": GPT2,
     "longformer": ROBERTA,
     "mobilebert": BERT,
+    "mpnet": MPNET,
     "mt5": T5,
     "opt": GPT2,
     "roberta": ROBERTA,
@@ -163,7 +172,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
     Used for folders that specify neither a tokenizer class nor a model type.
     """
     families = {
-        "wordpiece": (BERT,),
+        "wordpiece": (BERT, MPNET),
         "bpe": (ROBERTA, GPT2),
         "sentencepiece": (ALBERT, XLM_ROBERTA, T5, DEBERTA),
         "bertweet": (),

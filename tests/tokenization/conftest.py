@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.tokenization.samples import CORPUS
 
 Checkpoint = Callable[..., Path]
 
 
-def _wordpiece(lowercase: bool) -> dict[str, str]:
+def _wordpiece(
+    lowercase: bool, special: tuple[str, ...] = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+) -> dict[str, str]:
     backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=list(special), show_progress=False)
     backend.train_from_iterator(CORPUS, trainer)
     vocab = backend.get_vocab()
     return {"vocab.txt": "\n".join(sorted(vocab, key=vocab.__getitem__)) + "\n"}
@@ -38,6 +39,39 @@ def _bpe(special: list[str], names: tuple[str, str] = ("vocab.json", "merges.txt
     model = json.loads(backend.to_str())["model"]
     rules = [rule if isinstance(rule, str) else " ".join(rule) for rule in model["merges"]]
     return {names[0]: json.dumps(model["vocab"]), names[1]: "\n".join(["#version: 0.2", *rules]) + "\n"}
+
+
+def _modernbert() -> dict[str, Any]:
+    """Files with tokens that precede, follow and are part of the vocabulary, as those of ModernBERT."""
+    backend = Tokenizer(models.BPE())
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    first = ["|||IP_ADDRESS|||", "<|padding|>"]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=first, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(CORPUS, trainer)
+    backend.add_tokens([AddedToken(" " * count) for count in (4, 3, 2)])
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
+    flags = {"special": True, "normalized": False}
+    tokens = [AddedToken(token, lstrip=name == "mask_token", **flags) for name, token in special.items()]
+    backend.add_special_tokens(tokens)
+    around = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=around
+    )
+    added = {
+        index: {
+            name: getattr(token, name)
+            for name in ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
+        }
+        for index, token in backend.get_added_tokens_decoder().items()
+    }
+    options = {
+        **special, "added_tokens_decoder": added, "clean_up_tokenization_spaces": True, "model_max_length": 8192,
+        "model_input_names": ["input_ids", "attention_mask"], "tokenizer_class": "PreTrainedTokenizerFast",
+    }  # fmt: skip
+    return {"tokenizer.json": backend.to_str(), "tokenizer_config.json": options}
 
 
 def _spiece(name: str = "spiece.model", **options: Any) -> dict[str, bytes]:
@@ -75,6 +109,7 @@ def _fairseq() -> dict[str, bytes]:
 
 _ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True}
+_MPNET = ("<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>")
 _END = "<|endoftext|>"
 
 # name: (vocabulary files, config.json, tokenizer_config.json or None)
@@ -119,6 +154,13 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         {"model_type": "bert", "tokenizer_class": "XLMRobertaTokenizer"},
         {"mask_token": _MASK, "tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 64},
     ),
+    "mpnet": (lambda: _wordpiece(True, _MPNET), {"model_type": "mpnet"}, None),
+    "mpnet-cased": (
+        lambda: _wordpiece(False, _MPNET),
+        {"model_type": "mpnet"},
+        {"do_lower_case": False, "mask_token": "<mask>", "model_max_length": 64, "tokenizer_class": "MPNetTokenizer"},
+    ),
+    "modernbert": (_modernbert, {"model_type": "modernbert"}, None),
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
     "albert": (_albert, {"model_type": "albert"}, None),

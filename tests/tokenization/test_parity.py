@@ -172,7 +172,7 @@ def test_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "name", ["bert-cased", "gpt2-bos", "roberta", "roberta-prefix", "camembert", "xlm-roberta", "t5", "albert"]
+    "name", ["bert-cased", "gpt2-bos", "roberta", "roberta-prefix", "mpnet", "camembert", "xlm-roberta", "t5", "albert"]
 )
 def test_tokenizer_json_of_transformers(name: str, checkpoint: Checkpoint, copied: Checkpoint, tmp_path: Path) -> None:
     reference(checkpoint(name)).save_pretrained(str(tmp_path / "theirs"))
