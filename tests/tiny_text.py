@@ -26,29 +26,45 @@ def _commonest(parts: Counter[str], count: int) -> list[str]:
     return sorted(parts, key=lambda part: (-parts[part], -len(part), part))[:count]
 
 
-@cache
-def wordpiece() -> Tokenizer:
-    """A tokenizer like BERT's: lower case, `[CLS] … [SEP] … [SEP]`, segments."""
+def _wordpiece(special: list[str], unknown: str) -> Backend:
+    """A WordPiece tokenizer in lower case, whose vocabulary starts with the special tokens."""
     words = Counter(re.findall(r"\w+", " ".join(CORPUS).lower()))
     starts, ends = Counter[str](), Counter[str]()
     for word, count in words.items():
         starts.update(dict.fromkeys((word, word[:2], word[:3]), count))
         ends.update(dict.fromkeys(("##" + word[-2:], "##" + word[-3:]), count))
     letters = sorted({letter for letter in "".join(CORPUS).lower() if letter != " "})
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     whole = [*special, *letters, *(f"##{letter}" for letter in letters if letter.isalnum())]
     rest = [part for part in _commonest(starts + ends, 300) if part not in whole]
     vocabulary = {token: index for index, token in enumerate([*whole, *rest][:180])}
-    backend = Backend(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend = Backend(models.WordPiece(vocabulary, unk_token=unknown))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
+    return backend
+
+
+@cache
+def wordpiece() -> Tokenizer:
+    """A tokenizer like BERT's: lower case, `[CLS] … [SEP] … [SEP]`, segments."""
+    backend = _wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "[UNK]")
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     around = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
     )
     return Tokenizer(backend, special_tokens=names, model_inputs=("input_ids", "token_type_ids", "attention_mask"))
+
+
+@cache
+def wordpiece_with_ends() -> Tokenizer:
+    """A tokenizer like MPNet's: lower case, `<s> … </s> </s> … </s>`."""
+    backend = _wordpiece(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"], "[UNK]")
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "[UNK]", "mask": "<mask>"}
+    return Tokenizer(backend, special_tokens={f"{name}_token": token for name, token in names.items()})
 
 
 @cache

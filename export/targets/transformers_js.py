@@ -53,6 +53,7 @@ _LACKS = {
     "bloom": ("text-classification",),
     "gpt2": ("text-classification",),
     "llama": ("text-classification",),
+    "modernbert": ("question-answering",),
     "t5": ("feature-extraction",),
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""

@@ -72,6 +72,9 @@ _DEBERTA = {
     **_ENCODER, "relative_attention": True, "relative_terms": "p2c|c2p", "num_buckets": 12, "share_projections": True,
     "relative_norm": "layer_norm", "absolute_positions": False,
 }  # fmt: skip
+_MPNET = {**{name: size for name, size in _ENCODER.items() if name != "max_length"}, "num_positions": 66}
+# Global and local layers in turn, with a window that is narrower than the longest text.
+_MODERNBERT = {**_ENCODER, "num_layers": 3, "window": 16, "global_every": 2, "pad_token_id": 0, "eos_token_id": 3}
 _GPT2 = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "max_length": 96, "eos_token_id": 0, "bos_token_id": 0}
 # Heads that share keys and values, and do not add up to the hidden size.
 _LLAMA = {
@@ -113,6 +116,8 @@ ROWS = {
         Row("roberta", "fill-mask", _ROBERTA, tiny_text.byte_pairs_in_texts, min_agreement=0.95),
         Row("camembert", "fill-mask", _ROBERTA, tiny_text.pieces_in_texts, min_agreement=0.95),
         Row("xlm-roberta", "feature-extraction", _ROBERTA, tiny_text.pieces_in_texts),
+        Row("mpnet", "feature-extraction", _MPNET, tiny_text.wordpiece_with_ends),
+        Row("modernbert", "token-classification", {**_MODERNBERT, "id2label": ENTITIES}, min_agreement=0.95),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(
             "gpt2",
@@ -143,12 +148,16 @@ _SETTINGS = {
     "gpt2": _GPT2,
     "llama": _LLAMA,
     "roberta": _ROBERTA,
+    "modernbert": _MODERNBERT,
+    "mpnet": _MPNET,
     "t5": _T5,
 }
 _TOKENIZERS = {
     **dict.fromkeys(("bloom", "gpt2", "llama"), tiny_text.byte_pairs),
+    "mpnet": tiny_text.wordpiece_with_ends,
     "roberta": tiny_text.byte_pairs_in_texts,
 }
+"""Tokenizers of the models below; a WordPiece tokenizer like BERT's by default."""
 
 OTHERS = {
     str(row): row

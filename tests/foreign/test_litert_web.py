@@ -77,6 +77,8 @@ ENCODERS = [
     tiny("albert", "text-classification"),
     tiny("roberta", "text-classification"),
     tiny("xlm-roberta", "feature-extraction"),
+    tiny("mpnet", "feature-extraction"),
+    tiny("modernbert", "token-classification"),
 ]
 GENERATORS = [tiny("gpt2", "text-generation"), tiny("t5", "text2text-generation")]
 

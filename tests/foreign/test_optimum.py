@@ -127,6 +127,7 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
 @pytest.mark.foreign("optimum")
 @cases(
     *(tiny(model_type, task) for model_type in ("bert", "distilbert", "albert", "roberta") for task in TASKS),
+    *(tiny(model_type, task) for model_type in ("mpnet", "modernbert") for task in TASKS),
     tiny("camembert", "fill-mask"),
     tiny("xlm-roberta", "feature-extraction"),
     tiny("gpt2", "text-classification"),

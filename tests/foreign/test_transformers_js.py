@@ -256,6 +256,7 @@ UNOPENED = [
     ("bloom", "text-classification"),
     ("gpt2", "text-classification"),
     ("llama", "text-classification"),
+    ("modernbert", "question-answering"),
     ("t5", "feature-extraction"),
 ]
 READERS = [
