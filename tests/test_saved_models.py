@@ -75,15 +75,17 @@ def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
 
 def zoo_model(model_type: str, task: str) -> Any:
     """A small model with a tokenizer and generation settings."""
-    encoder = {"max_length": 16, "intermediate_dim": 20}
+    intermediate = {"intermediate_dim": 20}
+    encoder = {"max_length": 16, **intermediate}
     decoder = {"num_decoder_layers": 1, "decoder_num_heads": 3, "decoder_intermediate_dim": 20}
     sizes = {
         "bart": {**encoder, **decoder},
         "bloom": {},
         "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
         "gpt2": {"max_length": 16},
-        "longformer": {"num_positions": 18, "intermediate_dim": 20},
-        "mpnet": {"num_positions": 18, "intermediate_dim": 20},
+        **dict.fromkeys(
+            ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta"), {"num_positions": 18, **intermediate}
+        ),
         "t5": {"intermediate_dim": 20, "head_dim": 5},
     }
     model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))
