@@ -183,3 +183,14 @@ def test_tokenizer_json_of_transformers(name: str, checkpoint: Checkpoint, copie
         assert ours.encode(text) == ids, text
         assert ours.decode(ids, True) == theirs.decode(ids, skip_special_tokens=True), text
     assert ours.special_tokens == load_tokenizer(checkpoint(name)).special_tokens
+
+
+@pytest.mark.parametrize("name", ["roberta", "roberta-prefix", "camembert", "camembert-no-prefix", "xlm-roberta"])
+def test_spaces_before_the_mask_token(name: str, checkpoint: Checkpoint) -> None:
+    theirs, ours = reference(checkpoint(name)), load_tokenizer(checkpoint(name))
+    expected = theirs("Alice  <mask> late", return_offsets_mapping=True)
+    received = ours("Alice  <mask> late")
+    assert received.input_ids[0].tolist() == expected["input_ids"]
+    assert [tuple(span) for span in received.offsets[0].tolist()] == expected["offset_mapping"]
+    start, _ = received.offsets[0].tolist()[expected["input_ids"].index(theirs.mask_token_id)]
+    assert start == (5 if name in ("roberta-prefix", "camembert") else 7)
