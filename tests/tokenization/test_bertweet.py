@@ -28,6 +28,7 @@ TWEETS = [
     "!!!!!!!!! ------ ......... . . . call +1 (800) 555-0199 or 555 0199 now; 3.14 1,000 10:30 -5/6",
     "rabbit.com foo@_gmail.com e.g. http://a.b/(c(d)e)f. Alice's daisy-chain o'clock :D 8-P [: =]",
     "the Rabbit\nsaid\n\n oh dear\r\n<mask> <mask>late <s>pad</s> <pad>\n<unk>",
+    "what???? wow!!!!! oh,,,, no....",
     "ni\u0303o e\u0301 हिन्दी ไทย Straße İstanbul ﬁ 👩‍👩‍👧 🇩🇪 ❤️",
 ]
 
