@@ -7,12 +7,16 @@ from functools import cache
 from pathlib import Path
 
 from kerasformer import sources
+from kerasformer.tasks import of_class
 
 
 def models() -> dict[str, list[str]]:
     """Returns the tasks of each architecture by `model_type`, like `kerasformer.zoo.models`."""
     files = sorted(path for path in sources.zoo_folder().glob("*.py") if path.stem != "__init__")
-    return {_model_type(path): [_task(path, name) for name in _model_classes(path)] for path in files}
+    return {
+        _model_type(path): [task for name in _model_classes(path) for task in of_class(_task(path, name))]
+        for path in files
+    }
 
 
 def _model_type(path: Path) -> str:

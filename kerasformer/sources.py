@@ -19,6 +19,8 @@ _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.jinja"]
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
+_MODULE_FILES = [f"[0-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")]
+"""Files of the modules of sentence-transformers, each in a subfolder such as `1_Pooling`."""
 
 
 def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
@@ -124,7 +126,9 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
     if (folder / MANIFEST).is_file():
         return fetch()
     if not any(folder.glob("*.safetensors")):
-        return fetch(allow_patterns=_CHECKPOINT_FILES + _TORCH_FILES, ignore_patterns=["*/*"])
+        folder = fetch(allow_patterns=_CHECKPOINT_FILES + _TORCH_FILES, ignore_patterns=["*/*"])
+    if (folder / "modules.json").is_file():
+        fetch(allow_patterns=_MODULE_FILES)
     return folder
 
 

@@ -1,16 +1,25 @@
-"""Task names: Hugging Face names, their aliases, and tasks that differ only in the prefix of their input."""
+"""Task names: Hugging Face names, their aliases, and tasks that share a model."""
 
 from __future__ import annotations
 
 ALIASES = {
-    "embeddings": "feature-extraction",
+    "embeddings": "sentence-similarity",
     "ner": "token-classification",
+    "reranking": "text-ranking",
     "sentiment-analysis": "text-classification",
 }
 """Hugging Face task names by their aliases."""
 
+FEATURE_EXTRACTION, SENTENCE_SIMILARITY = "feature-extraction", "sentence-similarity"
+
 _TEXT_TO_TEXT = "text2text-generation"
-_BY_PREFIX = frozenset({"summarization", "translation"})
+_PERFORMED_BY = {
+    "summarization": _TEXT_TO_TEXT,
+    "translation": _TEXT_TO_TEXT,
+    "text-ranking": "text-classification",
+    "zero-shot-classification": "text-classification",
+}
+"""Tasks that models for another task perform."""
 
 
 def known_as(task: str) -> str:
@@ -26,4 +35,12 @@ def of_prefix(task: str) -> str:
 def of_model(task: str) -> str:
     """Returns the task of the model that performs a task: `"text2text-generation"` for `"summarization"`."""
     name = of_prefix(task)
-    return _TEXT_TO_TEXT if name in _BY_PREFIX else name
+    return _PERFORMED_BY.get(name, name)
+
+
+def of_class(task: str) -> tuple[str, ...]:
+    """Returns the tasks of a model class, the first of which is `task`.
+
+    Classes for feature extraction return hidden states, or with a head one embedding of each text.
+    """
+    return (task, SENTENCE_SIMILARITY) if task == FEATURE_EXTRACTION else (task,)

@@ -198,6 +198,7 @@ def _recipe(mix: Mix, parts: Sequence[Group], budget: Auto) -> Recipe:
         activations="dynamic",
         tolerance=RECIPES[uniform].tolerance,
         min_agreement=budget.min_agreement,
+        min_cosine=RECIPES[uniform].min_cosine,
     )
 
 

@@ -41,6 +41,8 @@ class Recipe:
         block: Number of weights of an output channel that share a scale; `None` for the format's default.
         layers: Exceptions as `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
+        min_cosine: Smallest permitted cosine similarity of an embedding with that of the Keras model, for models that
+            return embeddings of texts.
 
     Raises:
         ExportError: A storage type, `activations` or `block` is invalid.
@@ -54,6 +56,7 @@ class Recipe:
     min_agreement: float
     block: int | None = None
     layers: tuple[tuple[str, Storage], ...] = ()
+    min_cosine: float = 0.0
 
     def __post_init__(self) -> None:
         for storage in (self.weights, self.tables, *(storage for _, storage in self.layers)):
@@ -94,12 +97,12 @@ class Recipe:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("none", "float32", "float32", "float", tolerance=1e-4, min_agreement=1.0),
-        Recipe("fp16", "float16", "float16", "float", tolerance=0.01, min_agreement=0.99),
-        Recipe("int8", "int8", "int8", "dynamic", tolerance=0.15, min_agreement=0.98),
-        Recipe("int8_weights", "int8", "int8", "float", tolerance=0.1, min_agreement=0.98),
-        Recipe("int8_static", "int8", "int8", "static", tolerance=0.3, min_agreement=0.95),
-        Recipe("int4", "int4", "int8", "dynamic", tolerance=0.5, min_agreement=0.9),
+        Recipe("none", "float32", "float32", "float", tolerance=1e-4, min_agreement=1.0, min_cosine=0.9999),
+        Recipe("fp16", "float16", "float16", "float", tolerance=0.01, min_agreement=0.99, min_cosine=0.9999),
+        Recipe("int8", "int8", "int8", "dynamic", tolerance=0.15, min_agreement=0.98, min_cosine=0.999),
+        Recipe("int8_weights", "int8", "int8", "float", tolerance=0.1, min_agreement=0.98, min_cosine=0.999),
+        Recipe("int8_static", "int8", "int8", "static", tolerance=0.3, min_agreement=0.95, min_cosine=0.98),
+        Recipe("int4", "int4", "int8", "dynamic", tolerance=0.5, min_agreement=0.9, min_cosine=0.95),
     )
 }
 """When to use which: docs/quantization.md."""

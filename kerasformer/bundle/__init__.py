@@ -3,6 +3,8 @@
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
+    SIMILARITIES,
+    EmbeddingInfo,
     Manifest,
     ModelInfo,
     checksums,
@@ -22,7 +24,9 @@ __all__ = [
     "MANIFEST",
     "PROBABILITIES",
     "SENTENCE_EMBEDDING",
+    "SIMILARITIES",
     "Bundle",
+    "EmbeddingInfo",
     "Kind",
     "Manifest",
     "ModelInfo",

@@ -37,6 +37,33 @@ _ATTEMPTS = 50
 _Loaded = TypeVar("_Loaded")
 
 
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+"""Similarities of embeddings, by the names of sentence-transformers."""
+
+
+@dataclass(frozen=True)
+class EmbeddingInfo:
+    """Properties of the embeddings that a model computes, one for each text.
+
+    Attributes:
+        dimension: Size of an embedding.
+        pooling: Kinds of pooling in the graph, whose results are concatenated.
+        normalized: Whether all embeddings have length 1.
+        similarity: How two embeddings are compared, one of `SIMILARITIES`.
+        prompts: Texts put before an input, by name.
+        default_prompt: Name of the prompt that is used if none is requested.
+        truncate_dim: Number of first entries to keep by default; `None` for all.
+    """
+
+    dimension: int
+    pooling: tuple[str, ...] = ("mean",)
+    normalized: bool = False
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    truncate_dim: int | None = None
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """Properties of a model that pipelines use, the same for Keras models and bundles.
@@ -58,6 +85,9 @@ class ModelInfo:
         task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
         input_names: Hugging Face names of the encoder's inputs.
         generation: Content of `generation_config.json`.
+        embedding: Properties of the embeddings, of a model for sentence-similarity.
+        score_activation: Function of PyTorch that turns the logits of a cross-encoder into scores, such as
+            `"torch.nn.modules.linear.Identity"`, as in the files of sentence-transformers; optional.
     """
 
     task: str
@@ -76,6 +106,8 @@ class ModelInfo:
     task_prefixes: dict[str, str] = field(default_factory=dict)
     input_names: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
+    embedding: EmbeddingInfo | None = None
+    score_activation: str | None = None
 
     @property
     def counts(self) -> dict[str, int | None]:
@@ -140,19 +172,21 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     @property
-    def promise(self) -> tuple[float, float]:
-        """Maximum error and minimum agreement that the recipe guarantees.
+    def promise(self) -> tuple[float, float, float | None]:
+        """Maximum error, minimum agreement and, unless the bundle is older, minimum cosine that the recipe guarantees.
 
         Raises:
             BundleError: the manifest does not contain them.
         """
-        limits = [self.recipe.get(name) for name in ("tolerance", "min_agreement")]
-        numbers = [float(limit) for limit in limits if isinstance(limit, int | float) and not isinstance(limit, bool)]
-        if len(numbers) < 2:
+        limits = [self.recipe.get(name) for name in ("tolerance", "min_agreement", "min_cosine")]
+        tolerance, min_agreement, min_cosine = (
+            float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) else None for limit in limits
+        )
+        if tolerance is None or min_agreement is None:
             raise BundleError(
                 f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
             )
-        return numbers[0], numbers[1]
+        return tolerance, min_agreement, min_cosine
 
     def __post_init__(self) -> None:
         """Adds roles and kinds to signatures of version 1."""

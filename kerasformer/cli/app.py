@@ -244,14 +244,16 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
         raise typer.Exit(1)
 
 
-def _verdict(failed: dict[str, Any], promise: tuple[float, float], verification: Any) -> str:
-    from kerasformer.fidelity.figures import divergence_text, near_ties_text
+def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None], verification: Any) -> str:
+    from kerasformer.fidelity.figures import cosine_text, divergence_text, near_ties_text
 
     expected = f"error of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
+    if verification.fidelity.cosine is not None and promise[2] is not None:
+        expected += f", cosine similarity of at least {promise[2]:g}"
     if failed:
         worst = "; ".join(
             f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
-            f"{near_ties_text(figures)}{divergence_text(figures)}"
+            f"{near_ties_text(figures)}{cosine_text(figures)}{divergence_text(figures)}"
             for name, figures in failed.items()
         )
         return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kerasformer.bundle import PROBABILITIES
+from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError, KerasformerError
 from kerasformer.fidelity.answers import (
@@ -133,6 +133,8 @@ def _as_logits(row: Arrays, distribution: str) -> dict[str, np.ndarray]:
 
 def comparison_kind(name: str, distribution: str) -> str:
     """Returns the kind of comparison for an output, a key of `scores._COMPARED`."""
+    if name == SENTENCE_EMBEDDING:
+        return "embedding"
     return "hidden" if is_hidden_state(name) else distribution
 
 
@@ -237,6 +239,7 @@ def _compare_losses(engine: Step, references: Arrays, rows: int) -> tuple[list[n
 def _fidelity(scores: Sequence[Scores], rounding: Rounding | None) -> Fidelity:
     errors, same, margins = (np.concatenate([getattr(s, key) for s in scores]) for key in ("errors", "same", "margins"))
     divergences = [score.divergence for score in scores if score.divergence is not None]
+    cosines = [score.cosines for score in scores if score.cosines is not None]
     decided = None if rounding is None else margins > min(_NOISES * rounding.noise, _LARGEST_TIE)
     agreed = None if decided is None else float(same[decided].mean()) if decided.any() else 1.0
     return Fidelity(
@@ -249,4 +252,5 @@ def _fidelity(scores: Sequence[Scores], rounding: Rounding | None) -> Fidelity:
         near_ties=None if decided is None else int((~decided).sum()),
         decided_agreement=agreed,
         rounding=rounding,
+        cosine=float(np.concatenate(cosines).min()) if cosines else None,
     )

@@ -32,6 +32,8 @@ class Fidelity:
             rounding, which alone may change them, and at most 0.1 logits. `None` if the noise was not measured.
         decided_agreement: Agreement among the other answers; 1 if there are none. `None` if the noise was not measured.
         rounding: Effect of rounding alone; `None` if it was not measured.
+        cosine: Smallest cosine similarity of the embedding of a text with that of Keras; `None` unless the bundle
+            returns embeddings.
     """
 
     max_error: float
@@ -47,12 +49,13 @@ class Fidelity:
     near_ties: int | None = None
     decided_agreement: float | None = None
     rounding: Rounding | None = None
+    cosine: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict, for the manifest."""
         return asdict(self)
 
-    def within(self, tolerance: float, min_agreement: float) -> bool:
+    def within(self, tolerance: float, min_agreement: float, min_cosine: float | None = None) -> bool:
         """Returns whether the figures are within limits; false for NaN.
 
         The maximum error must be within the tolerance. The agreement must reach the minimum among all answers or, if
@@ -61,8 +64,11 @@ class Fidelity:
         Args:
             tolerance: Limit of `max_error`.
             min_agreement: Minimum of `agreement` or `decided_agreement`.
+            min_cosine: Minimum of `cosine`, for bundles that return embeddings; `None` for no limit.
         """
         if not self.max_error <= tolerance:
+            return False
+        if self.cosine is not None and not self.cosine >= (min_cosine or -1.0):
             return False
         if self.agreement >= min_agreement:
             return True
@@ -82,6 +88,8 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
         ["largest difference of a logit", f"{figures['max_error'] * scale:.3g}{unit} ({figures['max_error']:.2%})"],
         ["mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"],
     ]
+    if figures.get("cosine") is not None:
+        rows.append(["smallest cosine similarity to the embedding of Keras", f"{figures['cosine']:.6f}"])
     if figures.get("divergence") is not None:
         rows.append(["mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"])
     if figures.get("generated") is not None:
@@ -126,6 +134,11 @@ def divergence_text(figures: Fidelity) -> str:
     by_rounding = None if figures.rounding is None else figures.rounding.divergence
     alone = "" if by_rounding is None else f" ({by_rounding:.3g} by rounding alone)"
     return f", mean KL divergence {figures.divergence:.3g}{alone}"
+
+
+def cosine_text(figures: Fidelity) -> str:
+    """Returns the smallest cosine similarity, to follow another figure; empty if there is none."""
+    return "" if figures.cosine is None else f", smallest cosine similarity {figures.cosine:.5f}"
 
 
 def quality_text(name: str, value: float) -> str:

@@ -23,6 +23,7 @@ class Scores:
         scale: Largest absolute recorded logit.
         margins: For each recorded answer, its margin to the next one in logits; infinite if there is none.
         changes: Change of each margin in the engine's answers.
+        cosines: Cosine similarity of each embedding; `None` if answers are not embeddings.
     """
 
     largest: float
@@ -32,10 +33,13 @@ class Scores:
     scale: float
     margins: np.ndarray
     changes: np.ndarray
+    cosines: np.ndarray | None = None
 
 
 _LONGEST_SPAN = 15
 """Maximum length of an extracted answer in tokens, the default of the pipeline."""
+_SAME_DIRECTION = 0.98
+"""Cosine similarity from which two vectors count as the same answer."""
 
 
 def compare_answers(
@@ -43,7 +47,7 @@ def compare_answers(
 ) -> Scores:
     """Compares the answers to all texts; made-up texts count for the maximum error only."""
     scale = max(float(np.abs(row["values"]).max()) for row in recorded)
-    largest, errors, same, divergences, margins, changes = [], [], [], [], [], []
+    largest, errors, same, divergences, margins, changes, cosines = [], [], [], [], [], [], []
     for row, (expected, answer) in enumerate(zip(recorded, received, strict=True)):
         differences = np.abs(answer["values"] - expected["values"]).ravel() / max(scale, 1e-9)
         largest.append(differences.max())
@@ -56,6 +60,8 @@ def compare_answers(
         changes.append(np.ravel(change))
         if divergence is not None:
             divergences.append(np.ravel(divergence))
+        if kind == "embedding":
+            cosines.append(np.ravel(_cosines(expected, answer)))
     return Scores(
         float(np.max(largest)),
         np.concatenate(errors),
@@ -64,6 +70,7 @@ def compare_answers(
         scale,
         np.concatenate(margins),
         np.concatenate(changes),
+        np.concatenate(cosines) if cosines else None,
     )
 
 
@@ -107,11 +114,17 @@ def _compared_numbers(expected: Arrays, answer: Arrays) -> _Compared:
 
 def _compared_directions(expected: Arrays, answer: Arrays) -> _Compared:
     """Compares the directions of hidden states: of a text's mean vector or, in older bundles, of each token's."""
-    key = "mean" if "mean" in expected else "values"
-    keras, ours = expected[key], answer[key]
-    norms = np.linalg.norm(keras, axis=-1) * np.linalg.norm(ours, axis=-1)
-    same = (keras * ours).sum(axis=-1) >= 0.98 * norms
+    same = _cosines(expected, answer) >= _SAME_DIRECTION
     return same, None, np.full(np.shape(same), np.inf), np.zeros(0)
+
+
+def _cosines(expected: Arrays, answer: Arrays) -> np.ndarray:
+    """Returns the cosine similarity of recorded and received vectors; that of two vectors of zeros is 1."""
+    key = "mean" if "mean" in expected else "values"
+    keras, ours = (row[key].astype("float64") for row in (expected, answer))
+    norms = np.linalg.norm(keras, axis=-1) * np.linalg.norm(ours, axis=-1)
+    products = (keras * ours).sum(axis=-1)
+    return np.where(norms > 0, products / np.where(norms > 0, norms, 1.0), (keras == ours).all(axis=-1))
 
 
 def compare_spans(
@@ -149,4 +162,5 @@ _COMPARED: dict[str, Any] = {
     "sigmoid": _compared_decisions,
     "none": _compared_numbers,
     "hidden": _compared_directions,
+    "embedding": _compared_directions,
 }

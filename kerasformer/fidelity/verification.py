@@ -34,10 +34,14 @@ class Verification:
     fidelity: Fidelity
     steps: dict[str, Fidelity] = field(default_factory=dict)
 
-    def failed(self, tolerance: float, min_agreement: float) -> dict[str, Fidelity]:
+    def failed(self, tolerance: float, min_agreement: float, min_cosine: float | None = None) -> dict[str, Fidelity]:
         """Returns the figures that exceed the limits of the recipe, by signature; `""` is the bundle as a whole."""
         all_figures = {"": self.fidelity, **self.steps}
-        return {name: figures for name, figures in all_figures.items() if not figures.within(tolerance, min_agreement)}
+        return {
+            name: figures
+            for name, figures in all_figures.items()
+            if not figures.within(tolerance, min_agreement, min_cosine)
+        }
 
 
 def verify(

@@ -30,6 +30,7 @@ from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, LMHead, MaskedLMHead
 from kerasformer.layers.norms import LayerNormalization, RMSNormalization, normalization
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias
+from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
 
@@ -55,6 +56,7 @@ __all__ = [
     "LayerNormalization",
     "MaskedLMHead",
     "MultiHeadAttention",
+    "Projection",
     "RMSNormalization",
     "RelativeEmbeddings",
     "RelativePositionBias",
@@ -62,6 +64,8 @@ __all__ = [
     "Rotary",
     "RotaryScaling",
     "RowCaches",
+    "SentenceHead",
+    "SentencePooling",
     "SinusoidalPositions",
     "StaticCache",
     "TransformerEmbeddings",

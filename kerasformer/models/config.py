@@ -71,6 +71,7 @@ class Config:
         ignored: Keys of `config.json` that do not affect the outputs of this architecture.
         required: Supported values of keys that have no field.
         same_as: Fields that take the value of another field if they are `None`.
+        score_activation: Function of PyTorch for the scores of a cross-encoder of sentence-transformers.
     """
 
     model_type: ClassVar[str]
@@ -85,6 +86,9 @@ class Config:
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", None)
     sep_token_id: TokenId | None = hf("sep_token_id", None)
     task_specific_params: dict[str, dict[str, Any]] | None = hf("task_specific_params", None)
+    score_activation: str | None = hf(
+        "sentence_transformers.activation_fn", None, "sbert_ce_default_activation_function"
+    )
 
     def __post_init__(self) -> None:
         """Sets the fields of `same_as` and validates all values; one error lists all problems."""

@@ -26,9 +26,10 @@ from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.config import Config
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
-from kerasformer.models.tensor_files import TensorFile, open_tensors
+from kerasformer.models.sentence_settings import SentenceSettings, is_sentence_model
+from kerasformer.models.tensor_files import JoinedTensors, TensorFile, open_tensors
 from kerasformer.models.weight_table import build_within_memory, load_weights
-from kerasformer.tasks import of_model
+from kerasformer.tasks import SENTENCE_SIMILARITY, of_model
 from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")
@@ -59,13 +60,21 @@ def models() -> dict[str, tuple[str, ...]]:
     return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in architectures()}
 
 
-def build(model_type: str, task: str | None = None, *, dtype: Any = None, **settings: Any) -> PretrainedModel:
+def build(
+    model_type: str,
+    task: str | None = None,
+    *,
+    dtype: Any = None,
+    sentence: SentenceSettings | None = None,
+    **settings: Any,
+) -> PretrainedModel:
     """Creates a model with random weights from a configuration.
 
     Args:
         model_type: An architecture, such as `"gpt2"`.
         task: A task of the architecture; by default generation or masked language modelling, if supported.
         dtype: Keras dtype policy, such as `"mixed_bfloat16"`.
+        sentence: For sentence-similarity, how embeddings are computed; by default, their mean.
         settings: Fields of the configuration, such as `num_layers=4`.
 
     Raises:
@@ -73,9 +82,11 @@ def build(model_type: str, task: str | None = None, *, dtype: Any = None, **sett
         InputError: the architecture does not support the task.
     """
     kinds = architecture(model_type).MODELS
-    kind = model_class(kinds, model_type, task or _default_task(kinds))
+    task = task or _default_task(kinds)
+    kind = model_class(kinds, model_type, task)
     config = kind.backbone_type.config_type.create(**settings)
-    model: PretrainedModel = create(kind, config, dtype, build=False)
+    options = kind.options(task, config, None, sentence)
+    model: PretrainedModel = create(kind, config, dtype, build=False, **options)
     build_within_memory(model)
     model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     return model
@@ -90,6 +101,7 @@ def load(
     labels: Sequence[str] | None = None,
     problem_type: str | None = None,
     new_head: bool = False,
+    sentence: SentenceSettings | None = None,
     model_type: str | None = None,
     dtype: Any = None,
     revision: str | None = None,
@@ -106,13 +118,16 @@ def load(
     Args:
         source: A preset, a folder in Hugging Face's format, or a hub id; a task or backbone of KerasHub, or the folder
             of a KerasHub preset.
-        task: Hugging Face's name of a task; by default the task for which the checkpoint was saved.
+        task: Hugging Face's name of a task; by default the task for which the checkpoint was saved, and
+            sentence-similarity for a folder of sentence-transformers.
         num_labels: Number of classes. If that of the checkpoint's head differs, a new, untrained head is created.
         id2label: Names of the classes by id; sets their number, too.
         labels: Names of the classes in order; sets their number, too.
         problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`: how to
             interpret the scores.
         new_head: Whether to create a new, untrained head even if the checkpoint has one.
+        sentence: For sentence-similarity, how embeddings are computed, instead of the files of sentence-transformers in
+            the folder. If there are none, that is the mean of the hidden states, as in sentence-transformers.
         model_type: The architecture, such as `"bert"`, if `config.json` has none or a wrong one.
         dtype: Keras dtype policy, such as `"float16"` or `"mixed_bfloat16"`.
         revision: Branch, tag or commit on the hub.
@@ -144,16 +159,23 @@ def load(
     file = open_tensors(folder)
     model_type = model_type or _model_type(content, file)
     kinds = architecture(model_type).MODELS
-    kind = model_class(kinds, model_type, task or _saved_task(kinds, content, file))
+    task = task or (SENTENCE_SIMILARITY if is_sentence_model(folder) else _saved_task(kinds, content, file))
+    kind = model_class(kinds, model_type, task)
     config = kind.backbone_type.config_type.from_hf(content)
     _check_layer_counts(config, file)
     config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
     name = str(source).rstrip("/").split("/")[-1]
-    model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **kind.parts(file))
+    options = {**kind.parts(file), **kind.options(task, config, folder, sentence)}
+    model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **options)
+    if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
+        file = JoinedTensors(
+            {"": file, **{name: open_tensors(folder / name) for name in sorted(subfolders) if (folder / name).is_dir()}}
+        )
     heads = {row.tensor for other in kinds.values() for row in other.head_table}
+    heads |= {row.tensor for row in model.head_rows()}
     start_head(model, load_weights(model, file, model.backbone.checkpoint_names(), heads, request.new), request)
     model.generation_config = _generation_config(folder, config, content)
-    model.tokenizer = _tokenizer(folder, model_type)
+    model.set_tokenizer(_tokenizer(folder, model_type))
     if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):
         logger.warning(problem)
     model.source = folder
@@ -235,7 +257,7 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
         if kind.architecture in saved:
             return task
     if saved:
-        known = ", ".join(f"{kind.architecture} ({task})" for task, kind in kinds.items())
+        known = ", ".join(f"{kind.architecture} ({kind.task})" for kind in dict.fromkeys(kinds.values()))
         raise InputError(
             f"The checkpoint was saved for an unsupported class. Pass the task. Expected one of {known}. "
             f"Received: architectures={saved}"

@@ -57,7 +57,7 @@ class PretrainedModel(keras.Model):
         source: Folder of the checkpoint, set by `zoo.load`; optional.
     """
 
-    task: ClassVar[str]
+    task: str
     architecture: ClassVar[str]
     architecture_suffix: ClassVar[str] = "Model"
     backbone_type: ClassVar[Any]
@@ -66,7 +66,7 @@ class PretrainedModel(keras.Model):
     optional_head: ClassVar[bool] = False
     is_encoder_decoder: ClassVar[bool] = False
     generates: ClassVar[bool] = False
-    output_name: ClassVar[str] = "logits"
+    output_name: str = "logits"
 
     def __init_subclass__(cls, backbone: type[Backbone] | None = None, **kwargs: Any) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
@@ -124,6 +124,23 @@ class PretrainedModel(keras.Model):
     @classmethod
     def parts(cls, tensors: TensorFile) -> dict[str, Any]:
         """Returns constructor arguments for optional parts, depending on the tensors of a checkpoint."""
+        return {}
+
+    @classmethod
+    def options(cls, task: str, config: Any, folder: Path | None = None, sentence: Any = None) -> dict[str, Any]:
+        """Returns constructor arguments that depend on the task, for a class that performs several.
+
+        Args:
+            task: The requested task.
+            config: Configuration of the architecture.
+            folder: Folder of the checkpoint, optional.
+            sentence: Settings of embeddings from the caller, for sentence-similarity.
+
+        Raises:
+            InputError: settings of embeddings for another task.
+        """
+        if sentence is not None:
+            raise InputError(f"sentence is only for sentence-similarity. Received: sentence=… for {task}")
         return {}
 
     @property
@@ -228,6 +245,7 @@ class PretrainedModel(keras.Model):
             task_prefixes=self.task_prefixes,
             input_names=self.input_names,
             generation=settings,
+            score_activation=config.score_activation if self.has_labels else None,
         )
 
     has_labels: ClassVar[bool] = False
@@ -243,6 +261,14 @@ class PretrainedModel(keras.Model):
         """Prefixes of input texts by task, as configured in the checkpoint."""
         specific = self.config.task_specific_params or {}
         return {task: values["prefix"] for task, values in specific.items() if values.get("prefix")}
+
+    def set_tokenizer(self, tokenizer: Any) -> None:
+        """Sets the tokenizer of the checkpoint."""
+        self.tokenizer = tokenizer
+
+    def extra_files(self) -> dict[str, Any]:
+        """Returns the contents of further JSON files of a checkpoint by their paths."""
+        return {}
 
     def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
         """Saves the model in Hugging Face's format; `transformers` loads it with equal outputs.
@@ -263,21 +289,27 @@ class PretrainedModel(keras.Model):
                 f"A folder was expected, in which to write the checkpoint. Received: the file {folder}"
             )
         with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(self):
-            tensors = {
-                name: np.ascontiguousarray(value if dtype is None else value.astype(dtype))
-                for name, value in hf_tensors(self, self.rows(self.bare))
-            }
-            save_tensors(tensors, aside / "model.safetensors")
+            files: dict[str, dict[str, np.ndarray]] = {}
+            for name, value in hf_tensors(self, self.rows(self.bare)):
+                subfolder, _, tensor = name.rpartition("/")
+                tensors = files.setdefault(subfolder, {})
+                tensors[tensor] = np.ascontiguousarray(value if dtype is None else value.astype(dtype))
+            for subfolder, tensors in files.items():
+                (aside / subfolder).mkdir(exist_ok=True)
+                save_tensors(tensors, aside / subfolder / "model.safetensors")
             content = {"architectures": [self.architecture], **self.config.to_hf()}
-            content["dtype"] = dtype or next(iter(tensors.values())).dtype.name
-            _write_json(aside / "config.json", content)
+            content["dtype"] = dtype or next(iter(files[""].values())).dtype.name
+            for path, entries in {"config.json": content, **self.extra_files()}.items():
+                (aside / path).parent.mkdir(exist_ok=True)
+                _write_json(aside / path, entries)
             if self.generates:
                 self.generation_config.save(aside)
             if self.tokenizer is not None:
                 self.tokenizer.save(aside)
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in sorted(aside.iterdir()):
-                path.replace(folder / path.name)
+            for path in sorted(path for path in aside.rglob("*") if path.is_file()):
+                target = folder / path.relative_to(aside)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
         return folder
 
     def save_assets(self, folder: str) -> None:
@@ -395,7 +427,7 @@ def _policy(dtype: Any) -> Iterator[None]:
         keras.config.set_dtype_policy(previous)
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

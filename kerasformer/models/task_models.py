@@ -12,21 +12,118 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead
+from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead, SentenceHead
 from kerasformer.layers.core import Composite, unpacked
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.contracts import CausalModel, EncoderModel, with_states
+from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
 from kerasformer.models.pretrained import Inputs, PretrainedModel
+from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm
+from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
 
 
-class FeatureExtraction(EncoderModel):
-    """Encoder that returns the hidden states `(B, T, E)` of the last layer."""
+class FeatureModel(TextModel):
+    """Base of models that return the hidden states of the last layer, or with a head one embedding of each text.
+
+    Args:
+        config: Configuration of the architecture.
+        sentence: Settings of the embeddings, with which the task is sentence-similarity; their files by name, as
+            `get_config` returns them; or `None` for hidden states.
+        kwargs: Arguments of `PretrainedModel`.
+
+    Returns:
+        Hidden states `(B, T, E)`, or embeddings `(B, D)`.
+    """
 
     task = "feature-extraction"
     bare = True
     output_name = "last_hidden_state"
+
+    def __init__(
+        self, config: Any, sentence: SentenceSettings | Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        if isinstance(sentence, Mapping):
+            sentence = SentenceSettings.from_files(sentence.get, config.hidden_dim)
+        self.sentence = sentence
+        if sentence is not None:
+            self.task, self.output_name = SENTENCE_SIMILARITY, SENTENCE_EMBEDDING
+        super().__init__(config, **kwargs)
+
+    @classmethod
+    def options(
+        cls, task: str, config: Any, folder: Path | None = None, sentence: SentenceSettings | None = None
+    ) -> dict[str, Any]:
+        """Returns the settings of the embeddings, unless hidden states are requested.
+
+        Raises:
+            InputError: settings of embeddings for another task.
+            UnsupportedConfigError: a setting of the folder is not implemented.
+        """
+        if of_model(task) != SENTENCE_SIMILARITY:
+            return super().options(task, config, folder, sentence)
+        if sentence is None and folder is not None:
+            sentence = SentenceSettings.read(folder, config.hidden_dim)
+        return {"sentence": sentence or SentenceSettings.default(folder)}
+
+    def make_head(self) -> keras.layers.Layer | None:
+        """Creates the head that computes embeddings, if they are requested."""
+        if self.sentence is None:
+            return None
+        return SentenceHead(self.sentence.pooling, self.sentence.steps, name="head")
+
+    def head_rows(self) -> list[Row]:
+        """Returns the rows of the projections of the head."""
+        return [] if self.sentence is None else self.sentence.rows()
+
+    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Returns the hidden states, or the embeddings."""
+        hidden = super().answer(states, inputs, training)
+        return hidden if self.head is None else self.head(hidden, attention_mask=inputs.get("attention_mask"))
+
+    @property
+    def max_length(self) -> int | None:
+        """Maximum length of a text in tokens, for embeddings that of their settings or of the tokenizer if shorter."""
+        longest = super().max_length
+        if self.sentence is None:
+            return longest
+        limit = self.sentence.max_length or (self.tokenizer and self.tokenizer.model_max_length)
+        return min(filter(None, (longest, limit)), default=None)
+
+    def info(self, task: str | None = None) -> ModelInfo:
+        """Returns the information about the model that pipelines and bundles need."""
+        info, sentence = super().info(task), self.sentence
+        if sentence is None:
+            return info
+        embedding = EmbeddingInfo(
+            sentence.dimension(self.config.hidden_dim),
+            sentence.pooling,
+            sentence.normalized,
+            sentence.similarity,  # type: ignore[arg-type]  # checked by `SentenceSettings`
+            dict(sentence.prompts),
+            sentence.default_prompt,
+            sentence.truncate_dim,
+        )
+        return replace(info, embedding=embedding)
+
+    def set_tokenizer(self, tokenizer: Any) -> None:
+        """Sets the tokenizer, which converts texts to lower case if the settings of the embeddings require it."""
+        if tokenizer is not None and self.sentence is not None and self.sentence.lower_case:
+            tokenizer.convert_to_lower_case()
+        super().set_tokenizer(tokenizer)
+
+    def extra_files(self) -> dict[str, Any]:
+        """Returns the files of sentence-transformers, for a model that computes embeddings."""
+        return {} if self.sentence is None else self.sentence.to_files(self.config.hidden_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "sentence": self.extra_files() or None}
+
+
+class FeatureExtraction(FeatureModel, EncoderModel):
+    """Encoder that returns the hidden states `(B, T, E)` of the last layer, or embeddings of texts `(B, D)`."""
 
 
 class EncoderFeatures(FeatureExtraction):
@@ -350,12 +447,8 @@ class NormedHead(EncoderModel):
         return [replace(row, optional=False) for row in self.head_table if biases.get(row.variables[0], True)]
 
 
-class CausalFeatures(CausalModel):
-    """Decoder-only model that returns hidden states `(B, T, E)`."""
-
-    task = "feature-extraction"
-    bare = True
-    output_name = "last_hidden_state"
+class CausalFeatures(FeatureModel, CausalModel):
+    """Decoder-only model that returns hidden states `(B, T, E)`, or embeddings of texts `(B, D)`."""
 
 
 class CausalClassification(CausalModel):
@@ -455,4 +548,4 @@ def mean_of_tokens(states: Tensor, attention_mask: Tensor | None = None) -> Tens
 
 def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
     """Returns the model classes of an architecture by task."""
-    return {kind.task: kind for kind in kinds}
+    return {task: kind for kind in kinds for task in of_class(kind.task)}

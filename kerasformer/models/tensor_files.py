@@ -227,6 +227,38 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     return f"{path} cannot be read as PyTorch weights. Received: {reason}"
 
 
+class JoinedTensors(TensorFile):
+    """Tensors of a checkpoint and of its subfolders, which are named after them: `2_Dense/linear.weight`.
+
+    Args:
+        parts: Tensor files by their subfolders; `""` is the folder itself.
+    """
+
+    def __init__(self, parts: Mapping[str, TensorFile]) -> None:
+        self.paths = [path for part in parts.values() for path in part.paths]
+        self._located = {
+            f"{folder}/{name}" if folder else name: (part, name) for folder, part in parts.items() for name in part
+        }
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._located)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        part, own = self._located[name]
+        return part.shape(own)
+
+    def problem(self, name: str) -> str | None:
+        """Describes why a tensor is unsupported."""
+        part, own = self._located[name]
+        return part.problem(own)
+
+    def _read(self, name: str) -> np.ndarray:
+        part, own = self._located[name]
+        return part.read(own)
+
+
 def open_tensors(folder: Path) -> TensorFile:
     """Opens the tensor files of a checkpoint folder; safetensors take precedence.
 

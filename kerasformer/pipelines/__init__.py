@@ -15,6 +15,7 @@ from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.opening import open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
+from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.pipelines.text_generation import Text2TextGenerationPipeline, TextGenerationPipeline
 from kerasformer.pipelines.token_classification import TokenClassificationPipeline
@@ -30,6 +31,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtractionPipeline,
     "fill-mask": FillMaskPipeline,
     "question-answering": QuestionAnsweringPipeline,
+    "sentence-similarity": SentenceSimilarityPipeline,
     "summarization": Text2TextGenerationPipeline,
     "text-classification": TextClassificationPipeline,
     "text-generation": TextGenerationPipeline,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -46,16 +47,26 @@ class Pipeline:
             raise InputError(f"{self.task} needs a model that generates. Received: one that does not.")
         return self.model
 
-    def _run(self, encoded: Encoding, batch_size: int) -> dict[str, np.ndarray]:
-        """Runs the model on tokenized texts, in batches of `batch_size` rows."""
+    def _run(self, encoded: Encoding, batch_size: int, by_length: bool = False) -> dict[str, np.ndarray]:
+        """Runs the model on tokenized texts, in batches of `batch_size` rows.
+
+        Args:
+            encoded: The tokenized texts.
+            batch_size: Number of rows in a batch.
+            by_length: Whether to put rows of similar length into the same batch, which then has little padding; only
+                for outputs without an entry for each token.
+        """
         available = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
         arrays = {name: available[name] for name in self.info.input_names if name in available}
-        forward, count = self._forward(), len(encoded.input_ids)
-        parts = [
-            forward.run({name: array[start : start + batch_size] for name, array in arrays.items()})
-            for start in range(0, count, batch_size)
-        ]
-        answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        forward, lengths = self._forward(), encoded.attention_mask.sum(axis=1)
+        order = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
+        parts = []
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            width = max(1, int(lengths[rows].max())) if by_length else None
+            parts.append(forward.run({name: array[rows, :width] for name, array in arrays.items()}))
+        inverse = np.argsort(order)
+        answers = {name: np.concatenate([part[name] for part in parts])[inverse] for name in parts[0]}
         if any(np.isnan(values).any() for values in answers.values()):
             raise InputError(
                 "The model's output for a text is not a number (NaN). A model with global tokens gives this output for "
@@ -78,7 +89,9 @@ class Pipeline:
         encoded = self.tokenizer(
             texts,
             pairs,
-            truncation=(True if options.truncation else "only_first") if shorten and limit is not None else False,
+            truncation=(options.strategy if options.truncation else "only_first")
+            if shorten and limit is not None
+            else False,
             max_length=limit if shorten else None,
             stride=self._stride(options, limit) if shorten and not options.truncation else 0,
             return_overflowing_tokens=shorten and not options.truncation and limit is not None,
@@ -119,12 +132,14 @@ class LengthOptions:
         window: Length of a chunk in tokens, including special tokens; the model's maximum length if `None`.
         stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk if `None`.
         in_chunks: Whether the task can combine the results of several chunks.
+        strategy: Which text of a pair truncation shortens: the longer one (`"longest_first"`) or `"only_first"`.
     """
 
     truncation: bool = False
     window: int | None = None
     stride: int | None = None
     in_chunks: bool = True
+    strategy: Literal["longest_first", "only_first"] = "longest_first"
 
     def __post_init__(self) -> None:
         check("truncation", self.truncation, BOOLEAN)

@@ -92,7 +92,7 @@ def map_inputs(
     size, show = check("batch_size", batch_size, integer(1)), check("progress", progress, BOOLEAN)
 
     def results() -> Iterator[_Result]:
-        with _bar(label, inputs.total, show) as advance:
+        with progress_bar(label, inputs.total, show) as advance:
             items = iter(inputs.items)
             while part := list(islice(items, size)):
                 yield from answer(part)
@@ -145,7 +145,7 @@ def is_pair(value: Any) -> bool:
 
 
 @contextmanager
-def _bar(label: str, total: int | None, visible: bool) -> Iterator[Callable[[int], object]]:
+def progress_bar(label: str, total: int | None, visible: bool) -> Iterator[Callable[[int], object]]:
     """Provides a function that advances a progress bar on standard error; it has no effect if the bar is hidden."""
     if not visible:
         yield lambda count: None

@@ -290,6 +290,14 @@ class Tokenizer:
             cleans_spaces=self._cleans_spaces,
         )
 
+    def convert_to_lower_case(self) -> None:
+        """Converts all texts to lower case first, unless the tokenizer has such a rule."""
+        normalizer, lowercase = self.backend.normalizer, tokenizers.normalizers.Lowercase
+        rules = list(normalizer) if isinstance(normalizer, tokenizers.normalizers.Sequence) else [normalizer]
+        rules = [rule for rule in rules if rule is not None]
+        if not any(isinstance(rule, lowercase) for rule in rules):
+            self.backend.normalizer = tokenizers.normalizers.Sequence([lowercase(), *rules])
+
     def save(self, folder: str | Path) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`.
 

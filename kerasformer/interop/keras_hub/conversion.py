@@ -72,7 +72,7 @@ def from_keras_hub(
     config = _config(source, architecture, kind, tokenizer)
     config = request.applied(config, kind.task, kind.has_labels)
     hub_task = architecture.table.find(kind.task)
-    parts = dict(hub_task.parts) if hub_task is not None else {}
+    parts = {**(hub_task.parts if hub_task is not None else {}), **kind.options(task, config)}
     model: PretrainedModel = create(kind, config, dtype, build=False, name=source.name, **parts)
     rows = architecture.table.weight_table(model)
     weights = HubWeights(source, rows)

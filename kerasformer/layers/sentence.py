@@ -1,0 +1,192 @@
+"""Embeddings of texts from the hidden states of their tokens: pooling, projections and normalization.
+
+Reference: Reimers and Gurevych 2019, arXiv:1908.10084, and the modules of sentence-transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.core import PACKAGE, Composite, Dense, OptionalOutputs, build_once
+from kerasformer.layers.tensor import Tensor
+
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""Kinds of pooling, by the names of sentence-transformers."""
+
+NORMALIZE = "normalize"
+"""Step of a `SentenceHead` that scales each vector to length 1."""
+
+_LOWEST = -1e9
+"""Value of padding for the maximum; infinity would become NaN in products with 0."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Dense layer over a vector of a text, a step of a `SentenceHead`.
+
+    Attributes:
+        dim: Size of the result.
+        activation: Name of the activation; `None` for none.
+        use_bias: Whether the layer has a bias.
+    """
+
+    dim: int
+    activation: str | None = "tanh"
+    use_bias: bool = True
+
+
+Step = Projection | str
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class SentencePooling(OptionalOutputs):
+    """Pooling of the hidden states of a text to one vector.
+
+    Args:
+        modes: One or several of `POOLINGS`, the results of which are concatenated. `"cls"` is the state of the first
+            real token and `"lasttoken"` that of the last one; `"mean_sqrt_len_tokens"` is the sum of the states,
+            divided by the square root of their number; `"weightedmean"` weights them by 1, 2, 3 ….
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: Hidden states `(B, T, E)`.
+        attention_mask: 1 for real tokens, `(B, T)`; by default all tokens are real.
+
+    Returns:
+        `(B, N * E)` for `N` modes.
+
+    Raises:
+        UnsupportedConfigError: an unknown mode, or none.
+    """
+
+    def __init__(self, modes: Sequence[str] = ("mean",), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        unknown = [mode for mode in modes if mode not in POOLINGS]
+        if unknown or not modes:
+            raise UnsupportedConfigError(
+                f"Unknown pooling. Expected one or several of {', '.join(POOLINGS)}. Received: {list(modes)}"
+            )
+        self.modes = tuple(modes)
+
+    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Applies the layer."""
+        states = ops.cast(x, "float32")  # sums of many tokens in half precision would be inaccurate
+        slots = ops.arange(ops.shape(x)[1], dtype="int32")
+        everything = ops.ones_like(x[..., 0], dtype="int32")
+        real = everything if attention_mask is None else ops.cast(attention_mask > 0, "int32")
+        pooled = [_pooled(mode, states, real, slots) for mode in self.modes]
+        return ops.cast(pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Maps `(B, T, E)` to `(B, N * E)`."""
+        size = input_shape[-1]
+        return input_shape[0], None if size is None else len(self.modes) * size
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "modes": list(self.modes)}
+
+
+def _pooled(mode: str, states: Tensor, real: Tensor, slots: Tensor) -> Tensor:
+    """Returns the vector `(B, E)` of states `(B, T, E)`, where `real` `(B, T)` is 1; `slots` are 0, 1, 2 … `(T,)`."""
+    length = ops.shape(states)[1]
+    last = ops.max(slots * real, axis=1, keepdims=True)
+    first = ops.minimum(length - ops.max((length - slots) * real, axis=1, keepdims=True), length - 1)
+    if mode in ("cls", "lasttoken"):
+        slot = first if mode == "cls" else last
+        return ops.take_along_axis(states, ops.expand_dims(slot, -1), axis=1)[:, 0]
+    if mode == "max":
+        return ops.max(ops.where(ops.expand_dims(real > 0, -1), states, _LOWEST), axis=1)
+    weights = real * (slots + 1 - first) if mode == "weightedmean" else real
+    weights = ops.cast(ops.expand_dims(weights, -1), "float32")
+    total = ops.maximum(ops.sum(weights, axis=1), 1.0)
+    return ops.sum(states * weights, axis=1) / (ops.sqrt(total) if mode == "mean_sqrt_len_tokens" else total)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class SentenceHead(Composite):
+    """Head that computes the embedding of a text: pooling, then projections and normalizations in order.
+
+    Args:
+        pooling: Modes of `SentencePooling`.
+        steps: `Projection(…)` or a dictionary of its attributes, and `"normalize"`.
+        kernel_initializer: A Keras initializer for the projections.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: Hidden states `(B, T, E)`.
+        attention_mask: 1 for real tokens, `(B, T)`; by default all tokens are real.
+
+    Returns:
+        `(B, D)`.
+
+    Raises:
+        UnsupportedConfigError: an unknown pooling, step or activation.
+    """
+
+    def __init__(
+        self,
+        pooling: Sequence[str] = ("mean",),
+        steps: Sequence[Step | Mapping[str, Any]] = (),
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.steps = tuple(Projection(**step) if isinstance(step, Mapping) else step for step in steps)
+        if unknown := [step for step in self.steps if step != NORMALIZE and not isinstance(step, Projection)]:
+            raise UnsupportedConfigError(f"Unknown step. Expected: a Projection or 'normalize'. Received: {unknown}")
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        policy, initializer = self.dtype_policy, keras.initializers.serialize(self.kernel_initializer)
+        self.pooling = SentencePooling(pooling, name="pooling", dtype=policy)
+        self.projections = [
+            Dense(
+                step.dim,
+                step.use_bias,
+                activation=step.activation,
+                kernel_initializer=initializer,
+                name=f"projection_{index}",
+                dtype=policy,
+            )
+            for index, step in enumerate(step for step in self.steps if isinstance(step, Projection))
+        ]
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the weights for inputs `(B, T, E)`."""
+        shape = self.pooling.compute_output_shape(input_shape)
+        for projection in self.projections:
+            build_once(projection, shape)
+            shape = (*shape[:-1], projection.units)
+
+    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Applies the head."""
+        x = self.pooling(x, attention_mask=attention_mask)
+        projections = iter(self.projections)
+        for step in self.steps:
+            x = unit(x) if step == NORMALIZE else next(projections)(x)
+        return x
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Maps `(B, T, E)` to `(B, D)`."""
+        sizes = [step.dim for step in self.steps if isinstance(step, Projection)]
+        shape = self.pooling.compute_output_shape(input_shape)
+        return (shape[0], sizes[-1]) if sizes else shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        steps = [asdict(step) if isinstance(step, Projection) else step for step in self.steps]
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        pooling = list(self.pooling.modes)
+        return {**super().get_config(), "pooling": pooling, "steps": steps, "kernel_initializer": initializer}
+
+
+def unit(x: Tensor) -> Tensor:
+    """Scales vectors `(B, D)` to length 1; a vector of zeros is unchanged."""
+    wide = ops.cast(x, "float32")
+    length = ops.sqrt(ops.sum(ops.square(wide), axis=-1, keepdims=True))
+    return ops.cast(wide / ops.maximum(length, 1e-12), x.dtype)

@@ -1,0 +1,370 @@
+"""Settings of models for embeddings of texts, in the files of sentence-transformers.
+
+`modules.json` lists the modules, each with a `config.json` in its subfolder, and `config_sentence_transformers.json`
+and `sentence_bert_config.json` contain the remaining settings. Every key is mapped, ignored because it does not affect
+the embeddings, or refused.
+
+Reference: `SentenceTransformer`, `Pooling`, `Dense` and `Normalize` of sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+from kerasformer.bundle import SIMILARITIES
+from kerasformer.errors import UnsupportedConfigError
+from kerasformer.files import parse_json, read_bytes, read_json
+from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection, Step
+from kerasformer.models.config import ConfigWarning
+from kerasformer.models.weight_table import Row, dense
+from kerasformer.sources import inside
+
+logger = logging.getLogger("kerasformer")
+
+MODULES = "modules.json"
+_SETTINGS = "config_sentence_transformers.json"
+_TRANSFORMER = "sentence_bert_config.json"
+_OLDER = tuple(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta".split())
+"""Older names of the file with the settings of the Transformer."""
+
+_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""Keys of older files for each pooling, in the order in which the vectors of several are concatenated."""
+
+_ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": None,
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
+_VECTOR = {"module_input_name": ("sentence_embedding",), "module_output_name": ("sentence_embedding", None)}
+_TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+
+Files = Mapping[str, Any]
+"""Contents of JSON files by their paths relative to the folder of the checkpoint."""
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """How a model computes the embedding of a text from its hidden states, and how to use it.
+
+    Attributes:
+        pooling: One or several of `layers.sentence.POOLINGS`; the results of several are concatenated.
+        steps: What follows the pooling, in order: `Projection(…)` and `"normalize"`.
+        similarity: Similarity of two embeddings: `"cosine"`, `"dot"`, `"euclidean"` or `"manhattan"`.
+        prompts: Texts put before an input, by name, such as `{"query": "query: "}`.
+        default_prompt: Name of the prompt that is used if none is requested; optional.
+        truncate_dim: Number of first entries of an embedding to keep by default; `None` for all.
+        max_length: Maximum length of a text in tokens; `None` for that of the tokenizer and of the model.
+        lower_case: Whether texts are converted to lower case, regardless of the tokenizer.
+
+    Raises:
+        UnsupportedConfigError: a value is unsupported.
+    """
+
+    pooling: tuple[str, ...] = ("mean",)
+    steps: tuple[Step, ...] = ()
+    similarity: str = "cosine"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    truncate_dim: int | None = None
+    max_length: int | None = None
+    lower_case: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        object.__setattr__(self, "pooling", (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling))
+        object.__setattr__(self, "steps", tuple(self.steps))
+        _expect(_SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
+        for mode in self.pooling or ("none",):
+            _expect("Pooling", "pooling_mode", mode, POOLINGS)
+        for name, text in self.prompts.items():
+            if not isinstance(text, str):
+                raise UnsupportedConfigError(f"{_SETTINGS}: the prompt {name!r} must be a string. Received: {text!r}")
+        if self.default_prompt is not None:
+            _expect(_SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
+        for key, size in (("truncate_dim", self.truncate_dim), ("max_seq_length", self.max_length)):
+            if size is not None and not _is_count(size):
+                raise UnsupportedConfigError(f"{key} must be a positive integer or null. Received: {size!r}")
+        if not isinstance(self.lower_case, bool):
+            raise UnsupportedConfigError(f"do_lower_case must be true or false. Received: {self.lower_case!r}")
+
+    @classmethod
+    def default(cls, folder: Path | None = None) -> Self:
+        """Returns the settings of a model without any, as in sentence-transformers: pooling by the mean.
+
+        Args:
+            folder: Folder of the checkpoint. If it was saved as a language model of class `…ForCausalLM`, the pooling
+                is the state of the last token.
+        """
+        if folder is None:
+            return cls()
+        saved = read_json(folder / "config.json").get("architectures")
+        is_causal = isinstance(saved, list) and bool(saved) and str(saved[0]).endswith("ForCausalLM")
+        settings = cls(("lasttoken",) if is_causal else ("mean",))
+        logger.warning(
+            "%s has no %s, so that its pooling is unknown. Using %r without normalization, as sentence-transformers "
+            "does. Pass sentence=SentenceSettings(…) to set it",
+            folder,
+            MODULES,
+            settings.pooling[0],
+        )
+        return settings
+
+    @property
+    def normalized(self) -> bool:
+        """Whether all embeddings have length 1."""
+        return bool(self.steps) and self.steps[-1] == NORMALIZE
+
+    def dimension(self, hidden_dim: int) -> int:
+        """Returns the size of an embedding, from the size of the hidden states."""
+        sizes = [step.dim for step in self.steps if isinstance(step, Projection)]
+        return sizes[-1] if sizes else len(self.pooling) * hidden_dim
+
+    def rows(self) -> list[Row]:
+        """Returns the weight table of the projections, whose tensors are in files of their own."""
+        projections = [(folder, step) for folder, step in self._located() if isinstance(step, Projection)]
+        return [
+            row
+            for index, (folder, step) in enumerate(projections)
+            for row in dense(f"projection_{index}", f"{folder}/linear", bias=step.use_bias)
+        ]
+
+    def folders(self) -> list[str]:
+        """Returns the subfolders that contain tensors."""
+        return [folder for folder, step in self._located() if isinstance(step, Projection)]
+
+    def _located(self) -> list[tuple[str, Step]]:
+        """Returns the steps with their subfolders."""
+        names = ["Dense" if isinstance(step, Projection) else "Normalize" for step in self.steps]
+        return [(f"{index}_{name}", step) for index, name, step in zip(count(2), names, self.steps, strict=False)]
+
+    @classmethod
+    def read(cls, folder: Path, hidden_dim: int) -> Self | None:
+        """Reads the settings of a checkpoint; `None` for a folder without `modules.json`.
+
+        Raises:
+            UnsupportedConfigError: a module or a setting is not implemented.
+            SourceError: a file cannot be read, or is outside the folder.
+        """
+
+        def content(name: str) -> Any:
+            path = inside(folder, name)
+            return parse_json(read_bytes(path), str(path)) if path.is_file() else None
+
+        return None if content(MODULES) is None else cls.from_files(content, hidden_dim)
+
+    @classmethod
+    def from_files(cls, content: Callable[[str], Any], hidden_dim: int) -> Self:
+        """Creates the settings from the contents of JSON files.
+
+        Args:
+            content: Returns the content of a file by its path; `None` for a missing one.
+            hidden_dim: Size of the hidden states.
+
+        Raises:
+            UnsupportedConfigError: a module or a setting is not implemented.
+        """
+        names, paths = _modules(content(MODULES))
+        configs = [_object(path, content(f"{path}/config.json")) for path in paths]
+        size, steps = 0, list[Step]()
+        for name, path, config in zip(names, paths, configs, strict=True):
+            if name == "Pooling":
+                pooling, size = _pooling(path, config, hidden_dim)
+            elif name == "Dense":
+                step = _projection(path, config, size)
+                steps, size = [*steps, step], step.dim
+            else:
+                _check_keys(path, config, required=_VECTOR)
+                steps.append(NORMALIZE)
+        transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
+        return cls(pooling=pooling, steps=tuple(steps), **_use(content(_SETTINGS)), **_transformer(transformer))
+
+    def to_files(self, hidden_dim: int) -> dict[str, Any]:
+        """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
+        located = self._located()
+        kinds = ["Transformer", "Pooling", *(path.split("_")[1] for path, _ in located)]
+        paths = ["", "1_Pooling", *(path for path, _ in located)]
+        pooling: dict[str, Any] = {"word_embedding_dimension": hidden_dim}
+        pooling |= {flag: mode in self.pooling for mode, flag in _FLAGS.items()} | {"include_prompt": True}
+        if tuple(mode for mode in _FLAGS if mode in self.pooling) != self.pooling:
+            pooling["pooling_mode"] = list(self.pooling)  # an order that only newer versions support
+        files: dict[str, Any] = {
+            MODULES: [
+                {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+                for index, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+            ],
+            "1_Pooling/config.json": pooling,
+            _SETTINGS: {
+                "model_type": "SentenceTransformer",
+                "prompts": dict(self.prompts),
+                "default_prompt_name": self.default_prompt,
+                "similarity_fn_name": self.similarity,
+            },
+            _TRANSFORMER: {"max_seq_length": self.max_length, "do_lower_case": self.lower_case},
+        }
+        if self.truncate_dim is not None:
+            files[_SETTINGS]["truncate_dim"] = self.truncate_dim
+        activations = {activation: name for name, activation in _ACTIVATIONS.items()}
+        size = len(self.pooling) * hidden_dim
+        for path, step in located:
+            config: dict[str, Any] = {name: values[0] for name, values in _VECTOR.items()}
+            if isinstance(step, Projection):
+                config = {"in_features": size, "out_features": step.dim, "bias": step.use_bias}
+                config["activation_function"] = activations[step.activation]
+                size = step.dim
+            files[f"{path}/config.json"] = config
+        return files
+
+
+def is_sentence_model(folder: Path) -> bool:
+    """Whether a folder contains a model of sentence-transformers for embeddings of texts, and not of another kind."""
+    if not (folder / MODULES).is_file():
+        return False
+    path = folder / _SETTINGS
+    settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
+    return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
+
+
+def _modules(content: Any) -> tuple[list[str], list[str]]:
+    """Returns the names of the classes of the modules after the Transformer, and their subfolders."""
+    if not isinstance(content, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
+        for entry in content
+    ):
+        raise UnsupportedConfigError(f"{MODULES} must be a list of modules with type and path. Received: {content!r}")
+    types, paths = [entry["type"] for entry in content], [entry["path"] for entry in content]
+    names = [name.split(".")[-1] if name.startswith("sentence_transformers.") else name for name in types]
+    known = names[:2] == ["Transformer", "Pooling"] and set(names[2:]) <= {"Dense", "Normalize"}
+    if not known or any(entry.get("kwargs") for entry in content):
+        raise UnsupportedConfigError(
+            f"{MODULES} has unsupported modules. Expected: Transformer and Pooling of sentence-transformers, then any "
+            f"number of Dense and Normalize, without kwargs. Received: {', '.join(types) or 'none'}"
+        )
+    expected = ["", *(f"{index}_{name}" for index, name in enumerate(names) if index)]
+    if paths != expected:
+        raise UnsupportedConfigError(
+            f"{MODULES}: the Transformer must be in the folder itself, and each other module in the subfolder of its "
+            f"index and class. Expected: {expected}. Received: {paths}"
+        )
+    return names[1:], paths[1:]
+
+
+def _pooling(path: str, config: Mapping[str, Any], hidden_dim: int) -> tuple[tuple[str, ...], int]:
+    """Returns the poolings, and the size of their concatenated results."""
+    sizes, flags = ("word_embedding_dimension", "embedding_dimension"), tuple(_FLAGS.values())
+    required = {name: (hidden_dim,) for name in sizes} | {"include_prompt": (True,)}
+    for name in config:
+        if name.startswith("pooling_mode_") and name not in flags and config[name]:
+            raise UnsupportedConfigError(
+                f"{path} has an unsupported pooling. Expected: {', '.join(flags)}. Received: {name}"
+            )
+    _check_keys(path, config, required=required, known=("pooling_mode", *flags))
+    modes = config.get("pooling_mode")
+    if modes is None:
+        modes = [mode for mode, flag in _FLAGS.items() if config.get(flag)] or ["mean"]
+    modes = (modes,) if isinstance(modes, str) else modes
+    if not isinstance(modes, Sequence) or not modes:
+        raise UnsupportedConfigError(f"{path}: pooling_mode must be a name or a list of names. Received: {modes!r}")
+    for mode in modes:
+        _expect(path, "pooling_mode", mode, POOLINGS)
+    return tuple(modes), len(modes) * hidden_dim
+
+
+def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
+    """Returns a dense layer over vectors of this size."""
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    _expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
+    required = {"in_features": (size,), "bias": (True, False), "use_residual": (False,), **_VECTOR}
+    _check_keys(path, config, required=required, known=("out_features", "activation_function"))
+    if not _is_count(config.get("out_features")):
+        raise UnsupportedConfigError(
+            f"{path}: out_features must be a positive integer. Received: {config.get('out_features')!r}"
+        )
+    return Projection(config["out_features"], _ACTIVATIONS[activation], config.get("bias", True))
+
+
+def _use(content: Any) -> dict[str, Any]:
+    """Returns prompts, similarity and dimension from `config_sentence_transformers.json`."""
+    settings = _object(_SETTINGS, content)
+    _check_keys(
+        _SETTINGS,
+        settings,
+        required={"model_type": ("SentenceTransformer",)},
+        known=("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"),
+        ignored=("__version__", "requirements"),
+    )
+    prompts = _object(f"prompts in {_SETTINGS}", settings.get("prompts"))
+    return {
+        "similarity": settings.get("similarity_fn_name") or "cosine",
+        "prompts": {name: "" if text is None else text for name, text in prompts.items()},
+        "default_prompt": settings.get("default_prompt_name"),
+        "truncate_dim": settings.get("truncate_dim"),
+    }
+
+
+def _transformer(content: Any) -> dict[str, Any]:
+    """Returns maximum length and lower case from `sentence_bert_config.json`."""
+    settings = _object(_TRANSFORMER, content)
+    required = {
+        "transformer_task": ("feature-extraction",),
+        "module_output_name": ("token_embeddings",),
+        "modality_config": (_TEXT_ONLY,),
+        **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
+        **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), ({}, None)),
+    }
+    _check_keys(
+        _TRANSFORMER, settings, required=required, known=("max_seq_length", "do_lower_case"), ignored=("unpad_inputs",)
+    )
+    return {"max_length": settings.get("max_seq_length"), "lower_case": settings.get("do_lower_case") or False}
+
+
+def _object(name: str, content: Any) -> dict[str, Any]:
+    """Returns a JSON object; a missing one is empty."""
+    if content is not None and not isinstance(content, dict):
+        raise UnsupportedConfigError(f"{name} must be a JSON object. Received: {content!r:.200}")
+    return content or {}
+
+
+def _check_keys(
+    name: str,
+    content: Mapping[str, Any],
+    required: Mapping[str, tuple[Any, ...]],
+    known: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+) -> None:
+    """Refuses unsupported values, and warns of unknown keys."""
+    for key, values in required.items():
+        if key in content:
+            _expect(name, key, content[key], values)
+    if unknown := sorted(set(content) - {*required, *known, *ignored}):
+        warnings.warn(
+            f"{name} has unsupported keys, which are ignored: {', '.join(unknown)}. If one of them affects the "
+            "embeddings, they will be wrong.",
+            ConfigWarning,
+            stacklevel=2,
+        )
+
+
+def _expect(name: str, key: str, value: Any, values: Sequence[Any]) -> None:
+    if value not in values:
+        expected = " or ".join(map(repr, values)) or "none"
+        raise UnsupportedConfigError(f"{name} supports only {key}={expected}. Received: {key}={value!r:.200}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,195 @@
+"""Embeddings of texts and their similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
+from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo
+from kerasformer.errors import InputError, argument
+from kerasformer.pipelines.base import LengthOptions, Pipeline
+from kerasformer.pipelines.chunks import averaged
+from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
+from kerasformer.pipelines.vectors import PRECISIONS, Precision, quantized, similarity, unit
+
+_PAGE = 32
+"""Number of batches that are tokenized together."""
+
+
+class SentenceSimilarityPipeline(Pipeline):
+    """Computes embeddings of texts, one vector each, and their similarities.
+
+    Pooling, projections and normalization are part of the model, and of every exported file.
+    """
+
+    @property
+    def embedding(self) -> EmbeddingInfo:
+        """Properties of the embeddings: dimension, similarity, prompts."""
+        if self.info.embedding is None:
+            raise InputError(f"A model for embeddings of texts was expected. Received: {self.info.name}")
+        return self.info.embedding
+
+    def __call__(self, inputs: Any, *, batch_size: int = 32, progress: bool = False, **options: Any) -> Any:
+        """Computes embeddings.
+
+        Args:
+            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
+            batch_size: Number of texts, or windows of long texts, in one call of the model.
+            progress: Whether to show a progress bar on standard error.
+            options: Further arguments of `encode`.
+
+        Returns:
+            As `encode`; for an iterable without a length, an iterator of the embeddings of single texts.
+        """
+        checked = read_inputs(inputs, read_text)
+        if checked.form != "iterator":
+            return self.encode(inputs, batch_size=batch_size, progress=progress, **options)
+        if options.get("precision") == "int8" and options.get("ranges") is None:
+            raise InputError(
+                f"int8 embeddings of an iterator need {argument('ranges', ...)}, since the ranges of all embeddings "
+                "are unknown before the last text. Received: no ranges. Pass them, or a list of texts"
+            )
+
+        def answer(part: Sequence[str]) -> list[np.ndarray]:
+            return list(self.encode(part, batch_size=batch_size, **options))
+
+        size = _PAGE * int(check("batch_size", batch_size, integer(1)))
+        return map_inputs(checked, answer, batch_size=size, progress=progress, label=self.task)
+
+    def encode(
+        self,
+        texts: Any,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        normalize: bool | None = None,
+        batch_size: int = 32,
+        precision: Precision = "float32",
+        ranges: np.ndarray | None = None,
+        truncation: bool = False,
+        window: int | None = None,
+        stride: int | None = None,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Computes the embeddings of texts.
+
+        Texts of similar length are processed together, so that batches need little padding; results are in the order of
+        the texts.
+
+        Args:
+            texts: A text, or a list or another iterable of texts.
+            prompt_name: Name of the prompt of the model to put before each text; its default prompt, if there is one,
+                if neither `prompt_name` nor `prompt` is passed.
+            prompt: Text to put before each text; `""` for none.
+            truncate_dim: Number of first entries to keep, for models trained for it (Matryoshka representation
+                learning, arXiv:2205.13147); all by default, unless the model has another default.
+            normalize: Whether to scale each embedding to length 1, after truncation; by default if the model does.
+            batch_size: Number of texts, or windows of long texts, in one call of the model.
+            precision: `"float32"`; `"int8"`, with `ranges` mapped to 256 values for each entry; or `"binary"`, the
+                signs of eight entries in a byte. See `vectors.quantized`.
+            ranges: Smallest and largest value of each entry, `(2, D)`, for `"int8"`; those of these texts by default.
+            truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
+                is split into windows, and its embedding is the mean of theirs, weighted by their numbers of tokens.
+            window: Length of a window in tokens, including special tokens; the model's maximum length by default.
+            stride: Overlap of neighbouring windows in tokens; a quarter of a window by default.
+            progress: Whether to show a progress bar on standard error.
+
+        Returns:
+            `(D,)` for a text and `(N, D)` for several: float32 or int8; `(N, ceil(D / 8))` int8 for `"binary"`.
+
+        Raises:
+            InputError: an input is not a text; an unknown prompt, precision or dimension; or int8 for a single text
+                without ranges.
+        """
+        checked, size = read_inputs(texts, read_text), self.embedding.dimension
+        before = self._prompt(prompt_name, prompt)
+        dim = check("truncate_dim", truncate_dim, optional(integer(1, size))) or self.embedding.truncate_dim or size
+        chosen = check("normalize", normalize, optional(BOOLEAN))
+        kind = check("precision", precision, one_of(*PRECISIONS))
+        if ranges is not None and kind != "int8":
+            raise InputError(f"ranges are only for int8. Received: ranges with {argument('precision', kind)}")
+        vectors = self._vectors(
+            [before + text for text in checked.items],
+            LengthOptions(truncation, window, stride),
+            check("batch_size", batch_size, integer(1)),
+            check("progress", progress, BOOLEAN),
+        )[:, :dim]
+        if self.embedding.normalized if chosen is None else chosen:
+            vectors = unit(vectors)
+        result = quantized(np.ascontiguousarray(vectors), kind, ranges)
+        return result[0] if checked.form == "one" else result
+
+    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+        """Computes embeddings of queries: as `encode`, with the prompt `query` of the model if it has one."""
+        return self.encode(texts, **self._with_prompt(options, ("query",)))
+
+    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
+        """Computes embeddings of documents: as `encode`, with the prompt `document`, `passage` or `corpus`."""
+        return self.encode(texts, **self._with_prompt(options, ("document", "passage", "corpus")))
+
+    def similarity(self, some: Any, others: Any) -> np.ndarray:
+        """Returns the similarities `(N, M)` of texts or embeddings, by the similarity of the model.
+
+        Args:
+            some: A text, a list of texts, or embeddings `(N, D)` or `(D,)`.
+            others: The same.
+
+        Raises:
+            InputError: embeddings of different sizes, or neither texts nor embeddings.
+        """
+        first, second = self._as_vectors(some), self._as_vectors(others)
+        if first.shape[1] != second.shape[1]:
+            raise InputError(
+                "Embeddings must have the same size to be compared. "
+                f"Received: {first.shape[1]} and {second.shape[1]} entries"
+            )
+        return similarity(first, second, self.embedding.similarity)
+
+    def _as_vectors(self, value: Any) -> np.ndarray:
+        """Returns embeddings `(N, D)` of texts, or the given ones."""
+        array = value if isinstance(value, np.ndarray) else None
+        if isinstance(value, list | tuple) and value and not isinstance(value[0], str):
+            array = np.asarray(value)
+        if array is None or array.dtype.kind not in "fiu":
+            return np.atleast_2d(self.encode(value))
+        if array.ndim not in (1, 2):
+            raise InputError(f"Embeddings must be (N, D) or (D,). Received: shape {array.shape}")
+        return np.atleast_2d(array)
+
+    def _prompt(self, name: Any, prompt: Any) -> str:
+        """Returns the text to put before inputs."""
+        prompts = self.embedding.prompts
+        if name is not None and prompt is not None:
+            raise InputError("Only one of prompt_name and prompt can be set. Received: both")
+        if prompt is not None:
+            return str(check("prompt", prompt, STRING))
+        if name is None:
+            return prompts[self.embedding.default_prompt] if self.embedding.default_prompt else ""
+        if check("prompt_name", name, STRING) not in prompts:
+            known = ", ".join(map(repr, prompts)) or "none; pass prompt= with the text"
+            raise InputError(f"The model has no prompt of this name. Expected: {known}. Received: {name!r}")
+        return prompts[name]
+
+    def _with_prompt(self, options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """Adds the first of several prompts that the model has; no prompt if it has none."""
+        if options.get("prompt") is not None or options.get("prompt_name") is not None:
+            return options
+        prompts = [self.embedding.prompts[name] for name in names if name in self.embedding.prompts]
+        return {**options, "prompt_name": None, "prompt": next(iter(prompts), "")}
+
+    def _vectors(self, texts: list[str], options: LengthOptions, batch_size: int, progress: bool) -> np.ndarray:
+        """Returns the embeddings of texts, float32 `(N, D)`, in whole."""
+        vectors = np.zeros((len(texts), self.embedding.dimension), "float32")
+        order = np.argsort([-len(text) for text in texts], kind="stable")
+        with progress_bar(self.task, len(texts), progress) as advance:
+            for start in range(0, len(texts), _PAGE * batch_size):
+                rows = order[start : start + _PAGE * batch_size]
+                encoded = self._encode([texts[row] for row in rows], options)
+                outputs = self._run(encoded, batch_size, by_length=True)
+                vectors[rows] = averaged(outputs[SENTENCE_EMBEDDING], encoded)
+                advance(len(rows))
+        return vectors
