@@ -16,6 +16,7 @@ from kerasformer.export.reference_texts import PROMPTS, QUESTIONS, READING
 from kerasformer.fidelity.recording import Distribution, record_forward, record_reading, record_step
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.tasks import of_model
 from kerasformer.tokenization import Encoding, Tokenizer
 
 GENERATED = 64
@@ -117,7 +118,7 @@ def _distribution(info: ModelInfo) -> Distribution:
     """Returns the distribution that the logits describe."""
     if info.problem_type == "regression":
         return "none"
-    single_label = info.task == "text-classification" and len(info.labels) == 1
+    single_label = of_model(info.task) == "text-classification" and len(info.labels) == 1
     return "sigmoid" if single_label or info.problem_type == "multi_label_classification" else "softmax"
 
 

@@ -45,15 +45,11 @@ def verify(
         ExportMismatchError: The bundle is less faithful than its recipe promises; the message has the figures.
     """
     engine, references = open_engine(folder, manifest, num_threads), bundle.read_references(folder)
-    limits = recipe.tolerance, recipe.min_agreement, recipe.min_cosine
+    min_cosine = recipe.min_cosine if manifest.info.embedding else None
+    limits = recipe.tolerance, recipe.min_agreement, min_cosine
     result = verification.verify(engine, manifest, references)
     failed = result.failed(*limits)
-    if (
-        failed
-        and rounding is not None
-        and not recipe.exact
-        and not result.failed(recipe.tolerance, 0.0, recipe.min_cosine)
-    ):
+    if failed and rounding is not None and not recipe.exact and not result.failed(recipe.tolerance, 0.0, min_cosine):
         result = verification.verify(engine, manifest, references, rounding(references))
         failed = result.failed(*limits)
     if recipe.exact:
@@ -71,11 +67,13 @@ def _mismatch_message(manifest: Manifest, recipe: Recipe, step: str, figures: Fi
     """Returns what was expected, what was measured, and what to do."""
     signature = f", with steps of the signature {step!r}," if step else ""
     tokens = "" if figures.generated is None else f", generated tokens equal {figures.generated:.1%}"
-    cosine = "" if figures.cosine is None else f", a cosine similarity of at least {recipe.min_cosine:g}"
+    share = f"agreement of at least {recipe.min_agreement:g}"
+    if manifest.info.embedding:
+        share = f"a mean cosine similarity of at least {recipe.min_cosine:g}"
     return (
         f"The answers of the {manifest.format} file{signature} differ from those of Keras. Expected for "
-        f"{recipe.name}: a largest error of at most {recipe.tolerance:g} of the scale, agreement of at least "
-        f"{recipe.min_agreement:g}{cosine}{' and equal tokens' if recipe.exact else ''}. Received: largest error "
+        f"{recipe.name}: a largest error of at most {recipe.tolerance:g} of the scale, {share}"
+        f"{' and equal tokens' if recipe.exact else ''}. Received: largest error "
         f"{figures.max_error:.3g}, agreement {figures.agreement:.4f} of {figures.answers} answers"
         f"{near_ties_text(figures)}{tokens}"
         f"{cosine_text(figures)}{divergence_text(figures)}. {_advice(recipe, figures)}. Nothing was written"
@@ -99,8 +97,9 @@ def _advice(recipe: Recipe, figures: Fidelity) -> str:
     ]
     if not figures.max_error <= recipe.tolerance:
         return f"{', '.join(ways)}, or, if these figures are acceptable, pass a Recipe with a higher tolerance"
-    if figures.cosine is not None and figures.cosine < recipe.min_cosine:
-        ways.insert(1, f"keep activations in float32 ({argument('quantize', 'int8_weights')})")
+    if figures.cosine is not None:
+        ways.insert(0, f"Keep activations in float32 ({argument('quantize', 'int8_weights')})")
+        ways[1] = "choose a recipe with more bits"
         return f"{', '.join(ways)}, or, if these figures are acceptable, pass a Recipe with a lower min_cosine"
     lower = (
         f"a Recipe with a lower min_agreement, or {argument('quantize', 'auto')} with {argument('min_agreement', ...)}"

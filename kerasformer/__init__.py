@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerasformer import errors, export, layers, zoo
     from kerasformer.pipelines import pipeline
+    from kerasformer.pipelines.embedding_index import EmbeddingIndex
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
     from kerasformer.tokenization import load_tokenizer as tokenizer
 
 __version__ = "0.1.0"
 __all__ = [
+    "EmbeddingIndex",
     "__version__",
     "errors",
     "export",
@@ -38,6 +40,7 @@ __all__ = [
 
 _MODULES = {"errors", "export", "layers", "zoo"}
 _FUNCTIONS = {
+    "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),

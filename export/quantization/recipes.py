@@ -41,8 +41,8 @@ class Recipe:
         block: Number of weights of an output channel that share a scale; `None` for the format's default.
         layers: Exceptions as `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
-        min_cosine: Smallest permitted cosine similarity of an embedding with that of the Keras model, for models that
-            return embeddings of texts.
+        min_cosine: Smallest permitted mean cosine similarity of embeddings with those of the Keras model, which decides
+            instead of the agreement for models for sentence-similarity.
 
     Raises:
         ExportError: A storage type, `activations` or `block` is invalid.

@@ -58,7 +58,7 @@ _LACKS = {
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""
 
-_NO_PIPELINE = ("pretraining",)
+_NO_PIPELINE = ("pretraining", "sentence-similarity", "text-ranking", "zero-shot-classification")
 
 SUPPORTED_SETTINGS = (
     "max_new_tokens",

@@ -173,7 +173,7 @@ class Manifest:
 
     @property
     def promise(self) -> tuple[float, float, float | None]:
-        """Maximum error, minimum agreement and, unless the bundle is older, minimum cosine that the recipe guarantees.
+        """Limits of the recipe: maximum error, minimum agreement and, for embeddings, minimum mean cosine.
 
         Raises:
             BundleError: the manifest does not contain them.
@@ -186,7 +186,7 @@ class Manifest:
             raise BundleError(
                 f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
             )
-        return tolerance, min_agreement, min_cosine
+        return tolerance, min_agreement, min_cosine if self.info.embedding else None
 
     def __post_init__(self) -> None:
         """Adds roles and kinds to signatures of version 1."""

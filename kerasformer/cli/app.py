@@ -248,8 +248,8 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None],
     from kerasformer.fidelity.figures import cosine_text, divergence_text, near_ties_text
 
     expected = f"error of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
-    if verification.fidelity.cosine is not None and promise[2] is not None:
-        expected += f", cosine similarity of at least {promise[2]:g}"
+    if promise[2] is not None:
+        expected = f"error of at most {promise[0]:g} of the scale, mean cosine similarity of at least {promise[2]:g}"
     if failed:
         worst = "; ".join(
             f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
@@ -258,7 +258,7 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None],
         )
         return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
     steps, figures = list(verification.steps), verification.fidelity
-    if figures.agreement < promise[1]:
+    if figures.agreement < promise[1] and promise[2] is None:
         expected += f" except for near ties ({figures.near_ties} of {figures.answers} answers)"
     kinds = f"each of the {len(steps)} step signatures" if len(steps) > 1 else f"the signature {''.join(steps)}"
     also = f", also with {kinds}" if steps else ""

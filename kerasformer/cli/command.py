@@ -21,6 +21,7 @@ from kerasformer.errors import KerasformerError, in_python
 PYTHON_NAMES = {
     "threads": "num_threads",
     "choice": "choices",
+    "label": "candidate_labels",
     "prompt_lookup": "prompt_lookup_num_tokens",
     "stop": "stop_strings",
 }

@@ -48,6 +48,25 @@ def run(
         str | None, typer.Option(help="Question, for question-answering; the texts are the contexts.")
     ] = None,
     pair: Annotated[str | None, typer.Option(help="Second text, for classifiers of pairs of texts.")] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(help="Query, by which the texts are ranked; for sentence-similarity and classifiers of pairs."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Class, for zero-shot-classification; repeat the option for each.")
+    ] = None,
+    hypothesis_template: Annotated[
+        str | None, typer.Option(help="Sentence about a class for zero-shot-classification, with {} for its name.")
+    ] = None,
+    multi_label: Annotated[
+        bool, typer.Option("--multi-label", help="Score each class of zero-shot-classification by itself.")
+    ] = False,
+    prompt_name: Annotated[
+        str | None, typer.Option(help="Prompt of the model to put before each text, for sentence-similarity.")
+    ] = None,
+    truncate_dim: Annotated[
+        int | None, typer.Option(help="Number of first entries of each embedding to keep, for sentence-similarity.")
+    ] = None,
     prefix: Annotated[
         str | None, typer.Option(help='Task prefix to put before each text, such as "summarize: ".')
     ] = None,
@@ -122,7 +141,7 @@ def run(
         bool, _in_panel(_OUTPUT, "Print each result as a line of JSON as soon as it is available.", "--jsonl")
     ] = False,
 ) -> None:
-    """Classify texts, answer questions or generate text.
+    """Classify, compare or rank texts, answer questions or generate text.
 
     Bundles run without Keras. If the output is not a terminal, each line contains a text, its result and a score,
     separated by tabs; --json and --jsonl print complete results.
@@ -134,14 +153,16 @@ def run(
     lines = _lines(texts)
     settings = _settings(context.params)
     pipe = open_pipeline(task, source, threads)
-    _check(pipe, settings, question)
+    _check(pipe, settings, question, query)
 
     def answer(line: str) -> Any:
         if question is not None:
             return pipe(question=question, context=line, **settings)
         return pipe(line, **settings)
 
-    if stream:
+    if query is not None:
+        _print_ranking(pipe.rank(query, list(lines), return_documents=True, **settings), query, as_json or as_jsonl)
+    elif stream:
         _stream(pipe, lines, settings)
     elif as_jsonl:
         _print_json_lines(lines, answer, partial(in_shell, options_of(context.command)))
@@ -177,7 +198,7 @@ def _lines_of_stdin() -> Iterator[str]:
         raise InputError(f"Standard input must be UTF-8. Received: {error}. Try: iconv -t utf-8") from error
 
 
-_NO_SETTINGS = frozenset("source texts task question threads stream as_json as_jsonl set_".split())
+_NO_SETTINGS = frozenset("source texts task question query threads stream as_json as_jsonl set_".split())
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,20 +233,37 @@ def _schema(value: str) -> Any:
         raise InputError(f"--json-schema must be a JSON file, or JSON. Received: {value!r} ({error})") from error
 
 
+_OPTIONS = {
+    "sentence-similarity": {"prompt_name", "stride", "truncate_dim", "truncation", "window"},
+    "zero-shot-classification": {"candidate_labels", "hypothesis_template", "multi_label", "truncation"},
+}
+"""Options of tasks that differ from those of other tasks that do not generate."""
 _NOT_FOR_GENERATION = {"pair", "stride", "top_k", "truncation", "window"}
+_FOR_RANKING = {"sentence-similarity": {"stride", "top_k", "truncate_dim", "truncation", "window"}}
 
 
-def _check(pipe: Any, settings: Mapping[str, Any], question: str | None) -> None:
+def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: str | None) -> None:
     """Raises `InputError` for options that the task of the model does not support, or for a missing question."""
     if question is not None and pipe.task != "question-answering":
         raise InputError(f"{argument('question')} is for question-answering. Received: a model for {pipe.task}.")
     if question is None and pipe.task == "question-answering":
         raise InputError(f"question-answering needs {argument('question', ...)}; the texts are the contexts.")
+    if query is not None and not hasattr(pipe, "rank"):
+        raise InputError(f"{argument('query')} is for models that rank texts. Received: a model for {pipe.task}.")
+    if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
+        raise InputError(f"zero-shot-classification needs {argument('candidate_labels', ...)}, the name of a class.")
+    for_some_tasks = set.union(*_OPTIONS.values()) - _NOT_FOR_GENERATION
     if hasattr(pipe, "stream"):
-        return
-    if unsupported := sorted(set(settings) - _NOT_FOR_GENERATION):
-        names = ", ".join(map(argument, unsupported))
-        raise InputError(f"{names}: only for models that generate. Received: a model for {pipe.task}.")
+        unsupported = set(settings) & for_some_tasks
+    elif query is not None:
+        unsupported = set(settings) - _FOR_RANKING.get(pipe.task, {"top_k", "truncation"})
+    else:
+        unsupported = set(settings) - _OPTIONS.get(pipe.task, _NOT_FOR_GENERATION)
+    if unsupported:
+        names = ", ".join(map(argument, sorted(unsupported)))
+        known = unsupported <= {*for_some_tasks, *_NOT_FOR_GENERATION}
+        purpose = "not for this task" if known else "only for models that generate"
+        raise InputError(f"{names}: {purpose}. Received: a model for {pipe.task}.")
 
 
 def _stream(pipe: Any, lines: Iterable[str], settings: dict[str, Any]) -> None:
@@ -251,6 +289,19 @@ def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], style:
             print_json_line({"text": line, "error": error.message_in(style)})
     if failed:
         raise typer.Exit(1)
+
+
+def _print_ranking(ranking: Sequence[Mapping[str, Any]], query: str, as_json: bool) -> None:
+    """Prints the texts with their scores, the best first."""
+    if as_json:
+        print_json({"query": query, "result": list(ranking)})
+        return
+    rows = [[str(each["text"]), f"{each['score']:.3f}"] for each in ranking]
+    if on_terminal():
+        table(query, ["text", "score"], rows)
+        return
+    for row in rows:
+        print_row(row)
 
 
 def _print_explanations(lines: Iterable[str], answer: Callable[[str], Any]) -> None:
@@ -281,6 +332,8 @@ def _rows(line: str, answer: Any) -> list[list[str]]:
         return [row for each in answer for row in _rows(line, each)]
     if not isinstance(answer, dict):
         return [[line, f"{getattr(answer, 'shape', '')} {str(answer)[:200]}".strip()]]
+    if "labels" in answer:
+        return [[line, label, f"{score:.3f}"] for label, score in zip(answer["labels"], answer["scores"], strict=True)]
     score = [f"{answer['score']:.3f}"] if "score" in answer else []
     return [[line, _readable(answer), *score]]
 

@@ -252,5 +252,5 @@ def _fidelity(scores: Sequence[Scores], rounding: Rounding | None) -> Fidelity:
         near_ties=None if decided is None else int((~decided).sum()),
         decided_agreement=agreed,
         rounding=rounding,
-        cosine=float(np.concatenate(cosines).min()) if cosines else None,
+        cosine=float(np.concatenate(cosines).mean()) if cosines else None,
     )

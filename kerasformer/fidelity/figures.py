@@ -32,8 +32,8 @@ class Fidelity:
             rounding, which alone may change them, and at most 0.1 logits. `None` if the noise was not measured.
         decided_agreement: Agreement among the other answers; 1 if there are none. `None` if the noise was not measured.
         rounding: Effect of rounding alone; `None` if it was not measured.
-        cosine: Smallest cosine similarity of the embedding of a text with that of Keras; `None` unless the bundle
-            returns embeddings.
+        cosine: Mean cosine similarity of the embeddings of texts with those of Keras; `None` unless the bundle returns
+            embeddings.
     """
 
     max_error: float
@@ -64,12 +64,12 @@ class Fidelity:
         Args:
             tolerance: Limit of `max_error`.
             min_agreement: Minimum of `agreement` or `decided_agreement`.
-            min_cosine: Minimum of `cosine`, for bundles that return embeddings; `None` for no limit.
+            min_cosine: Minimum of `cosine`, which decides instead of the agreement; `None` for other bundles.
         """
         if not self.max_error <= tolerance:
             return False
-        if self.cosine is not None and not self.cosine >= (min_cosine or -1.0):
-            return False
+        if self.cosine is not None and min_cosine is not None:
+            return self.cosine >= min_cosine
         if self.agreement >= min_agreement:
             return True
         if self.rounding is None or self.decided_agreement is None:
@@ -89,7 +89,7 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
         ["mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"],
     ]
     if figures.get("cosine") is not None:
-        rows.append(["smallest cosine similarity to the embedding of Keras", f"{figures['cosine']:.6f}"])
+        rows.append(["mean cosine similarity to the embeddings of Keras", f"{figures['cosine']:.6f}"])
     if figures.get("divergence") is not None:
         rows.append(["mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"])
     if figures.get("generated") is not None:
@@ -137,8 +137,8 @@ def divergence_text(figures: Fidelity) -> str:
 
 
 def cosine_text(figures: Fidelity) -> str:
-    """Returns the smallest cosine similarity, to follow another figure; empty if there is none."""
-    return "" if figures.cosine is None else f", smallest cosine similarity {figures.cosine:.5f}"
+    """Returns the mean cosine similarity, to follow another figure; empty if there is none."""
+    return "" if figures.cosine is None else f", mean cosine similarity {figures.cosine:.5f}"
 
 
 def quality_text(name: str, value: float) -> str:

@@ -19,6 +19,7 @@ from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.pipelines.text_generation import Text2TextGenerationPipeline, TextGenerationPipeline
 from kerasformer.pipelines.token_classification import TokenClassificationPipeline
+from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 from kerasformer.tasks import ALIASES, known_as, of_prefix
 from kerasformer.tokenization import Tokenizer
 
@@ -34,10 +35,12 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "sentence-similarity": SentenceSimilarityPipeline,
     "summarization": Text2TextGenerationPipeline,
     "text-classification": TextClassificationPipeline,
+    "text-ranking": TextClassificationPipeline,
     "text-generation": TextGenerationPipeline,
     "text2text-generation": Text2TextGenerationPipeline,
     "token-classification": TokenClassificationPipeline,
     "translation": Text2TextGenerationPipeline,
+    "zero-shot-classification": ZeroShotClassificationPipeline,
 }
 
 

@@ -149,6 +149,39 @@ class SentenceSimilarityPipeline(Pipeline):
             )
         return similarity(first, second, self.embedding.similarity)
 
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_k: int | None = None,
+        return_documents: bool = False,
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        """Ranks documents by their similarity to a query; for many documents, use an `EmbeddingIndex`.
+
+        Args:
+            query: A text.
+            documents: Texts.
+            top_k: Number of documents to return; `None` for all.
+            return_documents: Whether to include the text of each document.
+            options: Further arguments of `encode_query` and `encode_document`, except for prompts.
+
+        Returns:
+            A list of `{"corpus_id", "score"}` and, on request, `"text"`, the most similar document first.
+        """
+        texts = list(read_inputs([documents] if isinstance(documents, str) else documents, read_text).items)
+        count, with_text = (
+            check("top_k", top_k, optional(integer(1))),
+            check("return_documents", return_documents, BOOLEAN),
+        )
+        vectors = self.encode_document(texts, **options)
+        scores = self.similarity(self.encode_query(read_text(query, "query"), **options), vectors)[0]
+        best = np.argsort(-scores, kind="stable")[:count]
+        return [
+            {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best
+        ]
+
     def _as_vectors(self, value: Any) -> np.ndarray:
         """Returns embeddings `(N, D)` of texts, or the given ones."""
         array = value if isinstance(value, np.ndarray) else None

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import check, integer, optional
+from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.bundle import PROBABILITIES
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, argument
 from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import averaged
-from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, read_inputs, read_pair, read_text
+from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, progress_bar, read_inputs, read_pair, read_text
+
+_PAGE = 32
+"""Number of batches that are tokenized together."""
 
 
 class TextClassificationPipeline(Pipeline):
-    """Classifies texts: `[{"label": …, "score": …}]`."""
+    """Classifies texts, `[{"label": …, "score": …}]`, and ranks documents for a query."""
 
     def __call__(
         self,
@@ -72,6 +75,88 @@ class TextClassificationPipeline(Pipeline):
             listed=lambda ranked: ranked[0] if top_k == 1 else ranked,
         )
 
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_k: int | None = None,
+        label: str | None = None,
+        return_documents: bool = False,
+        batch_size: int = 32,
+        truncation: bool = False,
+        progress: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Ranks documents by their relevance to a query, with a classifier of pairs (a cross-encoder).
+
+        Args:
+            query: A text.
+            documents: Texts.
+            top_k: Number of documents to return; `None` for all.
+            label: Class whose score ranks the documents, for a model with several classes.
+            return_documents: Whether to include the text of each document.
+            batch_size: Number of pairs in one call of the model.
+            truncation: Whether to truncate a pair that exceeds the model's maximum length, the longer text first, with
+                a warning. Otherwise it is an error.
+            progress: Whether to show a progress bar on standard error.
+
+        Returns:
+            A list of `{"corpus_id", "score"}` and, on request, `"text"`, the most relevant document first. Scores are
+            those of sentence-transformers: the function of the checkpoint is applied to the logits; by default the
+            sigmoid for a model with one class, and none for a model with several.
+
+        Raises:
+            CapacityError: a pair is too long.
+            InputError: an argument is invalid, the model has several classes and no label is passed, or its function
+                for scores is not implemented.
+        """
+        question, column = read_text(query, "query"), self._column(label)
+        texts = list(read_inputs([documents] if isinstance(documents, str) else documents, read_text).items)
+        count = check("top_k", top_k, optional(integer(1)))
+        with_text = check("return_documents", return_documents, BOOLEAN)
+        size, options = check("batch_size", batch_size, integer(1)), LengthOptions(truncation, in_chunks=False)
+        activate, scores = self._activation(), np.zeros(len(texts), "float32")
+        order = np.argsort([-len(text) for text in texts], kind="stable")
+        with progress_bar(self.task, len(texts), check("progress", progress, BOOLEAN)) as advance:
+            for start in range(0, len(texts), _PAGE * size):
+                rows = order[start : start + _PAGE * size]
+                encoded = self._encode([question] * len(rows), options, [texts[row] for row in rows])
+                outputs = self._run(encoded, size, by_length=True)
+                if "logits" not in outputs:
+                    raise InputError(
+                        f"Ranking needs the logits of a model. Received: a bundle that returns {', '.join(outputs)}"
+                    )
+                scores[rows] = activate(outputs["logits"])[:, column]
+                advance(len(rows))
+        best = np.argsort(-scores, kind="stable")[:count]
+        return [
+            {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best
+        ]
+
+    def _column(self, label: Any) -> int:
+        """Returns the index of the class that ranks documents."""
+        labels = self.info.labels
+        if label is None and len(labels) == 1:
+            return 0
+        if check("label", label, optional(STRING)) not in labels:
+            raise InputError(
+                f"A model with several classes ranks by one of them. Expected: {argument('label', ...)}, one of "
+                f"{', '.join(labels)}. Received: {argument('label', label)}"
+            )
+        return labels.index(label)
+
+    def _activation(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Returns the function of logits `(N, C)` that computes scores."""
+        name = self.info.score_activation
+        if name is None:
+            return sigmoid if len(self.info.labels) == 1 else _identity
+        if name not in _ACTIVATIONS:
+            raise InputError(
+                "The checkpoint has an unsupported function for scores. "
+                f"Expected: {' or '.join(_ACTIVATIONS)}. Received: {name!r}"
+            )
+        return _ACTIVATIONS[name]
+
     def _ranked(self, scores: np.ndarray, top_k: int | None) -> list[dict[str, Any]]:
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"label": self.info.labels[i], "score": float(scores[i])} for i in order]
@@ -86,6 +171,18 @@ class TextClassificationPipeline(Pipeline):
         if self.info.problem_type == "multi_label_classification" or logits.shape[-1] == 1:
             return sigmoid(logits)
         return softmax(logits)
+
+
+def _identity(logits: np.ndarray) -> np.ndarray:
+    return logits
+
+
+_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "torch.nn.modules.linear.Identity": _identity,
+    "torch.nn.modules.activation.Sigmoid": sigmoid,
+    "torch.nn.modules.activation.Tanh": np.tanh,
+}
+"""Functions for scores of cross-encoders, by their names in checkpoints."""
 
 
 def _paired(inputs: Any, pair: Any) -> Any:

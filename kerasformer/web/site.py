@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ _OMITTED = {"README.md", "references.npz"}
 _MAX_BYTES = 2**31
 _USED_OUTPUTS = {"logits", "start_logits", "last_hidden_state"}
 """Outputs from which the page's library computes results."""
+_WITHOUT_PAGE = ("sentence-similarity", "text-ranking", "zero-shot-classification")
+"""Tasks that the page's library lacks."""
 _NEVER_LISTED = {"service-worker.js", "library/README.md"}
 
 
@@ -127,6 +129,10 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"a browser cannot hold a file of 2 GiB or more. Received: {', '.join(large)} in {folder}. Export the "
             "model with --quantize int8 or int4"
         )
+    if manifest.info.task in _WITHOUT_PAGE:
+        raise BundleError(
+            f"the page does not support {manifest.info.task}. Received: {folder}. Run it with kf.pipeline"
+        )
     unreadable = [key for key, signature in manifest.signatures.items() if not _readable(signature)]
     if unreadable:
         raise BundleError(
@@ -157,7 +163,7 @@ def _grouped(bundles: Sequence[_SiteBundle]) -> dict[str, list[_SiteBundle]]:
     for each in bundles:
         key = (
             each.title,
-            json.dumps(each.manifest.info.__dict__, sort_keys=True),
+            json.dumps(asdict(each.manifest.info), sort_keys=True),
             each.manifest.files["tokenizer.json"],
         )
         members = groups.setdefault(key, [])

@@ -22,7 +22,11 @@ from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.mediapipe.card import section
 from kerasformer.export.targets.mediapipe.tokenizer_conversion import LINE_ENDS, check, vocabulary
 
-_TASKS = {"text-classification": "TextClassifier", "feature-extraction": "TextEmbedder"}
+_TASKS = {
+    "text-classification": "TextClassifier",
+    "feature-extraction": "TextEmbedder",
+    "sentence-similarity": "TextEmbedder",
+}
 _INPUTS = {
     Kind.IDS: Tensor("ids", "Token ids of a text."),
     Kind.MASK: Tensor("mask", "1 for tokens, 0 for padding."),
@@ -59,7 +63,7 @@ class Mediapipe(Target):
             )
         if info.task not in _TASKS:
             raise ExportError(
-                "MediaPipe supports only text-classification and feature-extraction (one embedding of a text). "
+                "MediaPipe supports only text-classification, sentence-similarity and feature-extraction (the mean). "
                 f"Received: {info.task}. Export with {argument('format', 'tflite')} and without a target"
             )
         if len(job.lengths) != 1 or job.lengths[0] < 2:
@@ -90,6 +94,8 @@ class Mediapipe(Target):
         """Adds the inputs and the postprocessing that MediaPipe expects."""
         if job.info.task == "feature-extraction":
             return [with_segments(with_mean(function)) for function in functions]
+        if job.info.task == "sentence-similarity":
+            return [with_segments(function) for function in functions]
         multi_label = job.info.problem_type == "multi_label_classification" or len(job.info.labels) == 1
         return [with_segments(with_probabilities(function, multi_label)) for function in functions]
 
@@ -98,7 +104,8 @@ class Mediapipe(Target):
         (signature,) = manifest.signatures.values()
         path, tokens = folder / signature.file, vocabulary(job.model.tokenizer)
         files = {tokens.file: tokens.content}
-        output = Tensor("embedding", "Mean of the hidden states of a text.")
+        mean = manifest.info.task == "feature-extraction"
+        output = Tensor("embedding", "Mean of the hidden states of a text." if mean else "Embedding of a text.")
         if PROBABILITIES in signature.outputs:
             output = Tensor("probability", "Probability of each class.", _LABELS)
             files[_LABELS] = "".join(f"{label}\n" for label in manifest.info.labels).encode()

@@ -1,0 +1,125 @@
+"""Zero-shot classification: classes that are named in the call, with a model for natural language inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kerasformer.arguments import BOOLEAN, STRING, check, sequence
+from kerasformer.errors import InputError, argument
+from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
+from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
+from kerasformer.pipelines.opening import Opened
+
+
+class ZeroShotClassificationPipeline(Pipeline):
+    """Classifies texts by the probability that a text entails a sentence about each class.
+
+    Raises:
+        InputError: the model has no class whose name starts with "entail".
+
+    Reference: Yin et al. 2019, arXiv:1909.00161.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        labels = [label.lower() for label in self.info.labels]
+        found = [index for index, label in enumerate(labels) if label.startswith("entail")]
+        if not found or len(labels) < 2:
+            raise InputError(
+                "zero-shot-classification needs a model for natural language inference, with a class whose name starts "
+                f"with 'entail' and at least one other. Received: the classes {', '.join(self.info.labels) or 'none'}. "
+                "If a class has another name, load the model with labels= and the names in order"
+            )
+        self._entailment = found[0]
+
+    def __call__(
+        self,
+        inputs: Any,
+        candidate_labels: str | Sequence[str],
+        *,
+        hypothesis_template: str = "This example is {}.",
+        multi_label: bool = False,
+        batch_size: int = 8,
+        truncation: bool = False,
+        progress: bool = False,
+    ) -> Any:
+        """Classifies texts.
+
+        Args:
+            inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
+            candidate_labels: Names of the classes, as a list or separated by commas.
+            hypothesis_template: Sentence about a class, with `{}` for its name.
+            multi_label: Whether several classes can apply to a text: the score of each is then its probability of
+                entailment against contradiction. Otherwise the scores of all classes add up to 1.
+            batch_size: Number of texts that are read at once, and of pairs of a text and a class in one call of the
+                model.
+            truncation: Whether to truncate a text that, with a sentence about a class, exceeds the model's maximum
+                length, with a warning. Otherwise it is an error.
+            progress: Whether to show a progress bar on standard error.
+
+        Returns:
+            For a text, `{"sequence", "labels", "scores"}` with the most probable class first; for a list of texts, a
+            list; for another iterable, an iterator.
+
+        Raises:
+            CapacityError: a text is too long.
+            InputError: no classes, or a template without `{}`.
+        """
+        labels = _labels(candidate_labels)
+        template = check("hypothesis_template", hypothesis_template, STRING)
+        independent = check("multi_label", multi_label, BOOLEAN) or len(labels) == 1
+        hypotheses = _hypotheses(template, labels)
+        checked = read_inputs(inputs, read_text)
+        options = LengthOptions(truncation, in_chunks=False, strategy="only_first")
+
+        def answer(part: Sequence[str]) -> list[dict[str, Any]]:
+            texts = [text for text in part for _ in labels]
+            encoded = self._encode(texts, options, hypotheses * len(part))
+            logits = self._run(encoded, batch_size, by_length=True)["logits"].reshape(len(part), len(labels), -1)
+            return [
+                _ranked(text, labels, row) for text, row in zip(part, self._scores(logits, independent), strict=True)
+            ]
+
+        return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
+
+    def _scores(self, logits: np.ndarray, independent: bool) -> np.ndarray:
+        """Returns the scores of the classes `(N, L)` from logits `(N, L, C)`."""
+        if not independent:
+            return softmax(logits[..., self._entailment])
+        # Contradiction is the first class or, if that is entailment, the last one, as in transformers.
+        contradiction = -1 if self._entailment == 0 else 0
+        return softmax(logits[..., [contradiction, self._entailment]])[..., 1]
+
+
+def _ranked(text: str, labels: Sequence[str], scores: np.ndarray) -> dict[str, Any]:
+    order = scores.argsort()[::-1]
+    return {"sequence": text, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}
+
+
+def _labels(value: Any) -> tuple[str, ...]:
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    labels = tuple(name for name in check("candidate_labels", names, sequence(STRING)) if name)
+    if not labels:
+        raise InputError(f"At least one class was expected. Received: {argument('candidate_labels', value)}")
+    return labels
+
+
+def _hypotheses(template: str, labels: Sequence[str]) -> list[str]:
+    """Returns a sentence about each class.
+
+    Raises:
+        InputError: the template has no place for a class, or cannot be formatted.
+    """
+    try:
+        hypotheses = [template.format(label) for label in labels]
+    except (IndexError, KeyError, ValueError):
+        hypotheses = [template] * len(labels)
+    if hypotheses[0] == template:
+        raise InputError(
+            "hypothesis_template must contain {}, which is replaced by the name of a class. "
+            f"Received: {argument('hypothesis_template', template)}"
+        )
+    return hypotheses

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sentence_transformers import CrossEncoder
+
+import kerasformer as kf
+from kerasformer import zoo
+from kerasformer.errors import CapacityError, InputError
+from tests.tiny_text import CORPUS
+
+QUERY, DOCUMENTS = "rain", [" ".join(text.split()[:4]) for text in (*CORPUS[:9], "Rain.")]
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def changed(folder, target, **entries):
+    shutil.copytree(folder, target)
+    content = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**content, **entries}))
+    return target
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {},
+        {"sentence_transformers": {"activation_fn": IDENTITY, "version": "4.0.1"}},
+        {"sbert_ce_default_activation_function": IDENTITY},
+    ],
+    ids=["sigmoid", "identity", "older"],
+)
+def test_ranking_is_that_of_sentence_transformers(checkpoint, tmp_path, entries):
+    folder = changed(checkpoint("one-class"), tmp_path / "model", **entries)
+    pipe = kf.pipeline("text-ranking", folder)
+    saved = zoo.load(folder).save_pretrained(tmp_path / "saved")
+    for source in (folder, saved):
+        theirs = CrossEncoder(str(source), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
+        received = pipe.rank(QUERY, DOCUMENTS, return_documents=True, batch_size=3)
+        assert [row["corpus_id"] for row in received] == [row["corpus_id"] for row in theirs]
+        assert [row["text"] for row in received] == [row["text"] for row in theirs]
+        assert [row["score"] for row in received] == pytest.approx([row["score"] for row in theirs], abs=2e-5)
+    assert (max(row["score"] for row in received) <= 1) == (not entries)
+    assert kf.pipeline(folder).rank(QUERY, DOCUMENTS, top_k=2) == [
+        {name: row[name] for name in ("corpus_id", "score")} for row in pipe.rank(QUERY, DOCUMENTS)[:2]
+    ]
+
+
+def test_a_class_of_several_ranks(checkpoint):
+    pipe = kf.pipeline("reranking", checkpoint("compared"))
+    scores = CrossEncoder(str(checkpoint("compared")), device="cpu").predict([(QUERY, text) for text in DOCUMENTS])
+    received = pipe.rank(QUERY, DOCUMENTS, label="B-LOC")
+    assert [row["corpus_id"] for row in received] == np.argsort(-scores[:, 3]).tolist()
+    assert received[0]["score"] == pytest.approx(scores[:, 3].max(), abs=2e-5)
+    with pytest.raises(InputError, match="label=…, one of O, B-PER.*Received: label=None"):
+        pipe.rank(QUERY, DOCUMENTS)
+    with pytest.raises(InputError, match="Received: label='C'"):
+        pipe.rank(QUERY, DOCUMENTS, label="C")
+
+
+def test_wrong_input(checkpoint, tmp_path):
+    pipe = kf.pipeline(checkpoint("one-class"))
+    with pytest.raises(CapacityError, match="exceeds the model's maximum length"):
+        pipe.rank(QUERY, [" ".join(CORPUS[:9])])
+    assert len(pipe.rank(QUERY, [])) == 0
+    with pytest.raises(InputError, match="A query or a list of them"):
+        pipe.rank(["a"], DOCUMENTS)
+    entries = {"sentence_transformers": {"activation_fn": "own.Function"}}
+    strange = kf.pipeline(changed(checkpoint("one-class"), tmp_path / "model", **entries))
+    with pytest.raises(InputError, match="Expected: torch.nn.modules.linear.Identity or.*Received: 'own.Function'"):
+        strange.rank(QUERY, DOCUMENTS)
+    assert strange(DOCUMENTS[0])[0]["label"] == "LABEL_0"

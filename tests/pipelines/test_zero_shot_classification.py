@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import transformers
+
+import kerasformer as kf
+from kerasformer.errors import CapacityError, InputError
+from kerasformer.tokenization.truncation import TruncationWarning
+from tests.pipelines.agreement import assert_same
+from tests.tiny_text import CORPUS
+
+TEXTS = ["The train", "Rain.", "A film"]
+LABELS = ["rain", "train", "a film"]
+NAMES = ["CONTRADICTION", "neutral", "Entailment", "x", "y"]
+
+
+def named(folder, target, names):
+    """Copies a checkpoint with other names of classes."""
+    shutil.copytree(folder, target)
+    content = json.loads((target / "config.json").read_text())
+    content |= {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    (target / "config.json").write_text(json.dumps(content))
+    return target
+
+
+@pytest.mark.parametrize("names", [NAMES, ["entailment", "b", "c", "d", "not_entailment"]], ids=["last", "first"])
+@pytest.mark.parametrize("model", ["classes", "compared"])
+def test_results_are_those_of_transformers(checkpoint, tmp_path, names, model):
+    folder = named(checkpoint(model), tmp_path / "model", names)
+    theirs = transformers.pipeline("zero-shot-classification", str(folder), device="cpu")
+    pipe = kf.pipeline("zero-shot-classification", folder)
+    for options in (
+        {},
+        {"multi_label": True},
+        {"hypothesis_template": "It is {}!"},
+        {"hypothesis_template": "{}", "multi_label": True},
+    ):
+        expected = theirs(TEXTS, candidate_labels=LABELS, **options)
+        assert_same(pipe(TEXTS, LABELS, **options, batch_size=2), expected)
+        assert_same(pipe(TEXTS[1], LABELS, **options), expected[1])
+    assert_same(pipe(TEXTS[0], "rain, train"), theirs(TEXTS[0], candidate_labels="rain, train"))
+    assert_same(pipe(TEXTS[0], ["rain"]), theirs(TEXTS[0], candidate_labels=["rain"]))
+    assert_same(list(pipe((text for text in TEXTS), LABELS)), pipe(TEXTS, LABELS))
+
+
+def test_a_long_text_is_cut_on_request_and_the_class_is_not(checkpoint, tmp_path):
+    folder = named(checkpoint("classes"), tmp_path / "model", NAMES)
+    pipe, long = kf.pipeline("zero-shot-classification", folder), " ".join(CORPUS[:8])
+    with pytest.raises(CapacityError, match="truncation=True"):
+        pipe(long, LABELS)
+    with pytest.warns(TruncationWarning):
+        received = pipe(long, LABELS, truncation=True)
+    theirs = transformers.pipeline("zero-shot-classification", str(folder), device="cpu")
+    theirs.tokenizer.model_max_length = 48
+    assert_same(received, theirs(long, candidate_labels=LABELS))
+
+
+def test_wrong_input(checkpoint, tmp_path):
+    with pytest.raises(InputError, match="starts with 'entail'.*Received: the classes O, B-PER"):
+        kf.pipeline("zero-shot-classification", checkpoint("classes"))
+    pipe = kf.pipeline("zero-shot-classification", named(checkpoint("classes"), tmp_path / "model", NAMES))
+    with pytest.raises(InputError, match="At least one class"):
+        pipe(TEXTS, " , ")
+    with pytest.raises(InputError, match="candidate_labels must be"):
+        pipe(TEXTS, [1])
+    for template in ("This is it.", "{} and {}", "{name}", "{"):
+        with pytest.raises(InputError, match="hypothesis_template must contain {}"):
+            pipe(TEXTS, LABELS, hypothesis_template=template)
