@@ -65,6 +65,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         pipe(TEXTS, pooling="mean", normalize=True).ravel().tolist(),
         [states.ravel().tolist() for states in pipe(TEXTS[:2])],
     ],
+    "sentence-similarity": lambda pipe: [
+        pipe.encode(TEXTS, batch_size=3).ravel().tolist(),
+        pipe.encode_query(TEXTS[0], truncate_dim=9).tolist(),
+        pipe.similarity(TEXTS[0], TEXTS)[0].tolist(),
+    ],
     "text-generation": lambda pipe: [
         pipe(TEXTS, max_new_tokens=8, batch_size=3),
         pipe(TEXTS[:2], max_new_tokens=6, num_beams=3, num_return_sequences=2, return_full_text=False),
@@ -95,6 +100,7 @@ def answers() -> Callable[[str], Any]:
 ALWAYS = {
     "tflite": {
         "bert-text-classification",
+        "bert-sentence-similarity",
         "bert-question-answering",
         "distilbert-text-classification",
         "roberta-text-classification",
@@ -106,6 +112,7 @@ ALWAYS = {
     },
     "onnx": {
         "bert-token-classification",
+        "bert-sentence-similarity",
         "bert-fill-mask",
         "albert-fill-mask",
         "deberta-v2-token-classification",
@@ -118,6 +125,7 @@ ALWAYS = {
     "saved-model": {
         "bert-feature-extraction",
         "xlm-roberta-feature-extraction",
+        "bert-sentence-similarity",
         "gpt2-text-classification",
         "t5-feature-extraction",
     },
@@ -128,6 +136,7 @@ ALWAYS_IN_INT8 = {
     ("gpt2-text-generation", "tflite"),
     ("bert-token-classification", "onnx"),
     ("roberta-fill-mask", "onnx"),
+    ("bert-sentence-similarity", "tflite"),
     ("t5-text2text-generation", "onnx"),
 }
 IN_INT4 = ["roberta-text-classification", "roberta-fill-mask", "camembert-fill-mask"]

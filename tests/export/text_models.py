@@ -14,10 +14,14 @@ import numpy as np
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.export.quantization.recipes import Recipe, recipe
+from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection
+from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import Tokenizer
 from tests import shared, tiny_text
 
 ENTITIES = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
+# Every pooling, and what may follow it.
+SENTENCE = SentenceSettings(POOLINGS, (Projection(80), NORMALIZE), prompts={"query": "rain: "})
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Row:
         settings: Of its configuration.
         tokenizer: Makes its tokenizer.
         min_agreement: Of int8; less than the recipe's where random scores lie so close together that 8 bits swap them.
+        min_cosine: Of int8, likewise, for embeddings.
         spread: Of the weights' random values: large enough that texts have different answers, or that they differ
             clearly.
         seed: Seed of these values.
@@ -40,6 +45,7 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: Callable[[], Tokenizer] = tiny_text.wordpiece
     min_agreement: float = 0.98
+    min_cosine: float = 0.999
     spread: float = 0.7
     seed: int = 3
 
@@ -49,7 +55,11 @@ class Row:
     def recipe(self, quantize: str) -> Recipe:
         """Returns the recipe with a name, with this row's agreement."""
         found = recipe(quantize)
-        return found if quantize == "none" else replace(found, min_agreement=self.min_agreement)
+        return (
+            found
+            if quantize == "none"
+            else replace(found, min_agreement=self.min_agreement, min_cosine=self.min_cosine)
+        )
 
     def model(self) -> Any:
         """Returns the model, with weights that give a clear best answer."""
@@ -96,6 +106,7 @@ ROWS = {
         Row("bert", "question-answering", _ENCODER, min_agreement=0.95),
         Row("bert", "fill-mask", _ENCODER, min_agreement=0.95),
         Row("bert", "feature-extraction", _ENCODER),
+        Row("bert", "sentence-similarity", {**_ENCODER, "sentence": SENTENCE}, min_cosine=0.99),
         Row(
             "distilbert",
             "text-classification",
