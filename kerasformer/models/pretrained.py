@@ -299,9 +299,9 @@ class PretrainedModel(keras.Model):
                 save_tensors(tensors, aside / subfolder / "model.safetensors")
             content = {"architectures": [self.architecture], **self.config.to_hf()}
             content["dtype"] = dtype or next(iter(files[""].values())).dtype.name
-            for path, entries in {"config.json": content, **self.extra_files()}.items():
-                (aside / path).parent.mkdir(exist_ok=True)
-                _write_json(aside / path, entries)
+            for name, entries in {"config.json": content, **self.extra_files()}.items():
+                (aside / name).parent.mkdir(exist_ok=True)
+                _write_json(aside / name, entries)
             if self.generates:
                 self.generation_config.save(aside)
             if self.tokenizer is not None:

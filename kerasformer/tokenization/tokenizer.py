@@ -293,8 +293,9 @@ class Tokenizer:
     def convert_to_lower_case(self) -> None:
         """Converts all texts to lower case first, unless the tokenizer has such a rule."""
         normalizer, lowercase = self.backend.normalizer, tokenizers.normalizers.Lowercase
-        rules = list(normalizer) if isinstance(normalizer, tokenizers.normalizers.Sequence) else [normalizer]
-        rules = [rule for rule in rules if rule is not None]
+        rules: list[Any] = [] if normalizer is None else [normalizer]
+        if isinstance(normalizer, tokenizers.normalizers.Sequence):
+            rules = [normalizer[index] for index in range(len(normalizer))]
         if not any(isinstance(rule, lowercase) for rule in rules):
             self.backend.normalizer = tokenizers.normalizers.Sequence([lowercase(), *rules])
 

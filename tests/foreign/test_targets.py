@@ -19,11 +19,12 @@ ALL = {**ROWS, **OTHERS}
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
 ENCODER_DECODERS = {"t5-text2text-generation"}
+_FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
 BERTS = {name for name in ENCODERS if name.split("-")[0] in ("bert", "distilbert", "albert")}
-PIPED = {name for name in ALL if not name.endswith("pretraining")}
+PIPED = {name for name in ALL if not name.endswith(("pretraining", "sentence-similarity"))}
 
 RUNS = {
-    "mediapipe": {name for name in BERTS if name.endswith(("text-classification", "feature-extraction"))},
+    "mediapipe": {name for name in BERTS if name.endswith(_FOR_TEXTS)},
     "litert-lm": DECODERS,
     "litert-web": set(ALL),
     # Without heads for which it has no class, or a class for other files.
