@@ -359,3 +359,34 @@ def test_debug_shows_the_traceback():
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
+
+
+def test_a_query_ranks_texts_by_their_embeddings(checkpoint, capsys):
+    command = ("run", str(checkpoint), "--task", "embeddings", "--query", "good film", "--truncate-dim", "8")
+    assert main(*command, "a bad plot", "good film", "not very good") == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["good film", "1.000"] and len(lines) == 3
+    assert main(*command, "--top-k", "1", "--json", "a bad plot", "good film") == 0
+    (found,) = json.loads(capsys.readouterr().out)["result"]
+    assert (found["text"], found["corpus_id"]) == ("good film", 1)
+    assert main("run", str(checkpoint), "--task", "embeddings", "--json", "a film") == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["text"] == "a film" and len(entry["result"]) == 12
+
+
+def test_classes_of_the_command_line(checkpoint, tmp_path, capsys):
+    labels = ["contradiction", "neutral", "entailment"]
+    folder = str(kf.zoo.load(checkpoint, labels=labels).save_pretrained(tmp_path / "nli"))
+    command = ("run", folder, "--task", "zero-shot-classification", "--hypothesis-template", "the {}")
+    assert main(*command, "--label", "film", "--label", "plot", "a good film") == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {line[1] for line in lines} == {"film", "plot"} and sum(float(line[2]) for line in lines) == pytest.approx(1)
+    for arguments, message in (
+        ((*command, "a film"), "needs --label …"),
+        (("run", folder, "--multi-label", "a film"), "--multi-label: not for this task"),
+        (("run", folder, "--query", "a film", "--window", "4", "a plot"), "--window: not for this task"),
+        (("run", str(checkpoint), *command[2:], "--label", "film", "a film"), "the classes LABEL_0, LABEL_1, LABEL_2"),
+        (("run", str(checkpoint), "--query", "a film", "a plot"), "label=…, one of LABEL_0"),
+    ):
+        assert main(*arguments) == 1
+        assert message in " ".join(capsys.readouterr().err.split())

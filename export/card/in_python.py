@@ -14,6 +14,8 @@ def with_this_package(manifest: Manifest) -> str:
     call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
     if manifest.info.task == "question-answering":
         call = 'pipe(question="Who?", context="A text.")'
+    elif manifest.info.task in _CALLS:
+        call = _CALLS[manifest.info.task]
     extra, wheel = _EXTRA[manifest.format], f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## Python
@@ -54,6 +56,13 @@ def runtime_alone(manifest: Manifest) -> str:
 ```
 """
 
+
+_CALLS = {
+    "sentence-similarity": 'pipe.similarity("A text.", ["Another text.", "A third one."])',
+    "text-ranking": 'pipe.rank("A query.", ["A text.", "Another text."])',
+    "zero-shot-classification": 'pipe("A text.", ["a class", "another class"])',
+}
+"""Calls of pipelines that take more than a text."""
 
 _INPUTS = {
     "tflite": {
