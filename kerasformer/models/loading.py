@@ -26,7 +26,7 @@ from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.config import Config
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
-from kerasformer.models.sentence_settings import SentenceSettings, is_sentence_model
+from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.tensor_files import JoinedTensors, TensorFile, open_tensors
 from kerasformer.models.weight_table import build_within_memory, load_weights
 from kerasformer.tasks import SENTENCE_SIMILARITY, of_model
@@ -161,7 +161,7 @@ def load(
     kinds = architecture(model_type).MODELS
     task = task or (SENTENCE_SIMILARITY if is_sentence_model(folder) else _saved_task(kinds, content, file))
     kind = model_class(kinds, model_type, task)
-    config = kind.backbone_type.config_type.from_hf(content)
+    config = kind.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
     _check_layer_counts(config, file)
     config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
     name = str(source).rstrip("/").split("/")[-1]

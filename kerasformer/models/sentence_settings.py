@@ -240,6 +240,14 @@ def is_sentence_model(folder: Path) -> bool:
     return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
 
 
+def cross_encoder_entries(folder: Path) -> dict[str, Any]:
+    """Returns the entries of `config.json` that newer cross-encoders of sentence-transformers have in another file."""
+    path = folder / _SETTINGS
+    settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
+    activation = settings.get("activation_fn") if isinstance(settings, dict) else None
+    return {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}
+
+
 def _modules(content: Any) -> tuple[list[str], list[str]]:
     """Returns the names of the classes of the modules after the Transformer, and their subfolders."""
     if not isinstance(content, list) or not all(

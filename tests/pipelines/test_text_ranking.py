@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import CrossEncoder
 
 import kerasformer as kf
@@ -46,6 +47,15 @@ def test_ranking_is_that_of_sentence_transformers(checkpoint, tmp_path, entries)
     assert kf.pipeline(folder).rank(QUERY, DOCUMENTS, top_k=2) == [
         {name: row[name] for name in ("corpus_id", "score")} for row in pipe.rank(QUERY, DOCUMENTS)[:2]
     ]
+
+
+def test_a_folder_of_the_newest_version(checkpoint, tmp_path):
+    theirs = CrossEncoder(str(checkpoint("one-class")), device="cpu", activation_fn=torch.nn.Identity())
+    theirs.save_pretrained(str(tmp_path / "model"))
+    received = kf.pipeline(tmp_path / "model").rank(QUERY, DOCUMENTS)
+    expected = theirs.rank(QUERY, DOCUMENTS)
+    assert [row["score"] for row in received] == pytest.approx([row["score"] for row in expected], abs=2e-5)
+    assert received[0]["score"] > 1 or received[-1]["score"] < 0
 
 
 def test_a_class_of_several_ranks(checkpoint):
