@@ -11,6 +11,7 @@ from kerasformer.export.card import token_section as tokens
 from kerasformer.export.card.about import introduction, tensors
 from kerasformer.export.card.credits import NONE, Credits
 from kerasformer.export.targets import Target
+from kerasformer.tokenization import has_tokenizer
 
 
 def write_card(
@@ -25,10 +26,16 @@ def write_card(
         credits: Card and licence of the checkpoint.
         added: Files that the target added or changed.
     """
+    # Without `tokenizer.json`, only programs that take token ids.
+    portable = (folder / "tokenizer.json").exists() or not has_tokenizer(folder)
     parts = [*introduction(folder, manifest, credits, added), in_python.with_this_package(manifest)]
-    parts += [target.card(manifest, folder), tensors(manifest), in_python.runtime_alone(manifest)]
-    parts += [in_kotlin.section(manifest), in_swift.section(manifest), in_javascript.section(manifest, target, folder)]
-    parts += [in_cpp.section(manifest), tokens.section(manifest, target, folder)]
+    parts += [] if portable else [tokens.WITHOUT_FILE]
+    parts += [target.card(manifest, folder), tensors(manifest)]
+    parts += [in_python.runtime_alone(manifest)] if portable else []
+    parts += [in_kotlin.section(manifest), in_swift.section(manifest)]
+    parts += [in_javascript.section(manifest, target, folder)] if portable else []
+    parts += [in_cpp.section(manifest)]
+    parts += [tokens.section(manifest, target, folder)] if portable else []
     parts += [credits.section()]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
     (folder / "README.md").write_text(text, encoding="utf-8", errors="replace")

@@ -19,6 +19,13 @@ def section(manifest: Manifest, target: Target, folder: Path) -> str:
     return "\n".join([_ABOUT, *blocks])
 
 
+WITHOUT_FILE = f"""## Tokens
+
+The rules of this tokenizer cannot be written as `tokenizer.json`, so the programs below take token ids. Tokenize texts
+with kerasformer, or with `AutoTokenizer.from_pretrained(folder)` of transformers. `{FILE}` contains test texts with
+their correct ids, including special tokens.
+"""
+
 _ABOUT = f"""## Tokens
 
 Tokenizer libraries in other languages may implement the rules of `tokenizer.json` incompletely or differently, and the

@@ -28,11 +28,18 @@ class LitertWeb(Target):
     required_options = {"format": "tflite"}
 
     def check(self, job: ExportJob, quantize: str) -> None:
-        """Refuses signatures that a page does not call.
+        """Refuses signatures that a page does not call, and tokenizers that it cannot read.
 
         Raises:
-            ExportError: The caller requested such signatures.
+            ExportError: The caller requested such signatures, or the tokenizer has no `tokenizer.json`.
         """
+        tokenizer = job.model.tokenizer
+        if tokenizer is not None and not tokenizer.portable:
+            raise ExportError(
+                f"{argument('target', self.name)} needs tokenizer.json, which cannot express the rules of this "
+                f"tokenizer. Received: {type(tokenizer).__name__}. Remove {argument('target')}: the plain bundle of "
+                f"{argument('format', 'tflite')} takes token ids"
+            )
         refuse_signatures(self.name, job, "rows", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
