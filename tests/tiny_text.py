@@ -1,6 +1,6 @@
 """Tiny tokenizers of three kinds, with vocabularies from the sentences that the package itself carries.
 
-Two of the vocabularies are counted here: the library's own training gives other ones in every process.
+All vocabularies but one are counted here: the library's own training gives other ones in every process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from functools import cache
+from itertools import pairwise
 
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
@@ -83,6 +84,24 @@ def byte_pairs() -> Tokenizer:
     return Tokenizer(backend, special_tokens={"eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"})
 
 
+def _common_pairs(words: Counter[str], count: int) -> list[tuple[str, str]]:
+    """Returns the pairs that byte-pair encoding merges in turn; equally common ones in alphabetical order."""
+    split, merges = {word: list(word) for word in words}, []
+    for _ in range(count):
+        pairs = Counter[tuple[str, str]]()
+        for word, parts in split.items():
+            pairs.update(dict.fromkeys(pairwise(parts), words[word]))
+        merges.append(min(pairs, key=lambda pair: (-pairs[pair], pair)))
+        for word, parts in split.items():
+            split[word] = []
+            for part in parts:
+                if split[word] and (split[word][-1], part) == merges[-1]:
+                    split[word][-1] += part
+                else:
+                    split[word].append(part)
+    return merges
+
+
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 _FAIRSEQ_NAMES = {
     "bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>",
@@ -93,14 +112,11 @@ _FAIRSEQ_NAMES = {
 @cache
 def byte_pairs_in_texts() -> Tokenizer:
     """A tokenizer like RoBERTa's: bytes, `<s> … </s></s> … </s>`, a mask token that includes the spaces before it."""
-    backend = Backend(models.BPE())
+    merges = _common_pairs(Counter("Ġ" + word for word in re.findall("[a-z]+", " ".join(CORPUS))), 59)
+    tokens = [*_FAIRSEQ, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
+    backend = Backend(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=[*_FAIRSEQ], initial_alphabet=alphabet, show_progress=False
-    )
-    backend.train_from_iterator(CORPUS, trainer)
     backend.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True, normalized=False)])
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return Tokenizer(backend, special_tokens=_FAIRSEQ_NAMES)

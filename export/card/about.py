@@ -128,6 +128,35 @@ def _product(caches: list[TensorInfo], length: int | None) -> str:
     )
 
 
+_NEUTRAL_SETTINGS = (
+    "bos_token_id",
+    "decoder_start_token_id",
+    "eos_token_id",
+    "max_length",
+    "max_matching_ngram_size",
+    "max_new_tokens",
+    "num_assistant_tokens",
+    "pad_token_id",
+    "prompt_lookup_num_tokens",
+    "seed",
+)
+"""Generation settings that the programs of a card apply, or that do not change which tokens are chosen."""
+
+
+def settings(manifest: Manifest) -> str:
+    """Returns the generation settings of the model that the programs for a plain runtime do not apply, if any."""
+    chosen = {name: value for name, value in manifest.info.generation.items() if name not in _NEUTRAL_SETTINGS}
+    if not chosen or manifest.format == "saved-model":
+        return ""
+    runtime = "LiteRT or LiteRT.js" if manifest.format == "tflite" else "ONNX Runtime"
+    return f"""## Generation settings
+
+`kf.pipeline` applies the settings of `generation_config.json`. The programs on this card that call {runtime} directly
+select the most probable token in each step, without these settings:
+{", ".join(code(f"{name}={value!r}") for name, value in chosen.items())}.
+"""
+
+
 def tensors(manifest: Manifest) -> str:
     """Returns the tables of inputs and outputs, with one table for signatures that differ only in sizes."""
     groups: dict[Any, list[str]] = {}

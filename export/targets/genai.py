@@ -179,6 +179,9 @@ def _differences(info: ModelInfo, generation: GenerationConfig) -> Iterator[tupl
         yield "does not sample in beam search", ["num_beams", "do_sample"]
     if isinstance(generation.early_stopping, str):
         yield "supports only True or False for early_stopping", ["early_stopping"]
+    if len(info.eos_token_id) > 1:
+        # It considers twice as many tokens as beams, which may all be end tokens.
+        yield "may run out of beams if there is more than one end token", ["num_beams", "eos_token_id"]
     if rules := [name for name in ("repetition_penalty", "no_repeat_ngram_size") if name in info.generation]:
         yield "applies these rules to different scores of beams from Keras", ["num_beams", *rules]
     if generation.length_penalty:

@@ -50,10 +50,12 @@ VERSION = "4.3.1"
 
 _LACKS = {
     "albert": ("token-classification",),
+    "bart": ("feature-extraction", "question-answering"),
     "bloom": ("text-classification",),
     "gpt2": ("text-classification",),
     "llama": ("text-classification",),
     "modernbert": ("question-answering",),
+    "longformer": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "t5": ("feature-extraction",),
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""

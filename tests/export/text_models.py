@@ -34,6 +34,7 @@ class Row:
         settings: Of its configuration.
         tokenizer: Makes its tokenizer.
         min_agreement: Of int8; less than the recipe's where random scores lie so close together that 8 bits swap them.
+        min_int4_agreement: Of int4. Rounding random weights to 4 bits changes many answers.
         min_cosine: Of int8, likewise, for embeddings.
         spread: Of the weights' random values: large enough that texts have different answers, or that they differ
             clearly.
@@ -45,6 +46,7 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: Callable[[], Tokenizer] = tiny_text.wordpiece
     min_agreement: float = 0.98
+    min_int4_agreement: float = 0.6
     min_cosine: float = 0.999
     spread: float = 0.7
     seed: int = 3
@@ -55,11 +57,11 @@ class Row:
     def recipe(self, quantize: str) -> Recipe:
         """Returns the recipe with a name, with this row's agreement."""
         found = recipe(quantize)
-        return (
-            found
-            if quantize == "none"
-            else replace(found, min_agreement=self.min_agreement, min_cosine=self.min_cosine)
-        )
+        if quantize == "none":
+            return found
+        if quantize == "int4":
+            return replace(found, min_agreement=self.min_int4_agreement)
+        return replace(found, min_agreement=self.min_agreement, min_cosine=self.min_cosine)
 
     def model(self) -> Any:
         """Returns the model, with weights that give a clear best answer."""
@@ -95,13 +97,32 @@ _LLAMA = {
     "intermediate_dim": 90,
 }
 _BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
+# A window of another size in each layer, both narrower than the longest text.
+_LONGFORMER = {
+    **{name: size for name, size in _ENCODER.items() if name != "max_length"},
+    "num_positions": 66,
+    "num_segments": 1,
+    "attention_window": [8, 12],
+}
+# A decoder with other heads than the encoder.
+_BART = {
+    "hidden_dim": 72, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "decoder_num_heads": 4,
+    "intermediate_dim": 90, "decoder_intermediate_dim": 84, "max_length": 96, "forced_eos_token_id": None,
+}  # fmt: skip
 # Heads that do not add up to the hidden size.
 _T5 = {"hidden_dim": 64, "head_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90}
 
 ROWS = {
     str(row): row
     for row in (
-        Row("bert", "text-classification", {**_ENCODER, "num_labels": 5}, min_agreement=0.85, spread=1.0),
+        Row(
+            "bert",
+            "text-classification",
+            {**_ENCODER, "num_labels": 5},
+            min_agreement=0.85,
+            min_int4_agreement=0.4,
+            spread=1.0,
+        ),
         Row("bert", "token-classification", {**_ENCODER, "id2label": ENTITIES}),
         Row("bert", "question-answering", _ENCODER, min_agreement=0.95),
         Row("bert", "fill-mask", _ENCODER, min_agreement=0.95),
@@ -129,6 +150,15 @@ ROWS = {
         Row("xlm-roberta", "feature-extraction", _ROBERTA, tiny_text.pieces_in_texts),
         Row("mpnet", "feature-extraction", _MPNET, tiny_text.wordpiece_with_ends),
         Row("modernbert", "token-classification", {**_MODERNBERT, "id2label": ENTITIES}, min_agreement=0.95),
+        Row(
+            "longformer",
+            "text-classification",
+            {**_LONGFORMER, "num_labels": 5},
+            tiny_text.byte_pairs_in_texts,
+            min_agreement=0.9,
+            spread=1.15,
+            seed=13,
+        ),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(
             "gpt2",
@@ -137,7 +167,7 @@ ROWS = {
             tiny_text.byte_pairs,
             spread=1.0,
         ),
-        Row("llama", "text-generation", _LLAMA, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("llama", "text-generation", _LLAMA, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
         Row("bloom", "text-generation", _BLOOM, tiny_text.byte_pairs, min_agreement=0.95),
         Row(
             "t5",
@@ -147,7 +177,15 @@ ROWS = {
             min_agreement=0.95,
             seed=10,
         ),
-        Row("t5", "feature-extraction", {**_T5, "feed_forward": "gated-gelu"}, tiny_text.pieces),
+        Row("bart", "text2text-generation", _BART, tiny_text.byte_pairs_in_texts, 0.95, 0.8, spread=1.2, seed=2),
+        Row(
+            "t5",
+            "feature-extraction",
+            {**_T5, "feed_forward": "gated-gelu"},
+            tiny_text.pieces,
+            min_int4_agreement=0.25,
+            spread=0.4,
+        ),
     )
 }
 
@@ -155,18 +193,20 @@ _SETTINGS = {
     "bert": _ENCODER,
     "distilbert": _ENCODER,
     "albert": {**_ENCODER, "embedding_dim": 40, "num_groups": 2},
+    "bart": _BART,
     "bloom": _BLOOM,
     "gpt2": _GPT2,
     "llama": _LLAMA,
     "roberta": _ROBERTA,
     "modernbert": _MODERNBERT,
     "mpnet": _MPNET,
+    "longformer": _LONGFORMER,
     "t5": _T5,
 }
 _TOKENIZERS = {
     **dict.fromkeys(("bloom", "gpt2", "llama"), tiny_text.byte_pairs),
     "mpnet": tiny_text.wordpiece_with_ends,
-    "roberta": tiny_text.byte_pairs_in_texts,
+    **dict.fromkeys(("bart", "longformer", "roberta"), tiny_text.byte_pairs_in_texts),
 }
 """Tokenizers of the models below; a WordPiece tokenizer like BERT's by default."""
 

@@ -6,7 +6,7 @@ An acceptance test is marked `@pytest.mark.foreign("runtime")` and takes a `case
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,14 +82,14 @@ def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
 
 
-def cases(*rows: Case, always: Collection[str] | None = None) -> Any:
+def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = ()) -> Any:
     """Parametrizes a test by `case`; presets are included only on demand.
 
     Args:
         rows: The cases.
-        always: Names of the cases that run without `-m grid`; all of them by default.
+        always: Names of those that run without `-m grid`; all of them by default.
+        rest: Further cases, which run only with `-m grid`.
     """
-    selected = [case for case in rows if os.environ.get(PRESETS) or not isinstance(case.source, str)]
-    return pytest.mark.parametrize(
-        "case", grid(selected, always=lambda case: always is None or str(case) in always), ids=str
-    )
+    selected = [case for case in (*rows, *rest) if os.environ.get(PRESETS) or not isinstance(case.source, str)]
+    names = {str(case) for case in rows} if always is None else always
+    return pytest.mark.parametrize("case", grid(selected, always=lambda case: str(case) in names), ids=str)

@@ -79,12 +79,17 @@ ENCODERS = [
     tiny("xlm-roberta", "feature-extraction"),
     tiny("mpnet", "feature-extraction"),
     tiny("modernbert", "token-classification"),
+    tiny("longformer", "text-classification"),
 ]
-GENERATORS = [tiny("gpt2", "text-generation"), tiny("t5", "text2text-generation")]
+GENERATORS = [
+    tiny("gpt2", "text-generation"),
+    tiny("t5", "text2text-generation"),
+    tiny("bart", "text2text-generation"),
+]
 
 
 @pytest.mark.foreign("litert-web")
-@cases(*ENCODERS)
+@cases(*ENCODERS, rest=[tiny("deberta-v2", "token-classification")])
 def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(card_page(folder)) as url:
@@ -103,7 +108,7 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-@cases(*GENERATORS)
+@cases(*GENERATORS, rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation")])
 def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(card_page(folder)) as url:

@@ -31,22 +31,33 @@ CASES = (
     tiny("mpnet", "feature-extraction"),
     tiny("modernbert", "token-classification"),
     tiny("modernbert", "token-classification", "int8"),
+    tiny("deberta-v2", "token-classification"),
+    tiny("longformer", "text-classification"),
+    tiny("longformer", "text-classification", "int8"),
     tiny("gpt2", "text-generation"),
     tiny("gpt2", "text-generation", "int8"),
     tiny("gpt2", "text-classification"),
+    tiny("llama", "text-generation"),
+    tiny("llama", "text-generation", "int8"),
+    tiny("bloom", "text-generation"),
+    tiny("bloom", "text-generation", "int8"),
+    tiny("bart", "text2text-generation"),
+    tiny("bart", "text2text-generation", "int8"),
     tiny("t5", "text2text-generation"),
     tiny("t5", "text2text-generation", as_task="summarization"),
 )
 
 
 @pytest.mark.foreign("litert")
-@cases(*CASES, always=("bert-text-classification-int8", "gpt2-text-generation-none", "t5-text2text-generation-none"))
+@cases(*CASES, always=("bert-text-classification-int8", "gpt2-text-generation-none", "bart-text2text-generation-none"))
 def test_litert(case):
     check(case, "tflite", "Python (LiteRT only)")
 
 
 @pytest.mark.foreign("onnxruntime")
-@cases(*CASES, always=("bert-question-answering-none", "gpt2-text-generation-int8", "t5-text2text-generation-none"))
+@cases(
+    *CASES, always=("longformer-text-classification-none", "gpt2-text-generation-int8", "t5-text2text-generation-none")
+)
 def test_onnxruntime(case):
     check(case, "onnx", "Python (ONNX Runtime only)")
 
@@ -83,7 +94,8 @@ def check_texts(case, model, bundle, heading):
             assert result.printed == answer[next(key for key in answer if key.endswith("_text"))].strip(), text
     else:
         prompts = [model.tokenizer.encode(text) for text in SENTENCES]
-        generated = [result.tokens[len(prompt) :] for result, prompt in zip(results, prompts, strict=True)]
+        starts = [1 if model.is_encoder_decoder else len(prompt) for prompt in prompts]
+        generated = [result.tokens[start:] for result, start in zip(results, starts, strict=True)]
         check_tokens(model, bundle, prompts, generated, 40, {"do_sample": False})
     assert len({tuple(result.tokens) for result in results}) == len(SENTENCES)
 

@@ -33,6 +33,7 @@ GENERATORS = [
     tiny("gpt2", "text-generation"),
     tiny("t5", "text2text-generation"),
     tiny("t5", "text2text-generation", as_task="summarization"),
+    tiny("bart", "text2text-generation"),
     Case("story-gpt2"),
     Case("summarizer-t5"),
 ]
@@ -115,6 +116,7 @@ def code_of(folder: Path) -> str:
 @cases(
     *GENERATORS,
     always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
+    rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation")],
 )
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)

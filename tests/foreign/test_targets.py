@@ -18,10 +18,11 @@ from tests.test_cli import main
 ALL = {**ROWS, **OTHERS}
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
-ENCODER_DECODERS = {"t5-text2text-generation"}
-_FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
-BERTS = {name for name in ENCODERS if name.split("-")[0] in ("bert", "distilbert", "albert")}
+ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
+BERTS = {name for name in ENCODERS if name.split("-")[0] in ("bert", "distilbert", "albert", "modernbert")}
+"""Encoders with a tokenizer like BERT's or ALBERT's, whatever their inputs."""
 PIPED = {name for name in ALL if not name.endswith(("pretraining", "sentence-similarity"))}
+_FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
 
 RUNS = {
     "mediapipe": {name for name in BERTS if name.endswith(_FOR_TEXTS)},
@@ -29,9 +30,12 @@ RUNS = {
     "litert-web": set(ALL),
     # Without heads for which it has no class, or a class for other files.
     "transformers.js": PIPED
-    - {"albert-token-classification", "t5-feature-extraction"}
-    - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")},
-    "optimum": PIPED - ENCODER_DECODERS - {"llama-text-generation"},  # whose heads do not add up to the hidden size
+    - {"albert-token-classification", "bart-feature-extraction", "bart-question-answering"}
+    - {"modernbert-question-answering", "t5-feature-extraction"}
+    - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")}
+    - {name for name in ENCODERS if name.startswith("longformer") and not name.endswith("feature-extraction")},
+    # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
+    "optimum": PIPED - ENCODER_DECODERS - {"llama-text-generation"},
     "genai": DECODERS,
     "saved-model": set(ALL),
 }

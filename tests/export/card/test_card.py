@@ -61,7 +61,7 @@ def decoder(**changes: Any) -> Manifest:
 
 def written(folder: Path, manifest: Manifest, target: Target | None = None) -> str:
     for signature in manifest.signatures.values():
-        (folder / signature.file).parent.mkdir(exist_ok=True)
+        (folder / signature.file).parent.mkdir(parents=True, exist_ok=True)
         (folder / signature.file).write_bytes(b"x" * 2_500_000)
     write_card(folder, manifest, target or Target())
     return (folder / "README.md").read_text(encoding="utf-8")
@@ -118,6 +118,18 @@ def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
     assert "heads × 7 tokens" in text
     assert "com.microsoft" in text
     assert "| `onnx/encoder_model_q4.onnx` | 2.50 MB |" in text and "| **total** | 5.00 MB |" in text
+
+
+@pytest.mark.parametrize("format", ["tflite", "saved-model"])
+def test_settings_that_programs_do_not_apply(format, tmp_path):
+    generation = {"forced_bos_token_id": 0, "num_beams": 4, "eos_token_id": 2, "max_length": 142}
+    manifest = replace(decoder(), format=format)
+    info = replace(manifest.info, generation=generation)
+    text = written(tmp_path / "rules", replace(manifest, info=info))
+    settings = "without these settings:\n`forced_bos_token_id=0`, `num_beams=4`."
+    assert (settings in text) == (format != "saved-model")
+    plain = replace(info, generation={"eos_token_id": 2})
+    assert "without these settings" not in written(tmp_path / "plain", replace(manifest, info=plain))
 
 
 def test_an_encoder_has_no_cache(tmp_path):

@@ -20,7 +20,7 @@ def answer(request):
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["folder"])
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    if "searches" in request:
+    if "searches" in request and not model.config.is_encoder_decoder:
         tokenizer.padding_side = "left"
     inputs = tokenizer(request["texts"], padding=True, return_tensors="pt")
     result = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
