@@ -178,8 +178,9 @@ def _move(folder: Path, destination: Path) -> None:
 def _pauses() -> Iterator[float]:
     """Yields pauses in seconds that grow up to a limit, for `_PATIENCE`; random, lest two processes stay in step."""
     end, longest = time.monotonic() + _PATIENCE, 0.002
+    generator = random.Random()  # the global one belongs to the program
     while time.monotonic() < end:
-        yield random.uniform(0, longest)
+        yield generator.uniform(0, longest)
         longest = min(2 * longest, 0.2)
 
 

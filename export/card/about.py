@@ -149,11 +149,13 @@ def settings(manifest: Manifest) -> str:
     if not chosen or manifest.format == "saved-model":
         return ""
     runtime = "LiteRT or LiteRT.js" if manifest.format == "tflite" else "ONNX Runtime"
+    listed = "\n".join(f"- {code(f'{name}={value!r}')}" for name, value in chosen.items())
     return f"""## Generation settings
 
 `kf.pipeline` applies the settings of `generation_config.json`. The programs on this card that call {runtime} directly
 select the most probable token in each step, without these settings:
-{", ".join(code(f"{name}={value!r}") for name, value in chosen.items())}.
+
+{listed}
 """
 
 

@@ -154,7 +154,9 @@ def test_models_that_answer_at_once_refuse_to_generate(model_type, task):
     kind = zoo.architecture(model_type).MODELS[task]
     model = kind.__new__(kind)  # only the class matters
     for method in ("generate", "stream"):
-        with pytest.raises(InputError, match=rf"task='text-generation'.*Received: {kind.__name__}, a model for {task}"):
+        with pytest.raises(
+            InputError, match=rf"task='text-generation'.*Received: {kind.__name__}, a model for {kind.task}"
+        ):
             getattr(model, method)("Once upon a time")
     assert not kind.generates and not hasattr(kind, "decode") and not hasattr(kind, "cache_shapes")
 

@@ -147,7 +147,7 @@ export class Tokenizer {
       const parts = token ? [{ text: section, token }] : this.addedNormalized.split(this.normalize(section));
       for (const { text: part, token: inside } of parts) {
         if (inside) {
-          add(inside.id, spanOf(part.origins));
+          add(inside.id, this.offsets(part.characters, part.origins, 0, part.origins.length));
           word++;
           continue;
         }
@@ -209,7 +209,8 @@ export class Tokenizer {
   offsets(characters, origins, first, count) {
     const [start, end] = spanOf(origins.slice(first, first + count));
     if (!this.trims) return [start, end];
-    const spaces = characters.slice(first, first + count).map((character) => character === "Ġ");
+    // Added tokens may include the spaces around them.
+    const spaces = characters.slice(first, first + count).map((character) => /^[Ġ\s]$/u.test(character));
     let leading = spaces.indexOf(false) < 0 ? count : spaces.indexOf(false);
     const trailing = count - 1 - spaces.lastIndexOf(false);
     // The space that was added before the text is not part of the text.
