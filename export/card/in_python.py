@@ -261,7 +261,7 @@ _SHOWN = {
     "token-classification": _LABELS + 'for token, scores in zip(text.tokens, answer["@output"][0]):\n'
     "    print(token, labels[str(scores.argmax())])",
     "fill-mask": "position = text.ids.index(tokenizer.token_to_id(mask))\n"
-    'print(tokenizer.id_to_token(answer["@output"][0, position].argmax()))',
+    'print(tokenizer.decode([answer["@output"][0, position].argmax()], skip_special_tokens=False))',
     "feature-extraction": 'print(answer["@output"][0, : len(text)].mean(axis=0))',
     "question-answering": """in_context = np.array([part == 1 for part in text.sequence_ids])
 starts, ends = (np.where(in_context, answer[name][0, : len(text)], -np.inf) for name in ("start_logits", "end_logits"))
