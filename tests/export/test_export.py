@@ -139,7 +139,6 @@ ALWAYS_QUANTIZED = {
     ("t5-text2text-generation", "onnx", "int8"),
     ("longformer-text-classification", "onnx", "int4"),
     ("roberta-fill-mask", "onnx", "int8"),
-    ("bert-sentence-similarity", "tflite", "int8"),
     ("roberta-text-classification", "tflite", "int4"),
 }
 
@@ -168,7 +167,17 @@ def test_every_other_head(name, tmp_path):
     assert expected is not None or model.task == "pretraining"
 
 
-@pytest.mark.parametrize(("name", "format", "quantize"), grid(ROWS, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED))
+# Embeddings have the matrices of their encoder; one row tests their gate, since random weights give no cosine to judge.
+QUANTIZED = [name for name in ROWS if not name.endswith("sentence-similarity")]
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "quantize"),
+    [
+        *grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED),
+        ("bert-sentence-similarity", "tflite", "int8"),
+    ],
+)
 def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
     folder, model = shared_bundle(name, format, quantize), shared_model(name)
     manifest, recipe = bundle.read(folder), ROWS[name].recipe(quantize)
@@ -185,7 +194,8 @@ def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
     assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
     pipe = kf.pipeline(None, folder)
     CALLS[model.task](pipe)
-    if model.generates:  # each token is the best one of Keras, but for the measured effect of rounding
+    # Each token is the best one of Keras, but for the measured effect of rounding; 4-bit random weights have near ties.
+    if model.generates and quantize == "int8":
         greedy = {"do_sample": False, "max_new_tokens": 8}
         outputs = [pipe(text, return_dict_in_generate=True, **greedy) for text in TEXTS]
         prompts = [model.tokenizer.encode(text) for text in TEXTS]
