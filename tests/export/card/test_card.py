@@ -126,7 +126,7 @@ def test_settings_that_programs_do_not_apply(format, tmp_path):
     manifest = replace(decoder(), format=format)
     info = replace(manifest.info, generation=generation)
     text = written(tmp_path / "rules", replace(manifest, info=info))
-    settings = "without these settings:\n`forced_bos_token_id=0`, `num_beams=4`."
+    settings = "without these settings:\n\n- `forced_bos_token_id=0`\n- `num_beams=4`\n"
     assert (settings in text) == (format != "saved-model")
     plain = replace(info, generation={"eos_token_id": 2})
     assert "without these settings" not in written(tmp_path / "plain", replace(manifest, info=plain))
