@@ -119,7 +119,8 @@ def _distribution(info: ModelInfo) -> Distribution:
     if info.problem_type == "regression":
         return "none"
     single_label = of_model(info.task) == "text-classification" and len(info.labels) == 1
-    return "sigmoid" if single_label or info.problem_type == "multi_label_classification" else "softmax"
+    by_token = info.task == "replaced-token-detection"  # one logit for each token
+    return "sigmoid" if single_label or by_token or info.problem_type == "multi_label_classification" else "softmax"
 
 
 def _rows(

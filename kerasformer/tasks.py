@@ -10,6 +10,9 @@ ALIASES = {
 }
 """Hugging Face task names by their aliases."""
 
+PRETRAINING = frozenset({"next-sentence-prediction", "pretraining", "replaced-token-detection"})
+"""Tasks of heads that models have for their pretraining, for which there is no pipeline."""
+
 FEATURE_EXTRACTION, SENTENCE_SIMILARITY = "feature-extraction", "sentence-similarity"
 
 _TEXT_TO_TEXT = "text2text-generation"

@@ -91,6 +91,8 @@ def zoo_model(model_type: str, task: str) -> Any:
         **dict.fromkeys(
             ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta"), {"num_positions": 18, **intermediate}
         ),
+        "electra": {**encoder, "embedding_dim": 5},
+        "mobilebert": {**encoder, "embedding_dim": 5, "bottleneck_dim": 9},
         "t5": {"intermediate_dim": 20, "head_dim": 5},
     }
     model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))

@@ -67,7 +67,7 @@ class DebertaV2(BidirectionalEncoder):
         """Creates embeddings without absolute positions if only the attention uses positions."""
         config = self.config
         options["max_length"] = config.max_length if config.absolute_positions else None
-        options["embedding_dim"] = None if config.embedding_dim == config.hidden_dim else config.embedding_dim
+        options["embedding_dim"] = self.projected_dim
         return super().make_embeddings(projection_first=True, projection_bias=False, **options)
 
     def make_layer(self, index: int, kind: Any = layers.EncoderLayer, **options: Any) -> layers.EncoderLayer:

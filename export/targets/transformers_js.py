@@ -45,6 +45,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import sets_token_types
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
+from kerasformer.tasks import PRETRAINING
 
 VERSION = "4.3.1"
 
@@ -54,13 +55,14 @@ _LACKS = {
     "bloom": ("text-classification",),
     "gpt2": ("text-classification",),
     "llama": ("text-classification",),
+    "mobilebert": ("token-classification",),
     "modernbert": ("question-answering",),
     "longformer": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "t5": ("feature-extraction",),
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""
 
-_NO_PIPELINE = ("pretraining", "sentence-similarity", "text-ranking", "zero-shot-classification")
+_NO_PIPELINE = (*PRETRAINING, "sentence-similarity", "text-ranking", "zero-shot-classification")
 
 SUPPORTED_SETTINGS = (
     "max_new_tokens",

@@ -14,6 +14,7 @@ from kerasformer.layers.attention import (
 )
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
+from kerasformer.layers.bottleneck import BottleneckEncoderLayer, NormalizedDense
 from kerasformer.layers.cache import (
     FixedCache,
     GrowingCache,
@@ -28,7 +29,7 @@ from kerasformer.layers.disentangled import ConvolutionEncoderLayer, Disentangle
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, LMHead, MaskedLMHead
-from kerasformer.layers.norms import LayerNormalization, RMSNormalization, normalization
+from kerasformer.layers.norms import ElementwiseAffine, LayerNormalization, RMSNormalization, normalization
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.stacks import Decoder, Encoder
@@ -37,6 +38,7 @@ from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
 __all__ = [
     "AttentionHead",
     "AttentionSpec",
+    "BottleneckEncoderLayer",
     "ClassificationHead",
     "ConvolutionEncoderLayer",
     "Decoder",
@@ -44,6 +46,7 @@ __all__ = [
     "Dense",
     "DisentangledAttention",
     "Dropout",
+    "ElementwiseAffine",
     "Embedding",
     "Encoder",
     "EncoderLayer",
@@ -56,6 +59,7 @@ __all__ = [
     "LayerNormalization",
     "MaskedLMHead",
     "MultiHeadAttention",
+    "NormalizedDense",
     "Projection",
     "RMSNormalization",
     "RelativeEmbeddings",

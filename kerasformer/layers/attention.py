@@ -124,6 +124,7 @@ class MultiHeadAttention(Composite):
         cache: `LayerCache` of `(B, G, S, D)` keys and values, optional.
         return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
         return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
+        value: `(B, S, E'')` from which the values are projected (MobileBERT); the same tensor as the keys by default.
 
     Returns:
         `(B, T, E)`, or the dictionary.
@@ -209,11 +210,11 @@ class MultiHeadAttention(Composite):
         initializer = keras.initializers.get(keras.initializers.serialize(initializer or self.kernel_initializer))
         return Dense(units, use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
-        """Creates the weights for `(B, T, E)` queries and `(B, S, E')` keys and values."""
+    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+        """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
         build_once(self.query, query_shape)
         build_once(self.key, key_value_shape or query_shape)
-        build_once(self.value, key_value_shape or query_shape)
+        build_once(self.value, value_shape or key_value_shape or query_shape)
         for norm in (self.query_norm, self.key_norm):
             if norm is not None:
                 build_once(norm, (None, None, None, self.spec.head_dim))
@@ -230,20 +231,22 @@ class MultiHeadAttention(Composite):
         training: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
+        value: Tensor | None = None,
     ) -> Any:
         """Applies the layer."""
         memory = query if key_value is None else key_value
+        value = memory if value is None else value
         keys = None if cache is not None else memory.shape[1]
         if visibility is None and self.spec.window is not None:
             visibility = Visibility.of_text(ops.shape(query)[1])
         visibility = visibility_of(visibility, attention_mask, bias, query, keys)
         projected: tuple[Tensor | None, Tensor | None] = (None, None)
         if cache is None or not cache.complete:
-            projected = self._normalized(self.key(memory), self.key_norm), self.value(memory)
+            projected = self._normalized(self.key(memory), self.key_norm), self.value(value)
         states = self._normalized(self.query(query), self.query_norm), *projected
         dropout = self._drop if training and self.dropout else None
         if cache is None and banded.attends_within_window(self.spec, visibility):
-            global_states = self.global_states(query, memory)
+            global_states = self.global_states(query, memory, value)
             context, weights = banded.multi_head_attention(
                 *states,
                 self.spec,
@@ -268,7 +271,7 @@ class MultiHeadAttention(Composite):
         output = self.output_dense(context)
         return output if self.last_dropout is None else self.last_dropout(output, training=training)
 
-    def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States] | None:
+    def global_states(self, query: Tensor, memory: Tensor, value: Tensor) -> Callable[[GlobalTokens], States] | None:
         """Returns a function that projects global tokens, or `None` if all tokens share the same projections."""
         return None
 
@@ -279,7 +282,9 @@ class MultiHeadAttention(Composite):
         heads = ops.reshape(x, (*ops.shape(x)[:2], x.shape[-1] // self.spec.head_dim, self.spec.head_dim))
         return ops.reshape(norm(heads), ops.shape(x))
 
-    def compute_output_shape(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> Any:  # type: ignore[override]
+    def compute_output_shape(  # type: ignore[override]
+        self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None
+    ) -> Any:
         """Maps `(B, T, E')` to `(B, T, E)`."""
         return (*query_shape[:-1], self.hidden_dim)
 
@@ -335,17 +340,17 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
         self.key_global = self._dense(size, self.use_bias, "key_global")
         self.value_global = self._dense(size, self.use_bias, "value_global")
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
-        """Creates the weights for `(B, T, E)` queries and `(B, S, E')` keys and values."""
-        super().build(query_shape, key_value_shape)
+    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+        """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
+        super().build(query_shape, key_value_shape, value_shape)
         build_once(self.query_global, query_shape)
         build_once(self.key_global, key_value_shape or query_shape)
-        build_once(self.value_global, key_value_shape or query_shape)
+        build_once(self.value_global, value_shape or key_value_shape or query_shape)
 
-    def global_states(self, query: Tensor, memory: Tensor) -> Callable[[GlobalTokens], States]:
+    def global_states(self, query: Tensor, memory: Tensor, value: Tensor) -> Callable[[GlobalTokens], States]:
         """Returns a function that projects queries of the global tokens, and keys and values of all tokens."""
 
         def states(tokens: GlobalTokens) -> States:
-            return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(memory)
+            return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(value)
 
         return states

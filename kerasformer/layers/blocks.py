@@ -24,8 +24,9 @@ class EncoderLayer(Composite):
     Args:
         attention: The self attention: a `MultiHeadAttention`, or a layer with the same call arguments.
         feed_forward: The feed-forward network.
-        norm: `"layer_norm"` or `"rms_norm"`.
+        norm: Kind of the norms, see `normalization`.
         epsilon: Epsilon of the norms.
+        feed_forward_epsilon: Epsilon of the norm of the feed-forward network; `epsilon` by default.
         norm_first: Normalizes the input of attention and feed-forward (GPT-2, T5) instead of the residual sum (BERT).
         parallel: Attention and feed-forward both take the input of the layer, and the sum of their outputs is added to
             it (GPT-J, GPT-NeoX); requires `norm_first`.
@@ -66,6 +67,7 @@ class EncoderLayer(Composite):
         dropout: float = 0.0,
         norm_bias: bool = True,
         input_norm: bool = True,
+        feed_forward_epsilon: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -78,17 +80,18 @@ class EncoderLayer(Composite):
                 "Only a layer that normalizes its input can omit a norm. "
                 "Expected: norm_first=True. Received: norm_first=False, input_norm=False"
             )
-        self.norm, self.epsilon = norm, epsilon
+        self.norm, self.epsilon, self.feed_forward_epsilon = norm, epsilon, feed_forward_epsilon
         self.norm_first, self.parallel, self.dropout = norm_first, parallel, dropout
         self.norm_bias, self.input_norm = norm_bias, input_norm
         self.attention = attention
         self.feed_forward = feed_forward
         self.attention_norm = self._norm("attention_norm") if input_norm else None
-        self.feed_forward_norm = self._norm("feed_forward_norm")
+        self.feed_forward_norm = self._norm("feed_forward_norm", feed_forward_epsilon)
         self.residual_dropout = Dropout(dropout, name="residual_dropout", dtype=self.dtype_policy)
 
-    def _norm(self, name: str) -> keras.layers.Layer:
-        return normalization(self.norm, self.epsilon, self.norm_bias, name=name, dtype=self.dtype_policy)
+    def _norm(self, name: str, epsilon: float | None = None) -> keras.layers.Layer:
+        epsilon = self.epsilon if epsilon is None else epsilon
+        return normalization(self.norm, epsilon, self.norm_bias, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
@@ -111,31 +114,49 @@ class EncoderLayer(Composite):
     ) -> Any:
         """Applies the layer."""
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
-        inputs, query, key_value = x, self._normed(x, self.attention_norm), None
-        if count is not None:
-            key_value, x, query = query, x[:, :count], query[:, :count]
-            visibility = None if visibility is None else visibility.of_first(count)
+        residual, query, others = self.attended(x, count)
+        if count is not None and visibility is not None:
+            visibility = visibility.of_first(count)
         y, states = split_output(
             self.attention(
                 query,
-                key_value=key_value,
                 attention_mask=attention_mask,
                 bias=bias,
                 visibility=visibility,
                 cache=cache,
+                **others,
                 **(attention_inputs or {}),
                 **flags,
             )
         )
-        output = self.finish(self._output(x, y, training), inputs, visibility, training)
+        output = self.finish(self._output(residual, y, training), x, count, visibility, training)
         return packed(output, return_attention or return_cache, **states)
 
-    def finish(self, output: Tensor, inputs: Tensor, visibility: Visibility | None, training: bool) -> Tensor:
+    def attended(self, x: Tensor, count: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Returns the tensors from which attention is computed; subclasses may project them.
+
+        Args:
+            x: Input of the layer, `(B, T, E)`.
+            count: As in the call.
+
+        Returns:
+            `(input of the residual sum, queries, further tensors)` of `(B, count or T, E)` each; the further tensors
+            are `(B, T, E)`, by their names in the call of the attention.
+        """
+        query = self._normed(x, self.attention_norm)
+        if count is None:
+            return x, query, {}
+        return x[:, :count], query[:, :count], {"key_value": query}
+
+    def finish(
+        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+    ) -> Tensor:
         """Returns the output of the layer; subclasses may add further computations.
 
         Args:
             output: `(B, count or T, E)`, computed by attention and feed-forward.
             inputs: Input of the layer, `(B, T, E)`.
+            count: As in the call.
             visibility: As in the call.
             training: As in the call.
         """
@@ -162,7 +183,16 @@ class EncoderLayer(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("norm", "epsilon", "norm_first", "parallel", "dropout", "norm_bias", "input_norm")
+        names = (
+            "norm",
+            "epsilon",
+            "norm_first",
+            "parallel",
+            "dropout",
+            "norm_bias",
+            "input_norm",
+            "feed_forward_epsilon",
+        )
         parts = ("attention", "feed_forward")
         arguments = {name: getattr(self, name) for name in names}
         arguments |= {name: serialize_part(getattr(self, name)) for name in parts}

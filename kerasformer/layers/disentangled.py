@@ -26,7 +26,7 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
-from kerasformer.layers.tensor import Tensor, split_heads
+from kerasformer.layers.tensor import Tensor, shifted, split_heads
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 TERMS = ("c2p", "p2c")
@@ -206,9 +206,9 @@ class DisentangledAttention(MultiHeadAttention):
         self.relative_query = self._dense(hidden_dim, True, "relative_query") if "p2c" in projected else None
         self.embeddings_dropout = Dropout(relative_dropout, name="relative_dropout", dtype=self.dtype_policy)
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None) -> None:
-        """Creates the weights for `(B, T, E)` queries and `(B, S, E)` keys and values."""
-        super().build(query_shape, key_value_shape)
+    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+        """Creates the weights for `(B, T, E)` queries, `(B, S, E)` keys, and `(B, S, E')` values."""
+        super().build(query_shape, key_value_shape, value_shape)
         for layer in (self.relative_key, self.relative_query):
             if layer is not None:
                 build_once(layer, (None, query_shape[-1]))
@@ -224,12 +224,14 @@ class DisentangledAttention(MultiHeadAttention):
         training: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
+        value: Tensor | None = None,
         relative: RelativeText | None = None,
     ) -> Any:
         """Applies the layer."""
         memory = query if key_value is None else key_value
+        value = memory if value is None else value
         visibility = visibility_of(visibility, attention_mask, bias, query, memory.shape[1])
-        queries, keys, values = self.query(query), self.key(memory), self.value(memory)
+        queries, keys, values = self.query(query), self.key(memory), self.value(value)
         scores = visibility.bias(backend.standardize_dtype(queries.dtype))  # rendered once for all layers
         if scores is not None and scores.shape[2] != 1:
             scores = scores[:, :, : ops.shape(query)[1]]
@@ -352,15 +354,15 @@ class ConvolutionEncoderLayer(EncoderLayer):
         build_once(self.convolution, (*input_shape[:-1], self.kernel_size * self.convolution.units))
         build_once(self.convolution_norm, input_shape)
 
-    def finish(self, output: Tensor, inputs: Tensor, visibility: Visibility | None, training: bool) -> Tensor:
+    def finish(
+        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+    ) -> Tensor:
         """Adds the convolution of the inputs, and sets the output of padding to 0."""
-        length, padding = ops.shape(output)[1], self.kernel_size // 2
-        x = ops.pad(inputs, ((0, 0), (padding, padding), (0, 0)))
-        neighbours = ops.concatenate([x[:, i : i + length] for i in range(self.kernel_size)], axis=-1)
-        y = self._activate(self.residual_dropout(self.convolution(neighbours), training=training))
+        neighbors = ops.concatenate(shifted(inputs, self.kernel_size // 2, count), axis=-1)
+        y = self._activate(self.residual_dropout(self.convolution(neighbors), training=training))
         output = self.convolution_norm(primitives.residual(output, y))
         if visibility is not None and visibility.key_mask is not None:
-            output = output * ops.expand_dims(ops.cast(visibility.key_mask[:, :length], output.dtype), -1)
+            output = output * ops.expand_dims(ops.cast(visibility.key_mask[:, :count], output.dtype), -1)
         return output
 
     def get_config(self) -> dict[str, Any]:

@@ -103,13 +103,15 @@ class MaskedLMHead(Composite):
 
     Args:
         vocab_size: Size `V` of the vocabulary.
-        hidden_dim: Size of the dense layer, which is that of the token embeddings.
+        hidden_dim: Size of the dense layer.
         activation: Name of the activation of the dense layer.
         epsilon: Epsilon of the norm.
         kernel_initializer: A Keras initializer.
         dense_bias: Whether the dense layer has a bias.
         norm_bias: Whether the norm has a bias.
         use_bias: Whether a bias is added to the scores.
+        embedding_dim: Size of the token embeddings, `hidden_dim` by default. If they are smaller, a matrix of this
+            layer, `extension`, projects the other entries of the dense layer's output (MobileBERT).
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -120,7 +122,10 @@ class MaskedLMHead(Composite):
     Returns:
         `(B, T, V)`.
 
-    Reference: Devlin et al. 2019, arXiv:1810.04805, section 3.1.
+    Raises:
+        InputError: `embedding_dim` exceeds `hidden_dim`.
+
+    Reference: Devlin et al. 2019, arXiv:1810.04805, section 3.1; extension: `transformers.models.mobilebert`.
     """
 
     def __init__(
@@ -133,9 +138,16 @@ class MaskedLMHead(Composite):
         dense_bias: bool = True,
         norm_bias: bool = True,
         use_bias: bool = True,
+        embedding_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
+        if self.embedding_dim > hidden_dim:
+            raise InputError(
+                "embedding_dim must be at most hidden_dim, the size of the dense layer. "
+                f"Received: embedding_dim={embedding_dim}, hidden_dim={hidden_dim}"
+            )
         self.vocab_size, self.hidden_dim = vocab_size, hidden_dim
         self.activation, self.epsilon = activation, epsilon
         self.dense_bias, self.norm_bias, self.use_bias = dense_bias, norm_bias, use_bias
@@ -145,18 +157,27 @@ class MaskedLMHead(Composite):
         policy = self.dtype_policy
         self.dense = Dense(hidden_dim, dense_bias, kernel_initializer=initializer, name="dense", dtype=policy)
         self.norm = LayerNormalization(epsilon, norm_bias, name="norm", dtype=policy)
+        self.extension = None
+        if self.embedding_dim < hidden_dim:
+            self.extension = Dense(vocab_size, False, kernel_initializer=initializer, name="extension", dtype=policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
         build_once(self.dense, input_shape)
         build_once(self.norm, (*input_shape[:-1], self.hidden_dim))
+        if self.extension is not None:
+            build_once(self.extension, (*input_shape[:-1], self.hidden_dim - self.embedding_dim))
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.vocab_size,), initializer="zeros", name="bias")
 
     def call(self, x: Tensor, embedding: Embedding) -> Tensor:
         """Applies the head."""
-        return embedding.project(self.norm(self._activate(self.dense(x))), self.bias)
+        y = self.norm(self._activate(self.dense(x)))
+        if self.extension is None:
+            return embedding.project(y, self.bias)
+        scores = embedding.project(y[..., : self.embedding_dim], self.bias)
+        return scores + self.extension(y[..., self.embedding_dim :])
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., E)` to `(..., V)`."""
@@ -164,7 +185,16 @@ class MaskedLMHead(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("vocab_size", "hidden_dim", "activation", "epsilon", "dense_bias", "norm_bias", "use_bias")
+        names = (
+            "vocab_size",
+            "hidden_dim",
+            "activation",
+            "epsilon",
+            "dense_bias",
+            "norm_bias",
+            "use_bias",
+            "embedding_dim",
+        )
         arguments = {name: getattr(self, name) for name in names}
         initializer = keras.initializers.serialize(self.kernel_initializer)
         return {**super().get_config(), **arguments, "kernel_initializer": initializer}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
@@ -12,12 +14,12 @@ from kerasformer.layers.core import PACKAGE
 from kerasformer.layers.tensor import Tensor
 
 
-class _Norm(keras.layers.Layer):
-    """Base of the norms: a learned scale of the last axis, an optional bias and an epsilon."""
+class _Affine(keras.layers.Layer):
+    """Base of all norms: a learned scale of the last axis and an optional bias."""
 
-    def __init__(self, epsilon: float, use_bias: bool, **kwargs: Any) -> None:
+    def __init__(self, use_bias: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.epsilon, self.use_bias = epsilon, use_bias
+        self.use_bias = use_bias
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the scale and the bias, if there is one, of size `input_shape[-1]`."""
@@ -28,6 +30,14 @@ class _Norm(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Returns the shape of the input."""
         return input_shape
+
+
+class _Norm(_Affine):
+    """Base of the norms that divide by a standard deviation or a root mean square: an affine layer with an epsilon."""
+
+    def __init__(self, epsilon: float, use_bias: bool, **kwargs: Any) -> None:
+        super().__init__(use_bias, **kwargs)
+        self.epsilon = epsilon
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
@@ -83,15 +93,52 @@ class RMSNormalization(_Norm):
         return primitives.rms_norm(x, self.scale, self.epsilon)
 
 
-_NORMS = {"layer_norm": LayerNormalization, "rms_norm": RMSNormalization}
+@keras.saving.register_keras_serializable(PACKAGE)
+class ElementwiseAffine(_Affine):
+    """Multiplication by a scale and addition of a bias, without normalization: the NoNorm of MobileBERT.
+
+    Args:
+        use_bias: Whether to add a bias.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(..., E)`; the result has the same shape.
+
+    Reference: Sun et al. 2020, arXiv:2004.02984, section 3.3.
+    """
+
+    def __init__(self, use_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(use_bias, **kwargs)
+
+    def call(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        y = x * ops.convert_to_tensor(self.scale)
+        return y if self.bias is None else y + ops.convert_to_tensor(self.bias)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "use_bias": self.use_bias}
+
+
+_NORMS: dict[str, Callable[..., keras.layers.Layer]] = {
+    "layer_norm": LayerNormalization,
+    "rms_norm": lambda epsilon, use_bias, **kwargs: RMSNormalization(epsilon, **kwargs),
+    "no_norm": lambda epsilon, use_bias, **kwargs: ElementwiseAffine(use_bias, **kwargs),
+}
 
 
 def normalization(kind: str, epsilon: float, use_bias: bool = True, **kwargs: Any) -> keras.layers.Layer:
-    """Returns a norm of the given kind, `"layer_norm"` or `"rms_norm"`; the latter never has a bias.
+    """Returns a norm of the given kind.
+
+    Args:
+        kind: `"layer_norm"`; `"rms_norm"`, which never has a bias; or `"no_norm"`, which has no epsilon.
+        epsilon: Epsilon of the norm.
+        use_bias: Whether the norm has a bias.
+        kwargs: `keras.layers.Layer` arguments.
 
     Raises:
         InputError: the kind is unknown.
     """
     if kind not in _NORMS:
         raise InputError(f"Unknown normalization. Expected one of {', '.join(_NORMS)}. Received: {kind!r}")
-    return _NORMS[kind](epsilon, **({} if kind == "rms_norm" else {"use_bias": use_bias}), **kwargs)
+    return _NORMS[kind](epsilon, use_bias, **kwargs)

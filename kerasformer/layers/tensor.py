@@ -10,6 +10,25 @@ Tensor = Any
 """A tensor of the active Keras backend."""
 
 
+def shifted(x: Tensor, distance: int, count: int | None = None) -> list[Tensor]:
+    """Returns the neighbors of each token up to a distance: the tokens before it, itself, and the tokens after it.
+
+    Args:
+        x: `(B, T, E)`.
+        distance: Number of neighbors on each side; beyond the ends of the text they are 0.
+        count: Number of first tokens whose neighbors are returned; all by default.
+
+    Returns:
+        `2 * distance + 1` tensors `(B, count or T, E)`.
+    """
+    length = ops.shape(x)[1] if count is None else count
+    padded = ops.pad(x, ((0, 0), (distance, distance), (0, 0)))
+    return [
+        x if start == distance and count is None else padded[:, start : start + length]
+        for start in range(2 * distance + 1)
+    ]
+
+
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
     """Splits `(B, T, H * D)` into heads `(B, H, T, D)`."""
     batch, length = ops.shape(x)[:2]

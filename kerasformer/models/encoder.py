@@ -129,6 +129,18 @@ class BidirectionalEncoder(Backbone):
         return keras.initializers.serialize(normal)
 
     @property
+    def layer_dim(self) -> int:
+        """Size of the states in a layer, on which attention and feed-forward network work."""
+        size: int = self.config.hidden_dim
+        return size
+
+    @property
+    def projected_dim(self) -> int | None:
+        """Size of the embeddings if it differs from that of the hidden states, so that they are projected."""
+        size: int | None = self.config.embedding_dim
+        return None if size == self.config.hidden_dim else size
+
+    @property
     def schedule(self) -> list[int]:
         """Indices of the layers in the order in which they are applied, which may repeat."""
         return list(range(self.config.num_layers))
@@ -161,14 +173,14 @@ class BidirectionalEncoder(Backbone):
         """Creates the feed-forward network of a layer; `options` are further arguments of it."""
         config = self.config
         arguments = {"kernel_initializer": self.initializer, "name": "feed_forward", **options}
-        return FeedForward(config.hidden_dim, config.intermediate_dim, config.hidden_act, **arguments)
+        return FeedForward(self.layer_dim, config.intermediate_dim, config.hidden_act, **arguments)
 
     def make_attention(self, index: int) -> MultiHeadAttention:
         """Creates the attention of the layer of this index, named `attention`."""
         config = self.config
         return self.attention_type(
             config.num_heads,
-            config.hidden_dim,
+            self.layer_dim,
             dropout=config.attention_dropout,
             kernel_initializer=self.initializer,
             name="attention",
@@ -227,7 +239,7 @@ class BidirectionalEncoder(Backbone):
         **arrays: Tensor | None,
     ) -> Any:
         """Applies the backbone."""
-        x = self.embeddings(ids, training=training, **arrays)
+        x = self.embeddings(ids, training=training, attention_mask=attention_mask, **arrays)
         if visibility is None:
             visibility = Visibility(key_mask=attention_mask)
         if arrays.get("positions") is not None:  # rotary positions are part of the attention
@@ -272,9 +284,8 @@ class BidirectionalEncoder(Backbone):
             *norm("norm", "LayerNorm"),
         ]
         rows = nested(tables, "embeddings/", "embeddings.")
-        if self.embeddings.projection is None:
-            return rows
-        return rows + dense("embeddings/projection", projection, bias=self.embeddings.projection.use_bias)
+        layer = self.embeddings.token_projection or self.embeddings.projection
+        return rows if layer is None else rows + dense(f"embeddings/{layer.name}", projection, bias=layer.use_bias)
 
     def layer_rows(self, rows: Iterable[Row], prefix: Callable[[int], str]) -> list[Row]:
         """Repeats the rows of a layer for all layers; `prefix` returns the prefix of the tensors of a layer."""
@@ -283,8 +294,8 @@ class BidirectionalEncoder(Backbone):
         return [row for index in indices for row in nested(rows, f"encoder/layer_{index}/", prefix(index))]
 
     def pooler_rows(self, tensor: str) -> list[Row]:
-        """Returns the rows of the pooler, if there is one."""
-        return [] if self.pooler is None else dense("pooler", tensor)
+        """Returns the rows of the pooler, if there is one with weights."""
+        return dense("pooler", tensor) if isinstance(self.pooler, Dense) else []
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

@@ -199,9 +199,16 @@ class FillMask(EncoderModel):
             self.activation,
             self.epsilon,
             use_bias=getattr(config, "output_bias", True),
+            embedding_dim=self.backbone.embeddings.tokens.output_dim,
             name="predictions" if self.task == "pretraining" else "head",
             **self.head_options(),
         )
+
+    def head_rows(self) -> list[Row]:
+        """Returns the rows of the head, without the matrix `extension` of a `MaskedLMHead` that has none."""
+        embeddings = self.backbone.embeddings
+        extended = embeddings.tokens.output_dim < embeddings.embedding_dim
+        return [row for row in super().head_rows() if extended or "extension/" not in row.variables[0]]
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
@@ -316,6 +323,49 @@ class PretrainingHead(Composite):
         return self.predictions.compute_output_shape(input_shape), relation
 
 
+class ReplacedTokenDetection(EncoderModel):
+    """Discriminator that detects replaced tokens: returns a score of each token, positive if it is not the original.
+
+    Returns:
+        `(B, T)`; the sigmoid of a score is the probability that the token was replaced.
+
+    Reference: Clark et al. 2020, arXiv:2003.10555, section 2.
+    """
+
+    task = "replaced-token-detection"
+    architecture_suffix = "ForPreTraining"
+
+    def make_head(self) -> keras.layers.Layer:
+        """Creates a head of two dense layers."""
+        config = self.config
+        return ReplacedTokenHead(1, config.hidden_dim, config.hidden_act, name="head")
+
+    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Returns the scores."""
+        return self.head(states["output"], training=training)
+
+
+@keras.saving.register_keras_serializable("kerasformer")
+class ReplacedTokenHead(ClassificationHead):
+    """A `ClassificationHead` with one class, whose output has no axis of classes.
+
+    Args:
+        args: Arguments of `ClassificationHead`.
+        kwargs: Arguments of `ClassificationHead`.
+
+    Call arguments:
+        x: `(B, T, E)`; the result is `(B, T)`.
+    """
+
+    def call(self, x: Tensor, training: bool = False) -> Tensor:
+        """Applies the head."""
+        return ops.squeeze(super().call(x, training=training), axis=-1)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Maps `(B, T, E)` to `(B, T)`."""
+        return input_shape[:-1]
+
+
 class TextClassification(EncoderModel):
     """Text classifier, which returns scores `(B, C)` from the pooler, the first token or the mean of all real tokens.
 
@@ -347,6 +397,19 @@ class TextClassification(EncoderModel):
             return mean_of_tokens(states["output"], inputs.get("attention_mask"))
         pooled: Tensor = states["pooled"] if self.pooled else states["output"][:, 0]
         return pooled
+
+
+class NextSentencePrediction(TextClassification):
+    """Classifier of pairs of texts: returns scores `(B, 2)`, the first one for a second text that follows the first."""
+
+    task = "next-sentence-prediction"
+    architecture_suffix = "ForNextSentencePrediction"
+    has_labels = False
+    pooled = True
+
+    def make_head(self) -> keras.layers.Layer:
+        """Creates a head of a dense layer with two outputs."""
+        return ClassificationHead(2, name="head")
 
 
 class DenseTextClassification(TextClassification):

@@ -38,6 +38,16 @@ TINY = {
         "attention_window": [8, 10],
         "max_global_tokens": 6,
     },
+    "mobilebert": {
+        "hidden_dim": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "intermediate_dim": 40,
+        "max_length": 32,
+        "embedding_dim": 10,
+        "bottleneck_dim": 15,
+        "num_feed_forwards": 2,
+    },
     "gpt2": {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "max_length": 40},
     # Heads that share keys and values, and do not add up to the hidden size.
     "llama": {

@@ -31,6 +31,7 @@ from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.options import cache_capacity
 from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
+from kerasformer.tasks import PRETRAINING
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.export.other_backend import exported_on_jax
 from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
@@ -106,6 +107,7 @@ ALWAYS = {
         "modernbert-token-classification",
         "gpt2-text-generation",
         "llama-text-generation",
+        "mobilebert-text-classification",
         "t5-text2text-generation",
         "bart-text2text-generation",
     },
@@ -115,11 +117,13 @@ ALWAYS = {
         "bert-fill-mask",
         "albert-fill-mask",
         "deberta-v2-token-classification",
+        "electra-fill-mask",
         "roberta-fill-mask",
         "mpnet-feature-extraction",
         "longformer-text-classification",
         "gpt2-text-generation",
         "bloom-text-generation",
+        "mobilebert-fill-mask",
         "t5-text2text-generation",
     },
     "saved-model": {
@@ -135,7 +139,10 @@ ALWAYS_QUANTIZED = {
     ("bert-text-classification", "tflite", "int8"),
     ("gpt2-text-generation", "tflite", "int8"),
     ("bart-text2text-generation", "tflite", "int4"),
+    ("mobilebert-text-classification", "tflite", "int4"),
     ("bert-token-classification", "onnx", "int8"),
+    ("electra-fill-mask", "onnx", "int4"),
+    ("mobilebert-fill-mask", "onnx", "int8"),
     ("t5-text2text-generation", "onnx", "int8"),
     ("longformer-text-classification", "onnx", "int4"),
     ("roberta-fill-mask", "onnx", "int8"),
@@ -164,7 +171,7 @@ def test_every_other_head(name, tmp_path):
         assert bundle.read(folder).fidelity["max_error"] <= 1e-4
         if expected is not None:
             assert_same(CALLS[model.task](kf.pipeline(None, folder)), expected)
-    assert expected is not None or model.task == "pretraining"
+    assert expected is not None or model.task in PRETRAINING
 
 
 # Embeddings have the matrices of their encoder; one row tests their gate, since random weights give no cosine to judge.

@@ -80,6 +80,9 @@ _ENCODER = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim
 _ROBERTA = {
     "hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "num_positions": 98, "num_segments": 1,
 }  # fmt: skip
+_ELECTRA = {**_ENCODER, "embedding_dim": 40}
+# Heads of 16, three times narrower states in the layers, and smaller embeddings of tokens.
+_MOBILEBERT = {**_ENCODER, "bottleneck_dim": 48, "embedding_dim": 40, "num_feed_forwards": 2}
 _DEBERTA = {
     **_ENCODER, "relative_attention": True, "relative_terms": "p2c|c2p", "num_buckets": 12, "share_projections": True,
     "relative_norm": "layer_norm", "absolute_positions": False,
@@ -135,6 +138,9 @@ ROWS = {
             spread=1.4,
         ),
         Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
+        Row("electra", "fill-mask", _ELECTRA, min_agreement=0.95),
+        Row("mobilebert", "text-classification", {**_MOBILEBERT, "num_labels": 5}, spread=0.85, seed=5),
+        Row("mobilebert", "fill-mask", _MOBILEBERT, min_agreement=0.95),
         Row("deberta-v2", "token-classification", {**_DEBERTA, "id2label": ENTITIES}, min_agreement=0.95),
         Row(
             "roberta",
@@ -191,6 +197,8 @@ ROWS = {
 
 _SETTINGS = {
     "bert": _ENCODER,
+    "electra": _ELECTRA,
+    "mobilebert": _MOBILEBERT,
     "distilbert": _ENCODER,
     "albert": {**_ENCODER, "embedding_dim": 40, "num_groups": 2},
     "bart": _BART,

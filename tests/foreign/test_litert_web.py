@@ -77,6 +77,8 @@ ENCODERS = [
     tiny("albert", "text-classification"),
     tiny("roberta", "text-classification"),
     tiny("xlm-roberta", "feature-extraction"),
+    tiny("electra", "fill-mask"),
+    tiny("mobilebert", "text-classification"),
     tiny("mpnet", "feature-extraction"),
     tiny("modernbert", "token-classification"),
     tiny("longformer", "text-classification"),

@@ -115,6 +115,10 @@ def albert(quantize: str = "none", task: str = "text-classification") -> Case:
     return replace(case, source=replace(case.source, tokenizer=albert_pieces, spread=2.0, min_agreement=0.9))
 
 
+ELECTRA = tiny("electra", "text-classification")
+ELECTRA = replace(ELECTRA, source=replace(ELECTRA.source, spread=1.4, seed=5))  # texts of several classes
+
+
 def mediapipe(folder: Path, texts: Sequence[str] = TEXTS, **options: Any) -> Any:
     """Returns MediaPipe's answers to texts that are normalized with the code of the card."""
     texts = [plain(folder)(text) for text in texts]
@@ -155,6 +159,9 @@ def length_of(folder: Path) -> int:
     tiny("bert", "text-classification", "int8"),
     tiny("bert", "text-classification", "int4"),
     tiny("distilbert", "text-classification"),
+    ELECTRA,
+    tiny("mobilebert", "text-classification"),
+    tiny("mobilebert", "text-classification", "int8"),
     albert(),
     albert("int8"),
     Case("sentiment-bert"),
@@ -181,6 +188,8 @@ def test_classes_and_scores(case, tmp_path):
     tiny("bert", "feature-extraction"),
     tiny("bert", "feature-extraction", "int8"),
     tiny("distilbert", "feature-extraction"),
+    tiny("electra", "feature-extraction"),
+    tiny("mobilebert", "feature-extraction"),
     albert("none", "feature-extraction"),
 )
 def test_vectors(case, tmp_path):

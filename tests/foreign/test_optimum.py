@@ -129,8 +129,11 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
 
 @pytest.mark.foreign("optimum")
 @cases(
-    *(tiny(model_type, task) for model_type in ("bert", "distilbert", "albert", "roberta") for task in TASKS),
-    *(tiny(model_type, task) for model_type in ("mpnet", "modernbert") for task in TASKS),
+    *(
+        tiny(model_type, task)
+        for model_type in ("bert", "distilbert", "albert", "electra", "mobilebert", "mpnet", "modernbert", "roberta")
+        for task in TASKS
+    ),
     tiny("camembert", "fill-mask"),
     tiny("xlm-roberta", "feature-extraction"),
     tiny("gpt2", "text-classification"),
@@ -141,6 +144,7 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
     *(tiny("bert", task, "int8") for task in TASKS),
     tiny("distilbert", "text-classification", "int8"),
     tiny("albert", "text-classification", "int8"),
+    tiny("mobilebert", "text-classification", "int8"),
     tiny("bert", "text-classification", "fp16"),
     tiny("bert", "text-classification", "int4"),
     Case("sentiment-bert"),

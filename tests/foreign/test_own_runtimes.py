@@ -28,6 +28,8 @@ CASES = (
     tiny("roberta", "fill-mask"),
     tiny("camembert", "fill-mask"),
     tiny("xlm-roberta", "feature-extraction"),
+    tiny("electra", "fill-mask"),
+    tiny("mobilebert", "text-classification"),
     tiny("mpnet", "feature-extraction"),
     tiny("modernbert", "token-classification"),
     tiny("modernbert", "token-classification", "int8"),

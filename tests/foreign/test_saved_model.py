@@ -12,6 +12,7 @@ import pytest
 
 from kerasformer import bundle
 from kerasformer.export.reference_texts import PROMPTS, READING
+from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.export.text_models import OTHERS, ROWS
 from tests.foreign.cases import Case, cases, tiny
@@ -27,7 +28,7 @@ GREEDY = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "no_rep
 ENCODERS = [
     Case(row)
     for row in (*ROWS.values(), *OTHERS.values())
-    if "generation" not in row.task and row.task != "pretraining"
+    if "generation" not in row.task and row.task not in PRETRAINING
 ]
 GENERATORS = [
     tiny("gpt2", "text-generation"),

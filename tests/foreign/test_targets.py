@@ -12,6 +12,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.options import ExportOptions, resolve_options
 from kerasformer.export.targets import TARGETS
+from kerasformer.tasks import PRETRAINING
 from tests.export.text_models import OTHERS, ROWS
 from tests.test_cli import main
 
@@ -19,9 +20,13 @@ ALL = {**ROWS, **OTHERS}
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
 ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
-BERTS = {name for name in ENCODERS if name.split("-")[0] in ("bert", "distilbert", "albert", "modernbert")}
+BERTS = {
+    name
+    for name in ENCODERS
+    if name.split("-")[0] in ("bert", "distilbert", "albert", "electra", "mobilebert", "modernbert")
+}
 """Encoders with a tokenizer like BERT's or ALBERT's, whatever their inputs."""
-PIPED = {name for name in ALL if not name.endswith(("pretraining", "sentence-similarity"))}
+PIPED = {name for name, row in ALL.items() if row.task not in {*PRETRAINING, "sentence-similarity"}}
 _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
 
 RUNS = {
@@ -31,7 +36,7 @@ RUNS = {
     # Without heads for which it has no class, or a class for other files.
     "transformers.js": PIPED
     - {"albert-token-classification", "bart-feature-extraction", "bart-question-answering"}
-    - {"modernbert-question-answering", "t5-feature-extraction"}
+    - {"mobilebert-token-classification", "modernbert-question-answering", "t5-feature-extraction"}
     - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")}
     - {name for name in ENCODERS if name.startswith("longformer") and not name.endswith("feature-extraction")},
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.

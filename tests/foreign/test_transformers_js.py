@@ -252,8 +252,12 @@ UNOPENED = [
     ("bart", "question-answering"),
     ("bert", "pretraining"),
     ("bloom", "text-classification"),
+    ("electra", "replaced-token-detection"),
     ("gpt2", "text-classification"),
     ("llama", "text-classification"),
+    ("mobilebert", "next-sentence-prediction"),
+    ("mobilebert", "pretraining"),
+    ("mobilebert", "token-classification"),
     ("modernbert", "question-answering"),
     ("longformer", "fill-mask"),
     ("longformer", "question-answering"),
@@ -301,6 +305,7 @@ def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     tiny("bert", "text-classification", "fp16"),
     tiny("bert", "text-classification", "int4"),
     tiny("albert", "fill-mask", "int8"),
+    tiny("mobilebert", "text-classification", "int8"),
     Case("sentiment-bert", "int8"),
 )
 def test_recipes_of_readers(case: Case, exported: Export, both: list[Ask]) -> None:

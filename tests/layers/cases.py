@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 from torch import nn
+from transformers.models.mobilebert.modeling_mobilebert import NoNorm
 
 from kerasformer import layers
 from tests.layers import composites, twins
@@ -57,6 +58,19 @@ LLAMA_NAMES = {
     r"inner\.input_layernorm": "layer.attention_norm",
     r"inner\.post_attention_layernorm": "layer.feed_forward_norm",
 }
+MOBILEBERT_NAMES = {
+    r"inner\.attention\.self\.": "attention.",
+    r"inner\.attention\.output\.dense": "attention.output",
+    r"inner\.attention\.output\.LayerNorm": "attention_norm",
+    r"inner\.ffn\.(\d)\.output\.LayerNorm": r"inner_norm_\1",
+    r"inner\.ffn\.(\d)\.(\w+)\.dense": r"inner_\1.\2",
+    r"inner\.bottleneck\.input": "reduction",
+    r"inner\.bottleneck\.attention": "shared_reduction",
+    r"inner\.output\.bottleneck": "restoration",
+    r"inner\.output\.LayerNorm": "feed_forward_norm",
+    r"inner\.(\w+)\.dense": r"feed_forward.\1",
+    "LayerNorm": "norm",
+}
 T5_NAMES = {
     r".*relative_attention_bias": "positions",
     r"inner\.layer\.0\.SelfAttention": "layer.attention",
@@ -103,6 +117,24 @@ def decoder_layer(**options: Any) -> Callable[[], keras.layers.Layer]:
         )
 
     return make
+
+
+def mobilebert_case(name: str, size: int, options: dict[str, Any], **settings: Any) -> Case:
+    """Returns a case for a layer of MobileBERT whose states have this size outside of it."""
+
+    def layer() -> keras.layers.Layer:
+        attention = layers.MultiHeadAttention(H, E, name="attention")
+        networks = [layers.FeedForward(E, F, "relu", name=name) for name in ("feed_forward", "inner_0", "inner_1")]
+        return layers.BottleneckEncoderLayer(attention, networks[0], networks[1:], **options)
+
+    inputs = {"x": numbers(B, T, size), "attention_mask": padding}
+    return Case(
+        f"layer of MobileBERT, {name}",
+        layer,
+        lambda: twins.MobileBertTwin(num_feedforward_networks=3, **settings),
+        inputs,
+        MOBILEBERT_NAMES,
+    )
 
 
 def encoder() -> keras.layers.Layer:
@@ -198,6 +230,13 @@ CORE = [
         {"x": 3.0 + x},
         {"inner\\.": ""},
     ),
+    Case(
+        "element-wise affine",
+        layers.ElementwiseAffine,
+        lambda: twins.OneInput(NoNorm(E)),
+        {"x": 3.0 + x},
+        {"inner\\.": ""},
+    ),
 ]
 
 ATTENTION = [
@@ -226,6 +265,12 @@ ATTENTION = [
         "cross to another size, padding mask",
         {"query": x, "key_value": numbers(B, S, 10), "attention_mask": memory_real[:, None, None, :] > 0},
         key_value_dim=10,
+    ),
+    attention_case(
+        "values from another tensor",
+        {"query": x, "key_value": numbers(B, S, 10), "value": numbers(B, S, 8)},
+        key_value_dim=10,
+        value_dim=8,
     ),
     grouped_case("different head size", 3, 3, 5),
     grouped_case("grouped heads", 6, 2, 4),
@@ -287,6 +332,19 @@ EMBEDDINGS = [
         lambda: twins.TorchEmbeddings(11, 5, 9, 2, 1e-12, project=E),
         {"ids": ids, "segments": integers(2, B, T)},
     ),
+    Case(
+        "embeddings of MobileBERT",
+        lambda: layers.TransformerEmbeddings(11, 9, 14, num_segments=2, token_dim=5, neighbors=1, norm="no_norm"),
+        twins.MobileBertEmbeddingsTwin,
+        {"ids": ids, "segments": integers(2, B, T)},
+        {
+            r"inner\.word_embeddings": "tokens",
+            r"inner\.position_embeddings": "positions",
+            r"inner\.token_type_embeddings": "segments",
+            r"inner\.embedding_transformation": "token_projection",
+            r"inner\.LayerNorm": "norm",
+        },
+    ),
 ]
 
 HEADS = [
@@ -337,6 +395,16 @@ TRANSFORMER = [
         {"x": x, "attention_mask": padding},
         ENCODER_NAMES,
     ),
+    mobilebert_case("shared", 14, {"hidden_dim": 14, "norm": "no_norm"}),
+    mobilebert_case(
+        "attention in the bottleneck",
+        14,
+        {"hidden_dim": 14, "norm": "layer_norm", "attention_input": "bottleneck"},
+        normalization_type="layer_norm",
+        use_bottleneck_attention=True,
+        key_query_shared_bottleneck=False,
+    ),
+    mobilebert_case("without bottleneck", E, {"norm": "no_norm"}, use_bottleneck=False, hidden_size=E),
     Case(
         "decoder layer",
         lambda: composites.MaskedDecoder(decoder_layer()()),

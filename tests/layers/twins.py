@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig, T5Config
+from transformers import LlamaConfig, MobileBertConfig, T5Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.mobilebert.modeling_mobilebert import MobileBertEmbeddings, MobileBertLayer
 from transformers.models.t5.modeling_t5 import T5Block
 
 
 class TorchAttention(nn.Module):
     """`nn.MultiheadAttention`, with `True` where a query attends."""
 
-    def __init__(self, hidden_dim: int, num_heads: int, key_value_dim: int | None = None, bias: bool = True) -> None:
+    def __init__(
+        self,
+        hidden_dim: int,
+        num_heads: int,
+        key_value_dim: int | None = None,
+        value_dim: int | None = None,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        sizes = {} if key_value_dim is None else {"kdim": key_value_dim, "vdim": key_value_dim}
+        sizes = {} if key_value_dim is None else {"kdim": key_value_dim, "vdim": value_dim or key_value_dim}
         self.inner = nn.MultiheadAttention(hidden_dim, num_heads, bias=bias, batch_first=True, **sizes)
 
     def forward(
@@ -25,13 +35,15 @@ class TorchAttention(nn.Module):
         key_value: Tensor | None = None,
         attention_mask: Tensor | None = None,
         bias: Tensor | None = None,
+        value: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         key_value = query if key_value is None else key_value
+        value = key_value if value is None else value
         shape = (query.shape[0], self.inner.num_heads, query.shape[1], key_value.shape[1])
         mask = None if attention_mask is None else ~attention_mask.expand(shape).flatten(0, 1)
         if bias is not None:
             mask = bias.expand(shape).flatten(0, 1)
-        return self.inner(query, key_value, key_value, attn_mask=mask, average_attn_weights=False)
+        return self.inner(query, key_value, value, attn_mask=mask, average_attn_weights=False)
 
 
 class GroupedAttention(nn.Module):
@@ -126,6 +138,36 @@ class TorchEmbeddings(nn.Module):
         if self.positions is not None:
             x = x + self.positions(torch.arange(ids.shape[1])[None] if positions is None else positions)
         return self.projection(self.norm(x))
+
+
+def mobilebert_config(**settings: Any) -> MobileBertConfig:
+    """Returns a configuration of MobileBERT whose hidden states are larger than those in its layers."""
+    sizes = {"hidden_size": 14, "intra_bottleneck_size": 12, "intermediate_size": 20, "num_attention_heads": 3}
+    embeddings = {"vocab_size": 11, "max_position_embeddings": 9, "type_vocab_size": 2, "embedding_size": 5}
+    options = {"layer_norm_eps": 1e-5, "attention_probs_dropout_prob": 0.0, "pad_token_id": None}
+    return MobileBertConfig(**{**sizes, **embeddings, **options, "attn_implementation": "eager", **settings})
+
+
+class MobileBertEmbeddingsTwin(nn.Module):
+    """The embeddings of MobileBERT, with trigrams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = MobileBertEmbeddings(mobilebert_config())
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        return self.inner(ids, segments)
+
+
+class MobileBertTwin(nn.Module):
+    """A layer of MobileBERT."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.inner = MobileBertLayer(mobilebert_config(**settings))
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.inner(x, torch.zeros(attention_mask.shape).masked_fill(~attention_mask, -1e9))
 
 
 class TorchTiedLM(nn.Module):

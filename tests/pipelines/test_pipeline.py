@@ -10,6 +10,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import InputError, SourceError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
+from kerasformer.tasks import PRETRAINING
 
 
 def test_the_default_task_is_that_of_the_source(checkpoint):
@@ -38,8 +39,7 @@ def test_a_model_accepts_the_output_of_its_tokenizer(checkpoint):
 
 
 def test_every_task_has_a_pipeline():
-    served = {"pretraining", *PIPELINES}
-    assert {task for tasks in kf.zoo.models().values() for task in tasks} <= served
+    assert {task for tasks in kf.zoo.models().values() for task in tasks} <= {*PIPELINES, *PRETRAINING}
 
 
 def test_invalid_sources_raise(checkpoint, tmp_path):
@@ -123,10 +123,13 @@ def test_no_tokenizer(checkpoint, tmp_path):
     assert pipeline(None, model)("Rain.")
 
 
-def test_a_task_without_pipeline(checkpoint, tmp_path):
-    model = kf.zoo.build("bert", task="pretraining", vocab_size=180, hidden_dim=8, num_layers=1, num_heads=1)
+@pytest.mark.parametrize(
+    ("model_type", "task"), [("bert", "pretraining"), ("electra", "replaced-token-detection")], ids=str
+)
+def test_a_task_without_pipeline(checkpoint, model_type, task):
+    model = kf.zoo.build(model_type, task=task, vocab_size=180, hidden_dim=8, num_layers=1, num_heads=1)
     model.tokenizer = kf.tokenizer(checkpoint("classes"))
-    with pytest.raises(InputError, match="no pipeline for pretraining"):
+    with pytest.raises(InputError, match=f"no pipeline for {task}"):
         pipeline(None, model)
 
 

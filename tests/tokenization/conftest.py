@@ -130,6 +130,18 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         {"model_type": "distilbert"},
         {"tokenizer_class": "DistilBertTokenizer"},
     ),
+    "electra": (lambda: _wordpiece(True), {"model_type": "electra"}, {"tokenizer_class": "ElectraTokenizer"}),
+    "electra-cased": (
+        lambda: _wordpiece(False),
+        {"model_type": "electra"},
+        {"do_lower_case": False, "tokenizer_class": "ElectraTokenizerFast"},
+    ),
+    "mobilebert": (lambda: _wordpiece(True), {"model_type": "mobilebert"}, {"tokenizer_class": "MobileBertTokenizer"}),
+    "mobilebert-accents": (
+        lambda: _wordpiece(True),
+        {"model_type": "mobilebert"},
+        {"strip_accents": False, "model_max_length": 64, "tokenizer_class": "MobileBertTokenizerFast"},
+    ),
     "gpt2": (lambda: _bpe([_END]), {"model_type": "gpt2"}, None),
     "gpt2-bos": (
         lambda: _bpe([_END]),

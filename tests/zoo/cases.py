@@ -36,6 +36,7 @@ class Case:
         derived: Keys of config.json that the reference class computes from others, and that are `None` here; or that it
             reads and does not declare.
         end_token: Last token of each text, for heads that read it.
+        zero_padding: Whether the embedding of the padding token is 0, for models in which it affects other tokens.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Case:
     banded: bool = False
     derived: frozenset[str] = field(default=frozenset())
     end_token: int | None = None
+    zero_padding: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -87,6 +89,8 @@ class Case:
             for name, buffer in model.named_buffers():
                 if buffer.is_floating_point() and name in model.state_dict():
                     buffer.copy_(self.std * torch.randn(buffer.shape, generator=generator))
+            if self.zero_padding:
+                model.get_input_embeddings().weight[model.config.pad_token_id] = 0
         return model
 
 
@@ -142,6 +146,13 @@ BLOOM = {
     "hidden_dropout": 0.11, "attention_dropout": 0.12, "initializer_range": 0.03,
 }  # fmt: skip
 
+ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
+MOBILEBERT = {
+    **BERT, "embedding_size": 13, "intra_bottleneck_size": 21, "num_feedforward_networks": 3, "hidden_act": "relu",
+    "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12,
+}  # fmt: skip
+MOBILEBERT_DERIVED = frozenset({"true_hidden_size"})
+
 CASES = (
     Case(
         "bert",
@@ -172,6 +183,53 @@ CASES = (
         std=0.15,
     ),
     Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),
+    Case("electra", "electra", {**ELECTRA, "classifier_dropout": 0.13}, on_jax=True),
+    Case(
+        "electra-base",
+        "electra",
+        {**ELECTRA, "embedding_size": 36, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu"},
+    ),
+    Case(
+        "electra-relu",
+        "electra",
+        {**ELECTRA, "embedding_size": 52, "hidden_act": "relu", "type_vocab_size": 1, "pad_token_id": 0},
+        only=("fill-mask", "replaced-token-detection", "text-classification"),
+    ),
+    # The settings of google/mobilebert-uncased at small sizes; then all switches the other way.
+    Case(
+        "mobilebert",
+        "mobilebert",
+        {**MOBILEBERT, "classifier_activation": False, "layer_norm_eps": 1e-12, "classifier_dropout": 0.13},
+        std=0.15,  # nothing normalizes the hidden states
+        zero_padding=True,
+        on_jax=True,
+    ),
+    Case(
+        "mobilebert-layer-norm",
+        "mobilebert",
+        {
+            **MOBILEBERT, "normalization_type": "layer_norm", "trigram_input": False, "use_bottleneck_attention": True,
+            "key_query_shared_bottleneck": False, "num_feedforward_networks": 1, "hidden_act": "gelu",
+        },
+    ),
+    Case(
+        "mobilebert-wide",
+        "mobilebert",
+        {**MOBILEBERT, "use_bottleneck": False, "normalization_type": "layer_norm", "embedding_size": 36},
+        only=("feature-extraction", "text-classification"),
+        zero_padding=True,
+    ),
+    Case(
+        "mobilebert-unshared",
+        "mobilebert",
+        {
+            **MOBILEBERT, "key_query_shared_bottleneck": False, "intra_bottleneck_size": 36, "embedding_size": 40,
+            "type_vocab_size": 1,
+        },
+        only=("feature-extraction", "next-sentence-prediction"),
+        std=0.15,
+        zero_padding=True,
+    ),
     Case(
         "longformer",
         "longformer",

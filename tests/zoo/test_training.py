@@ -115,6 +115,13 @@ RATES = {
     },
     ("albert", "text-classification"): {"attention/dropout": 0.12, "head/dropout": 0.13, "feed_forward/dropout": 0.0},
     ("albert", "pretraining"): {"attention/dropout": 0.12, "relation/dropout": 0.13, "feed_forward/dropout": 0.0},
+    ("electra", "text-classification"): {
+        "attention/dropout": 0.12, "head/dropout": 0.13, "head/input_dropout": 0.13, "feed_forward/dropout": 0.0,
+    },
+    ("mobilebert", "text-classification"): {
+        "attention/dropout": 0.12, "head/dropout": 0.13, "feed_forward/dropout": 0.0, "inner_0/dropout": 0.0,
+        "inner_1/dropout": 0.0, "/residual_dropout": 0.0, "reduction/dropout": 0.0,
+    },
     ("deberta-v3", "text-classification"): {
         "attention/dropout": 0.12, "head/input_dropout": 0.13, "feed_forward/dropout": 0.0,
     },

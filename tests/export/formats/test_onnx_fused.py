@@ -62,6 +62,17 @@ LAYERS = [
         {"model": {k: v for k, v in ENCODER.items() if k != "BiasGelu"} | BIASED | {"FastGelu": 1}},
     ),
     (
+        "mobilebert",
+        "text-classification",
+        {},
+        # Queries, keys, values, output; two reductions, two feed-forward networks, the restoration.
+        # Since keys and values are products of different tensors, the bias is expanded for each layer.
+        {
+            "model": {"Add": 21, "MatMul": 11, "Mul": 6, "MultiHeadAttention": 1, "Relu": 2}
+            | {"Concat": 1, "Expand": 1, "Shape": 1}
+        },
+    ),
+    (
         "gpt2",
         None,
         {},
@@ -86,6 +97,7 @@ def test_operators_of_a_layer(tmp_path, model_type, task, settings, expected):
     [
         ("bert", "text-classification", {}),
         ("albert", "fill-mask", {}),
+        ("mobilebert", "fill-mask", {}),
         ("gpt2", "text-classification", {}),
         ("t5", None, {"head_dim": 8, "feed_forward": "gated-gelu", "tied": False}),
     ],

@@ -24,6 +24,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "intermediate_dim": 40, "max_length": 16, "relative_attention": True, "relative_terms": "p2c|c2p",
         "num_buckets": 6, "share_projections": True, "absolute_positions": False,
     },
+    "mobilebert": {
+        "intermediate_dim": 40, "max_length": 16, "embedding_dim": 12, "bottleneck_dim": 18, "num_feed_forwards": 2,
+    },
     "gpt2": {"max_length": 16},
     "t5": {"intermediate_dim": 40, "head_dim": 8},
 }  # fmt: skip
@@ -51,11 +54,17 @@ DISENTANGLED = Counter(
 
 T5_DECODER_LAYER = T5_ATTENTION + CACHE + CROSS_ATTENTION + T5_FEED_FORWARD + RMS_NORM + RMS_NORM + RMS_NORM
 ENCODER_LAYER = ATTENTION + SEVERAL_TOKENS + FEED_FORWARD + LAYER_NORM + LAYER_NORM
+# Two reductions and the restoration of the states, a second feed-forward network, and an affine layer for each sum.
+AFFINE = Counter(MUL=1, ADD=1)
+MOBILEBERT_FEED_FORWARD = Counter(FULLY_CONNECTED=2, ADD=1) + AFFINE
+MOBILEBERT_LAYER = ATTENTION + SEVERAL_TOKENS + AFFINE + MOBILEBERT_FEED_FORWARD + MOBILEBERT_FEED_FORWARD
+MOBILEBERT_LAYER += Counter(FULLY_CONNECTED=3, ADD=1) + AFFINE + AFFINE + AFFINE
 LAYERS = {
     "bert": {"forward": ENCODER_LAYER},
     "distilbert": {"forward": ENCODER_LAYER},
     "albert": {"forward": ENCODER_LAYER},
     "deberta-v2": {"forward": ENCODER_LAYER + DISENTANGLED},
+    "mobilebert": {"forward": MOBILEBERT_LAYER},
     "gpt2": {
         "prefill": ENCODER_LAYER + CACHE,
         "verify": ENCODER_LAYER + CACHE,
