@@ -20,6 +20,7 @@ from tokenizers import normalizers
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.export.targets.litert_lm import card as litertlm_card
+from kerasformer.export.targets.litert_lm import embedding_card
 from tests.code_blocks import blocks
 from tests.foreign.environments import HERE, HOME, need
 
@@ -176,7 +177,20 @@ def heart(text: str, start: str) -> str:
 def test_the_model_card_has_the_same_litert_lm_code(page, folder):
     starts = {ANDROID: "engine.initialize()", IOS: "let config"}
     (card,) = [block for block in blocks(folder / "story" / "README.md", LANGUAGE[page]) if "litertlm" in block.lower()]
-    assert heart(card, starts[page]) == heart(code(page, "litertlm"), starts[page])
+    assert heart(card, starts[page]) == heart(code(page, "createConversation"), starts[page])
+
+
+@PAGES
+def test_a_card_for_embeddings_has_the_same_litert_lm_code(page):
+    manifest = bundle.Manifest(
+        "tflite",
+        bundle.ModelInfo("sentence-similarity", embedding=bundle.EmbeddingInfo(384, normalized=True)),
+        {"forward_256": bundle.Signature("model.tflite", {}, {}, "forward", 1, 256)},
+    )
+    (card,) = re.findall(rf"```{LANGUAGE[page]}\n(.*?)```", embedding_card.section(manifest), re.DOTALL)
+    starts = {ANDROID: "engine.initialize()", IOS: "let config"}
+    ours, text = (heart(part, starts[page]) for part in (card, code(page, "computeEmbedding")))
+    assert ours.replace('"A text."', "text") == text
 
 
 @PAGES

@@ -257,9 +257,9 @@ def test_the_cpp_of_the_card(exported, tmp_path):
 
 
 REFUSED = [
-    (tiny("bert", "text-classification"), {}, "LiteRT-LM only generates text"),
-    (tiny("t5", "text2text-generation"), {}, "runs only decoders. Received: t5"),
-    (tiny("bart", "text2text-generation"), {}, "runs only decoders. Received: bart"),
+    (tiny("bert", "text-classification"), {}, "LiteRT-LM only generates texts and computes embeddings"),
+    (tiny("t5", "text2text-generation"), {}, "runs only decoders, and encoders for embeddings. Received: t5"),
+    (tiny("bart", "text2text-generation"), {}, "runs only decoders, and encoders for embeddings. Received: bart"),
     (tiny("longformer", "text-classification"), {}, "Received: a model for text-classification"),
     (GPT2, {"capacity": 92}, "multiple of 8"),
     (GPT2, {"capacity": 4}, "multiple of 8"),

@@ -31,7 +31,7 @@ _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity"
 
 RUNS = {
     "mediapipe": {name for name in BERTS if name.endswith(_FOR_TEXTS)},
-    "litert-lm": DECODERS,
+    "litert-lm": DECODERS | {name for name in ENCODERS if name.endswith("sentence-similarity")},
     "litert-web": set(ALL),
     # Without heads for which it has no class, or a class for other files.
     "transformers.js": PIPED
@@ -115,7 +115,10 @@ def test_errors_on_the_command_line(tmp_path, capsys):
     out = str(tmp_path / "out")
     assert main("export", "summarizer-t5", out, "--target", "litert-lm") == 1
     refused = capsys.readouterr().err
-    assert refused.startswith("Error: LiteRT-LM runs only decoders") and "Traceback" not in refused
+    assert (
+        refused.startswith("Error: LiteRT-LM runs only decoders, and encoders for embeddings")
+        and "Traceback" not in refused
+    )
     assert main("export", "sentiment-bert", out, "--target", "mediapipe", "--format", "onnx") == 1
     assert "--target mediapipe requires --format tflite. Received: --format onnx" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

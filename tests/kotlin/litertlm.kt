@@ -39,3 +39,33 @@ class Engine(val engineConfig: EngineConfig) : AutoCloseable {
 
     override fun close() {}
 }
+
+data class EmbeddingEngineConfig(
+    val modelPath: String? = null,
+    val backend: Backend = Backend.CPU(),
+    val visionBackend: Backend? = null,
+    val audioBackend: Backend? = null,
+    val cacheDir: String? = null,
+    val modelFd: Int? = null,
+    val maxInputLength: Int? = null,
+    val visionTokensPerImage: Int? = null,
+)
+
+data class EmbeddingOptions(val normalize: Boolean? = null, val insertSpecialTokens: Boolean? = null)
+
+class EmbeddingResponse(val embedding: FloatArray)
+
+sealed class InputData {
+    data class Text(val text: String) : InputData()
+}
+
+class EmbeddingEngine(val config: EmbeddingEngineConfig) : AutoCloseable {
+    fun initialize() {}
+
+    fun computeEmbedding(
+        contents: List<InputData>,
+        options: EmbeddingOptions = EmbeddingOptions(),
+    ): EmbeddingResponse = TODO()
+
+    override fun close() {}
+}

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import ExportError, require
-from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES
 from kerasformer.export.formats.tflite.graph_skeleton import schema
+from kerasformer.export.formats.tflite.prepended_root import BUFFERS, METADATA, offsets, old, prepend_root
 
 _NAME = "TFLITE_METADATA"
 # Indices of fields in the tables of both schemas, in the order of their declarations.
@@ -27,14 +27,11 @@ _FILE_NAME, _FILE_TYPE = 0, 2
 _TENSOR_NAME, _TENSOR_DESCRIPTION, _TENSOR_CONTENT, _TENSOR_FILES = 0, 1, 3, 6
 _GRAPH_INPUTS, _GRAPH_OUTPUTS, _GRAPH_INPUT_UNITS = 2, 3, 5
 _METADATA_NAME, _METADATA_DESCRIPTION, _METADATA_GRAPHS, _METADATA_PARSER = 0, 1, 3, 7
-_MODEL_VERSION, _MODEL_BUFFERS, _MODEL_METADATA, _MODEL_FIELDS = 0, 4, 6, 8
 _ENTRY_NAME, _ENTRY_BUFFER = 0, 1
 _BUFFER_DATA = 0
 _LABELS, _VOCABULARY = 2, 5
 _FEATURES = {0: 1, 1: {}}
 """A `Content` whose properties are `FeatureProperties`, for plain numbers."""
-_ALIGNMENT = 64
-"""Alignment of weights in bytes, which content inserted before them must preserve."""
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 """Modification time of the files in the archive, fixed so that the same content gives the same bytes."""
 
@@ -105,9 +102,6 @@ def metadata(
 def attach(path: Path, content: bytes, files: Mapping[str, bytes]) -> None:
     """Adds metadata to a TFLite file, and appends the files that they refer to.
 
-    Offsets in a flatbuffer are relative and point forward. A new root with the metadata is therefore put before the
-    model and refers to the model's existing parts; weights are neither parsed nor rearranged.
-
     Args:
         path: The model file, which is replaced.
         content: Result of `metadata`.
@@ -116,15 +110,8 @@ def attach(path: Path, content: bytes, files: Mapping[str, bytes]) -> None:
     Raises:
         ExportError: The model has metadata already, or would exceed 2 GB.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as model:
-        head = _head(model, content)
-    added = len(head) + sum(map(len, files.values()))
-    if path.stat().st_size + added > MAX_BYTES:
-        raise ExportError(f"A TFLite file must be smaller than 2 GB. Received: {path.stat().st_size + added} bytes")
     temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("wb") as new, path.open("rb") as old:
-        new.write(head)
-        shutil.copyfileobj(old, new)
+    prepend_root(path, temporary, partial(_added, content), sum(map(len, files.values())))
     with zipfile.ZipFile(temporary, "a", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
             entry = zipfile.ZipInfo(name, _FIXED_TIME)
@@ -154,35 +141,21 @@ def _build(builder: Any, value: Any) -> int:
     if isinstance(value, str):
         return int(builder.CreateString(value))
     if isinstance(value, list):
-        return _vector(builder, [_build(builder, table) for table in value])
-    offsets = {field: _build(builder, part) for field, part in value.items() if not isinstance(part, int)}
+        return offsets(builder, [_build(builder, table) for table in value])
+    parts = {field: _build(builder, part) for field, part in value.items() if not isinstance(part, int)}
     builder.StartObject(max(value, default=-1) + 1)
     for field, part in value.items():
         if isinstance(part, int):
             builder.PrependInt8Slot(field, part, 0)
         else:
-            builder.PrependUOffsetTRelativeSlot(field, offsets[field], 0)
+            builder.PrependUOffsetTRelativeSlot(field, parts[field], 0)
     return int(builder.EndObject())
 
 
-def _vector(builder: Any, offsets: Sequence[int]) -> int:
-    builder.StartVector(4, len(offsets), 4)
-    for offset in reversed(offsets):
-        builder.PrependUOffsetTRelative(offset)
-    return int(builder.EndVector())
-
-
-def _head(model: Any, content: bytes) -> bytes:
-    """Builds what is put before a model: a root table with the metadata and all parts of the model.
-
-    A builder counts offsets from the end of its data, where the model will start, so a part of the model at byte `p`
-    has the offset `-p`.
-    """
-    root = schema().Model.GetRootAs(model, 0)
+def _added(content: bytes, builder: Any, root: Any) -> dict[int, int]:
+    """Builds the entry and the buffer of the metadata after those that a model has."""
     if any(root.Metadata(i).Name() == _NAME.encode() for i in range(root.MetadataLength())):
         raise ExportError("Metadata can be added to a TFLite file only once. Received: a file that has them already")
-    builder = require("flatbuffers", "export").Builder(1024 + len(content))
-    builder.Prep(_ALIGNMENT, 0)  # makes the total length a multiple of the alignment
     data = builder.CreateByteVector(content)
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(_BUFFER_DATA, data, 0)
@@ -192,21 +165,6 @@ def _head(model: Any, content: bytes) -> bytes:
     builder.PrependUOffsetTRelativeSlot(_ENTRY_NAME, name, 0)
     builder.PrependUint32Slot(_ENTRY_BUFFER, root.BuffersLength(), 0)
     entry = builder.EndObject()
-    buffers = [-root.Buffers(i)._tab.Pos for i in range(root.BuffersLength())]
-    entries = [-root.Metadata(i)._tab.Pos for i in range(root.MetadataLength())]
-    offsets = {field: -_position(root, field) for field in range(1, _MODEL_FIELDS) if _position(root, field)}
-    offsets[_MODEL_BUFFERS] = _vector(builder, [*buffers, buffer])
-    offsets[_MODEL_METADATA] = _vector(builder, [*entries, entry])
-    builder.StartObject(_MODEL_FIELDS)
-    for field, offset in offsets.items():
-        builder.PrependUOffsetTRelativeSlot(field, offset, 0)
-    builder.PrependUint32Slot(_MODEL_VERSION, root.Version(), 0)
-    builder.Finish(builder.EndObject(), b"TFL3")
-    return bytes(builder.Output())
-
-
-def _position(root: Any, field: int) -> int:
-    """Returns the byte at which the part starts that a field of the root refers to, or 0 if the field is absent."""
-    table = root._tab
-    entry = table.Offset(4 + 2 * field)
-    return int(table.Indirect(table.Pos + entry)) if entry else 0
+    buffers = [old(root.Buffers(i)) for i in range(root.BuffersLength())]
+    entries = [old(root.Metadata(i)) for i in range(root.MetadataLength())]
+    return {BUFFERS: offsets(builder, [*buffers, buffer]), METADATA: offsets(builder, [*entries, entry])}

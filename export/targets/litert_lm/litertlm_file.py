@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,8 @@ from kerasformer.errors import require
 
 NAME = "model.litertlm"
 _LIBRARY, _EXTRA = "litert_lm_builder", "litert-lm"
+_BACKENDS = {"TEXT_ENCODER": "cpu"}
+"""Backends on which a graph may run, by its type: LiteRT-LM refuses to open the file with others."""
 
 
 def check_installed() -> None:
@@ -62,8 +64,23 @@ def _set_sampler(sampler: Any, generation: GenerationConfig, vocab_size: int) ->
         sampler.p, sampler.temperature = generation.top_p, generation.temperature
 
 
+def embedding_metadata(before: Sequence[int], after: Sequence[int]) -> Any:
+    """Returns the settings of a model for embeddings as an `EmbeddingMetadata` message.
+
+    Args:
+        before: Tokens to put before every text.
+        after: Tokens to put after every text.
+    """
+    message = _module("runtime.proto.embedding_metadata_pb2").EmbeddingMetadata()
+    message.embedding_model_type.generic_model.SetInParent()
+    for union, ids in ((message.bos_token, before), (message.eos_token, after)):
+        if ids:
+            union.token_ids.ids.extend(ids)
+    return message
+
+
 def write(path: Path, message: Any, tokenizer: Path, graphs: Path) -> None:
-    """Writes the file; equal sections give equal bytes.
+    """Writes the file of a model that generates; equal sections give equal bytes.
 
     Args:
         path: The file.
@@ -71,15 +88,35 @@ def write(path: Path, message: Any, tokenizer: Path, graphs: Path) -> None:
         tokenizer: Path of a `tokenizer.json`.
         graphs: Path of a TFLite file with the signatures `prefill_*` and `decode`.
     """
+    _write(path, "add_llm_metadata", message, tokenizer, {"PREFILL_DECODE": graphs})
+
+
+def write_embedding_model(path: Path, message: Any, tokenizer: Path, embedder: Path, encoder: Path) -> None:
+    """Writes the file of a model for embeddings; equal sections give equal bytes.
+
+    Args:
+        path: The file.
+        message: Result of `embedding_metadata`.
+        tokenizer: Path of a `tokenizer.json`.
+        embedder: Path of a TFLite file that converts a token to a vector.
+        encoder: Path of a TFLite file with the signatures `encoder_*`.
+    """
+    _write(path, "add_embedding_metadata", message, tokenizer, {"EMBEDDER": embedder, "TEXT_ENCODER": encoder})
+
+
+def _write(path: Path, add_metadata: str, message: Any, tokenizer: Path, graphs: dict[str, Path]) -> None:
+    """Writes the sections of a file; `graphs` are TFLite files by the names of their types in LiteRT-LM."""
     library = _module("litertlm_builder")
     builder = library.LitertLmFileBuilder()
     builder.add_system_metadata(library.Metadata("Authors", "kerasformer", library.DType.STRING))
     with TemporaryDirectory(prefix="kerasformer-") as folder, path.open("wb") as file:
-        settings = Path(folder) / "llm_metadata.pb"
+        settings = Path(folder) / "metadata.pb"
         settings.write_bytes(message.SerializeToString(deterministic=True))
-        builder.add_llm_metadata(str(settings))
+        getattr(builder, add_metadata)(str(settings))
         builder.add_hf_tokenizer(str(tokenizer))
-        builder.add_tflite_model(str(graphs), library.TfLiteModelType.PREFILL_DECODE)
+        for kind, graph in graphs.items():
+            constraint = {"backend_constraint": _BACKENDS[kind]} if kind in _BACKENDS else {}
+            builder.add_tflite_model(str(graph), library.TfLiteModelType[kind], **constraint)
         builder.build(file, validate_metadata=True)
     _name_by_content(path)
 

