@@ -231,6 +231,14 @@ OTHERS = {
 """Heads without a row above."""
 
 
+def sentence_row(model_type: str) -> Row:
+    """Returns the row of a model for embeddings, with the settings and the tokenizer of another head's row."""
+    row = next(row for row in ROWS.values() if row.model_type == model_type)
+    left_out = ("num_labels", "id2label", "problem_type")
+    settings = {name: value for name, value in row.settings.items() if name not in left_out}
+    return Row(model_type, "sentence-similarity", {**settings, "sentence": SENTENCE}, row.tokenizer)
+
+
 def size_options(model: Any, format: str, lengths: Sequence[int], capacity: int) -> dict[str, Any]:
     """Returns those of `lengths` and `capacity` that an export of this model in this format accepts."""
     read_at_once = model.is_encoder_decoder or (format == "tflite" and not model.generates)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
-from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, Row, shared_bundle, size_options
+from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, Row, sentence_row, shared_bundle, size_options
 from tests.grids import grid
 from tests.shared import once
 
@@ -80,6 +80,11 @@ def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None
     """Returns the case of a tiny model of `tests.export.text_models`."""
     name = f"{model_type}-{task}"
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
+
+
+def embedder(model_type: str, quantize: str = "none") -> Case:
+    """Returns the case of a tiny model for sentence-similarity."""
+    return Case(sentence_row(model_type), quantize)
 
 
 def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = ()) -> Any:

@@ -22,21 +22,12 @@ from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
-from tests.export.text_models import ROWS, SENTENCE, Row
-from tests.foreign.cases import PRESETS, Case, cases, tiny
+from tests.foreign.cases import PRESETS, cases, embedder, tiny
 from tests.foreign.environments import HERE, HOME, need, run
 
 TARGET, TASK = "litert-lm", "sentence-similarity"
 LENGTHS = (16, 64)
 BERT = tiny("bert", TASK)
-
-
-def embedder(model_type: str, quantize: str = "none") -> Case:
-    """Returns the case of a small model for embeddings, with the settings and the tokenizer of another head's row."""
-    row = next(row for row in ROWS.values() if row.model_type == model_type)
-    left_out = ("num_labels", "id2label", "problem_type")
-    settings = {name: value for name, value in row.settings.items() if name not in left_out}
-    return Case(Row(model_type, TASK, {**settings, "sentence": SENTENCE}, row.tokenizer), quantize)
 
 
 def embeddings(folder: Path, texts: list[str], normalize: bool = False, **options: Any) -> list[Any]:
@@ -70,7 +61,7 @@ def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
     tiny("bert", TASK, "int8"),
     tiny("bert", TASK, "int8_weights"),
     rest=[embedder(name) for name in ("distilbert", "albert", "camembert", "mpnet", "modernbert", "longformer")]
-    + [embedder("deberta-v2"), embedder("llama"), embedder("bloom")],
+    + [embedder(name) for name in ("electra", "mobilebert", "deberta-v2", "llama", "bloom")],
 )
 def test_embeddings_are_those_of_keras(case, tmp_path):
     need(TARGET)

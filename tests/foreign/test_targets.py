@@ -27,6 +27,7 @@ BERTS = {
 }
 """Encoders with a tokenizer like BERT's or ALBERT's, whatever their inputs."""
 PIPED = {name for name, row in ALL.items() if row.task not in {*PRETRAINING, "sentence-similarity"}}
+_EMBEDS = "sentence-similarity"
 _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
 
 RUNS = {
@@ -84,7 +85,9 @@ def test_tested_models_are_not_refused():
     for target, runtime in tested.runtimes().items():
         for task, models in runtime.bundles.items() if target in TARGETS else ():
             for model_type in models:
-                accepted = {name for name in RUNS[target] if ALL[name].model_type == model_type}
+                # Rows for embeddings are made from those of other heads, so that only some are in the tables.
+                rows = {name for name in RUNS[target] if ALL[name].model_type == model_type or name.endswith(_EMBEDS)}
+                accepted = {name for name in rows if (task == _EMBEDS) == name.endswith(_EMBEDS)}
                 assert accepted, f"{target} refuses every {model_type}, but a test covers {task}"
 
 
