@@ -145,6 +145,7 @@ def export(
         )
         check_attention(job, argument("format", file_format.name), file_format.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)
+        runtime.check_interface(job)
         runtime.check(job, name)
         quality: dict[str, np.ndarray] = {}
         if check_texts and any(example.label is not None for example in check_texts):

@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[1]
 ZOO = ROOT / "zoo"
 
 # Model files that may import from another one, their declared base.
-DERIVATIVES = {"distilbert": {"bert"}, "albert": {"bert"}, "camembert": {"roberta"}, "xlm_roberta": {"roberta"}}
+DERIVATIVES = {
+    "distilbert": {"bert"},
+    "albert": {"bert"},
+    "camembert": {"roberta"},
+    "xlm_roberta": {"roberta"},
+    "deberta_v2": {"deberta"},
+}
 
 BLOCKED = """
 import importlib, sys

@@ -86,6 +86,7 @@ def zoo_model(model_type: str, task: str) -> Any:
     sizes = {
         "bart": {**encoder, **decoder},
         "bloom": {},
+        "deberta": {**encoder, "relative_attention": True, "relative_terms": "c2p|p2c"},
         "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
         "gpt2": {"max_length": 16},
         **dict.fromkeys(
@@ -94,6 +95,7 @@ def zoo_model(model_type: str, task: str) -> Any:
         "electra": {**encoder, "embedding_dim": 5},
         "mobilebert": {**encoder, "embedding_dim": 5, "bottleneck_dim": 9},
         "t5": {"intermediate_dim": 20, "head_dim": 5},
+        "xlm": {"max_length": 16, "n_languages": 3},
     }
     model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))
     model.tokenizer = tiny_text.wordpiece()

@@ -43,11 +43,14 @@ _INPUTS = {
         '      AddInput(model, signature, "@name", Padded(Ids(ids.size(), 1), length, 0), inputs));',
         Kind.SEGMENTS: "LITERT_RETURN_IF_ERROR(\n"
         '      AddInput(model, signature, "@name", Padded(segments, length, 0), inputs));',
+        Kind.OTHER: "LITERT_RETURN_IF_ERROR(\n"
+        '      AddInput(model, signature, "@name", Padded({}, length, 0), inputs));',
     },
     "onnx": {
         Kind.IDS: 'binding.BindInput("@name", Tensor(ids));',
         Kind.MASK: 'binding.BindInput("@name", Tensor(mask));',
         Kind.SEGMENTS: 'segments.resize(ids.size());\n  binding.BindInput("@name", Tensor(segments));',
+        Kind.OTHER: 'Ids @name(ids.size(), 0);\n  binding.BindInput("@name", Tensor(@name));',
     },
 }
 

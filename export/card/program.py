@@ -99,7 +99,8 @@ def inputs(manifest: Manifest, lines: Mapping[Kind, str], quote: Quote, indent: 
 
     Args:
         manifest: Manifest of the bundle.
-        lines: Code for an input of each kind, with `@name` for its name and `@pad` for the padding token.
+        lines: Code for an input of each kind, with `@name` for its name and `@pad` for the padding token. Inputs of
+            the kind `OTHER`, such as the language of each token, are filled with 0.
         quote: Quoting function of the language.
         indent: Indentation of all lines but the first.
     """

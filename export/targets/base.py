@@ -14,6 +14,9 @@ from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import ExportJob, ExportOptions
 
+TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
+"""Arrays that the tokenizers of Hugging Face return."""
+
 
 class Target:
     """A runtime that loads bundles: the base class of all targets, and itself a target without requirements.
@@ -25,6 +28,8 @@ class Target:
         summary: Description for `kerasformer export --list-targets`.
         required_options: Values of `ExportOptions` that this runtime requires, such as `{"format": "tflite"}`.
         attention: Attention features that it supports.
+        inputs: Input arrays that it passes to an encoder; `None` if an app passes them.
+        reads_tokenizer: Whether it, or the program on the model card, reads `tokenizer.json`.
         tokenizes: Whether it takes texts, so that an app handles no token ids.
         lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
         rolling_caches: Layers with a sliding window may have caches shorter than the text (`TensorInfo.margin`).
@@ -34,6 +39,8 @@ class Target:
     summary: str = "this package, LiteRT, ONNX Runtime"
     required_options: dict[str, Any] = {}
     attention: AttentionSupport = AttentionSupport()
+    inputs: Sequence[str] | None = None
+    reads_tokenizer: bool = False
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
     rolling_caches: bool = True
@@ -52,6 +59,25 @@ class Target:
                     f"Received: {argument(field.name, received)}. Remove {argument(field.name)}"
                 )
         return replace(options, **self.required_options)
+
+    def check_interface(self, job: ExportJob) -> None:
+        """Refuses inputs that this runtime does not pass, and tokenizers that it cannot read.
+
+        Raises:
+            ExportError: The model has another input, such as the language of each token, or no `tokenizer.json`.
+        """
+        tokenizer, plain = job.model.tokenizer, f"Remove {argument('target')}: the plain bundle has no such limit"
+        if self.reads_tokenizer and tokenizer is not None and not tokenizer.portable:
+            raise ExportError(
+                f"{argument('target', self.name)} reads tokenizer.json, which cannot contain the rules of this "
+                f"tokenizer. Received: {type(tokenizer).__name__}. {plain}"
+            )
+        further = [name for name in job.model.input_names if self.inputs is not None and name not in self.inputs]
+        if further and not job.model.is_encoder_decoder:
+            raise ExportError(
+                f"{argument('target', self.name)} passes only {', '.join(self.inputs or ())} to a model. Received: "
+                f"{job.info.name}, which also has {', '.join(further)}. {plain}"
+            )
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses what this runtime does not support, before anything is written.

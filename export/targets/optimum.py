@@ -16,7 +16,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.options import ExportJob
-from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.generation_settings import refuse
 
 _CLASSES = {
@@ -47,6 +47,7 @@ class Optimum(Target):
     name = "optimum"
     summary = "optimum: ONNX Runtime behind the classes and pipelines of transformers 4"
     required_options = {"format": "onnx"}
+    inputs = TOKENIZED
     attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape
 
     def check(self, job: ExportJob, quantize: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.quoting import python
 from kerasformer.export.targets.base import Target
+from kerasformer.tokenization import has_tokenizer
 
 
 class SavedModel(Target):
@@ -20,7 +21,7 @@ class SavedModel(Target):
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
-        return "\n".join((_tensorflow(manifest), _serving(manifest)))
+        return "\n".join((_tensorflow(manifest, folder), _serving(manifest)))
 
 
 def _signature(manifest: Manifest) -> str:
@@ -33,21 +34,21 @@ def _text(manifest: Manifest) -> str:
     return f"{manifest.info.prefix}A text."
 
 
-def _tensorflow(manifest: Manifest) -> str:
+def _tensorflow(manifest: Manifest, folder: Path) -> str:
     """Returns the section for a process with TensorFlow."""
     name = _signature(manifest)
     output = next(iter(manifest.signatures[name].outputs))
     return f"""## TensorFlow
 
 ```python
-{_inputs(manifest)}
+{_inputs(manifest, folder)}
 model = tf.saved_model.load("path/to/this/folder")
 print(model.signatures[{python(name)}](**inputs)[{python(output)}])
 ```
 {_notes(manifest)}"""
 
 
-def _inputs(manifest: Manifest) -> str:
+def _inputs(manifest: Manifest, folder: Path) -> str:
     """Returns code that creates the input tensors for a text."""
     inputs, text = manifest.signatures[_signature(manifest)].inputs, python(_text(manifest))
     if "text" in inputs:
@@ -58,15 +59,22 @@ inputs = {{"text": tf.constant([{text}])}}"""
     values = {
         "input_ids": "ids",
         "attention_mask": "tf.ones_like(ids)",
-        "token_type_ids": "tf.zeros_like(ids)",
         "max_new_tokens": "tf.constant(40)",
     }
-    entries = "\n".join(f"    {python(key)}: {values[key]}," for key in inputs)
+    entries = "\n".join(f"    {python(key)}: {values.get(key, 'tf.zeros_like(ids)')}," for key in inputs)
+    library, load, ids = (
+        "import tokenizers",
+        'tokenizers.Tokenizer.from_file("path/to/this/folder/tokenizer.json")',
+        ".ids",
+    )
+    if has_tokenizer(folder) and not (folder / "tokenizer.json").exists():
+        library, ids = "from transformers import AutoTokenizer", ""
+        load = 'AutoTokenizer.from_pretrained("path/to/this/folder")'
     return f"""import tensorflow as tf
-import tokenizers
+{library}
 
-tokenizer = tokenizers.Tokenizer.from_file("path/to/this/folder/tokenizer.json")
-ids = tf.constant([tokenizer.encode({text}).ids])
+tokenizer = {load}
+ids = tf.constant([tokenizer.encode({text}){ids}])
 inputs = {{
 {entries}
 }}"""
@@ -95,9 +103,8 @@ def _serving(manifest: Manifest) -> str:
         "max_new_tokens": 40,
         "input_ids": [[5, 9, 7]],
         "attention_mask": [[1, 1, 1]],
-        "token_type_ids": [[0, 0, 0]],
     }
-    inputs = {key: arrays[key] for key in manifest.signatures[name].inputs}
+    inputs = {key: arrays.get(key, [[0, 0, 0]]) for key in manifest.signatures[name].inputs}
     in_python = {**inputs, "text": f"[{python(_text(manifest))}]"}
     entries = ", ".join(f"{python(key)}: {in_python[key]}" for key in inputs)
     body = json.dumps({"signature_name": name, "inputs": inputs})

@@ -44,7 +44,7 @@ from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import sets_token_types
 from kerasformer.export.options import ExportJob
-from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.tasks import PRETRAINING
 
 VERSION = "4.3.1"
@@ -112,6 +112,8 @@ class TransformersJs(Target):
     name = "transformers.js"
     summary = "transformers.js: pipelines in Node and in browsers"
     required_options = {"format": "onnx"}
+    inputs = TOKENIZED
+    reads_tokenizer = True
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""

@@ -13,7 +13,7 @@ from kerasformer.layers.attention import (
     scaled_dot_product_attention,
 )
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
-from kerasformer.layers.blocks import DecoderLayer, EncoderLayer
+from kerasformer.layers.blocks import DecoderLayer, EncoderLayer, MaskedEncoderLayer
 from kerasformer.layers.bottleneck import BottleneckEncoderLayer, NormalizedDense
 from kerasformer.layers.cache import (
     FixedCache,
@@ -30,7 +30,7 @@ from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, LMHead, MaskedLMHead
 from kerasformer.layers.norms import ElementwiseAffine, LayerNormalization, RMSNormalization, normalization
-from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias
+from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
@@ -57,6 +57,7 @@ __all__ = [
     "LMHead",
     "LayerCache",
     "LayerNormalization",
+    "MaskedEncoderLayer",
     "MaskedLMHead",
     "MultiHeadAttention",
     "NormalizedDense",
@@ -81,4 +82,5 @@ __all__ = [
     "normalization",
     "padding_mask",
     "scaled_dot_product_attention",
+    "sinusoids",
 ]

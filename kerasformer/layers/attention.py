@@ -108,6 +108,7 @@ class MultiHeadAttention(Composite):
         kernel_initializer: A Keras initializer.
         query_initializer: A Keras initializer of the query projection; `kernel_initializer` by default.
         output_dropout: Dropout rate of the output.
+        key_bias: Whether the key projection has a bias; `use_bias` by default (DeBERTa v1 has none).
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
@@ -155,6 +156,7 @@ class MultiHeadAttention(Composite):
         kernel_initializer: Any = "glorot_uniform",
         query_initializer: Any = None,
         output_dropout: float = 0.0,
+        key_bias: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -187,13 +189,14 @@ class MultiHeadAttention(Composite):
             window=window,
         )
         self.use_bias = use_bias
+        self.key_bias = use_bias if key_bias is None else key_bias
         self.output_bias = use_bias if output_bias is None else output_bias
         self.query_key_norm = query_key_norm
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.query_initializer = keras.initializers.get(query_initializer)
         self.query = self._dense(num_heads * head_dim, use_bias, "query", self.query_initializer)
-        self.key = self._dense(groups * head_dim, use_bias, "key")
+        self.key = self._dense(groups * head_dim, self.key_bias, "key")
         self.value = self._dense(groups * head_dim, use_bias, "value")
         self.query_norm = self.key_norm = None
         if query_key_norm is not None:
@@ -298,7 +301,7 @@ class MultiHeadAttention(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window")
-        names = ("hidden_dim", "use_bias", "output_bias", "query_key_norm", "dropout", "output_dropout")
+        names = ("hidden_dim", "use_bias", "key_bias", "output_bias", "query_key_norm", "dropout", "output_dropout")
         arguments = {name: getattr(self.spec, name) for name in spec_names}
         arguments |= {name: getattr(self, name) for name in names}
         arguments["rotary"] = rotary_to_config(self.spec.rotary)
@@ -337,7 +340,7 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
             raise InputError(f"{type(self).__name__} does not support: {', '.join(unsupported)}")
         size = num_heads * self.spec.head_dim
         self.query_global = self._dense(size, self.use_bias, "query_global")
-        self.key_global = self._dense(size, self.use_bias, "key_global")
+        self.key_global = self._dense(size, self.key_bias, "key_global")
         self.value_global = self._dense(size, self.use_bias, "value_global")
 
     def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:

@@ -13,7 +13,7 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dropout, build_once, packed, serialize_part, unpacked
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, zero_padding
 from kerasformer.layers.visibility import Visibility
 
 
@@ -207,6 +207,23 @@ class EncoderLayer(Composite):
             if config.get(name) is not None
         }
         return cls(**{**config, **parts})
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class MaskedEncoderLayer(EncoderLayer):
+    """An `EncoderLayer` whose output is 0 for padding (XLM).
+
+    Call arguments:
+        visibility: As in `EncoderLayer`; padding has 0 in its `query_mask`, or in its `key_mask` without `query_mask`.
+        others: As in `EncoderLayer`.
+    """
+
+    def finish(self, output: Tensor, inputs: Tensor, visibility: Visibility | None, training: bool) -> Tensor:
+        """Sets the output of padding to 0."""
+        if visibility is None:
+            return output
+        mask = visibility.key_mask if visibility.query_mask is None else visibility.query_mask
+        return output if mask is None else zero_padding(output, mask)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

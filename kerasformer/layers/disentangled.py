@@ -26,7 +26,7 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
-from kerasformer.layers.tensor import Tensor, shifted, split_heads
+from kerasformer.layers.tensor import Tensor, shifted, split_heads, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 TERMS = ("c2p", "p2c")
@@ -165,10 +165,10 @@ class DisentangledAttention(MultiHeadAttention):
         terms: Names from `TERMS` to add, as a sequence or joined by `|`; scores are divided by
             `sqrt(D * (1 + number of terms))`. Other names are ignored, as in the reference.
         share_projections: Whether relative embeddings are projected like the text; otherwise they have the projections
-            `relative_key` for `"c2p"` and `relative_query` for `"p2c"`.
+            `relative_key` for `"c2p"`, with a bias if `key_bias` is true, and `relative_query` for `"p2c"`.
         positions: Whether there are relative embeddings; without them the terms change only the divisor.
         relative_dropout: Dropout rate of the relative embeddings.
-        kwargs: Arguments of `MultiHeadAttention`, such as `dropout`.
+        kwargs: Arguments of `MultiHeadAttention`, such as `dropout` and `key_bias` (false in version 1).
 
     Call arguments:
         query: `(B, T, E)`.
@@ -182,7 +182,7 @@ class DisentangledAttention(MultiHeadAttention):
     Raises:
         InputError: a call without the required `relative`.
 
-    Reference: He et al. 2021, arXiv:2006.03654, section 3.1; `transformers.models.deberta_v2`.
+    Reference: He et al. 2021, arXiv:2006.03654, section 3.1; `transformers.models.deberta` and `deberta_v2`.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class DisentangledAttention(MultiHeadAttention):
         self.terms, self.share_projections, self.positions = terms, share_projections, positions
         self.relative_dropout = relative_dropout
         projected = terms if positions and not share_projections else ()
-        self.relative_key = self._dense(hidden_dim, True, "relative_key") if "c2p" in projected else None
+        self.relative_key = self._dense(hidden_dim, self.key_bias, "relative_key") if "c2p" in projected else None
         self.relative_query = self._dense(hidden_dim, True, "relative_query") if "p2c" in projected else None
         self.embeddings_dropout = Dropout(relative_dropout, name="relative_dropout", dtype=self.dtype_policy)
 
@@ -362,7 +362,7 @@ class ConvolutionEncoderLayer(EncoderLayer):
         y = self._activate(self.residual_dropout(self.convolution(neighbors), training=training))
         output = self.convolution_norm(primitives.residual(output, y))
         if visibility is not None and visibility.key_mask is not None:
-            output = output * ops.expand_dims(ops.cast(visibility.key_mask[:, :count], output.dtype), -1)
+            output = zero_padding(output, visibility.key_mask)
         return output
 
     def get_config(self) -> dict[str, Any]:

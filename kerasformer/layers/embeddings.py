@@ -10,7 +10,7 @@ from keras import ops
 
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, as_ids, build_once
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor, shifted
+from kerasformer.layers.tensor import Tensor, shifted, zero_padding
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -38,6 +38,7 @@ class TransformerEmbeddings(Composite):
         dropout: Dropout rate of the sum, after the norm.
         initializer: A Keras initializer.
         norm_bias: Whether the norm has a bias.
+        optional_tables: Whether nothing is added for an omitted array of `tables` (XLM), instead of row 0.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -45,7 +46,7 @@ class TransformerEmbeddings(Composite):
         segments: Integers `(B, T)`, 0 by default.
         positions: Integers `(B, T)` or `(1, T)`; by default those described at `padding_id`.
         attention_mask: 1 for real tokens, `(B, T)`; padding does not affect its neighbors. Optional.
-        others: Rows of each of `tables`, by its name: integers `(B, T)`, 0 by default.
+        others: Rows of each of `tables`, by its name: integers `(B, T)`; by default as described at `optional_tables`.
 
     Returns:
         `(B, T, E)`.
@@ -72,6 +73,7 @@ class TransformerEmbeddings(Composite):
         token_dim: int | None = None,
         neighbors: int = 0,
         norm: str = "layer_norm",
+        optional_tables: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -81,7 +83,7 @@ class TransformerEmbeddings(Composite):
         self.neighbors, self.norm_kind = neighbors, norm
         self.num_segments, self.tables = num_segments, dict(tables or {})
         self.projection_first, self.projection_bias = projection_first, projection_bias
-        self.padding_id = padding_id
+        self.padding_id, self.optional_tables = padding_id, optional_tables
         self.epsilon, self.norm_bias, self.dropout = epsilon, norm_bias, dropout
         self.initializer = keras.initializers.serialize(keras.initializers.get(initializer))
         policy = self.dtype_policy
@@ -136,9 +138,11 @@ class TransformerEmbeddings(Composite):
         x = self.tokens(ids)
         if self.token_projection is not None:
             x = self.token_projection(self._with_neighbors(x, attention_mask))
-        further = [(self.segments, segments), *((table, others.get(name)) for name, table in self.others.items())]
-        for table, rows in further:
-            if table is not None:
+        if self.segments is not None:
+            x = x + self.segments(ops.zeros_like(ids) if segments is None else segments)
+        for name, table in self.others.items():
+            rows = others.get(name)
+            if rows is not None or not self.optional_tables:
                 x = x + table(ops.zeros_like(ids) if rows is None else rows)
         if self.positions is not None:
             x = x + self.positions(self._positions(ids) if positions is None else positions)
@@ -154,7 +158,7 @@ class TransformerEmbeddings(Composite):
         if not self.neighbors:
             return x
         if attention_mask is not None:  # as beyond the ends of a text, so that an answer does not depend on padding
-            x = x * ops.expand_dims(ops.cast(attention_mask, x.dtype), -1)
+            x = zero_padding(x, attention_mask)
         return ops.concatenate(shifted(x, self.neighbors)[::-1], axis=-1)
 
     def _positions(self, ids: Tensor) -> Tensor:
@@ -171,8 +175,8 @@ class TransformerEmbeddings(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
-        names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer")
-        arguments = {name: getattr(self, name) for name in (*sizes, *names, "norm_bias", "neighbors")}
+        names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer", "norm_bias")
+        arguments = {name: getattr(self, name) for name in (*sizes, *names, "neighbors", "optional_tables")}
         arguments["embedding_dim"] = None if self.projection is None else self.embedding_dim
         arguments["token_dim"] = None if self.token_projection is None else self.token_dim
         arguments["norm"] = self.norm_kind

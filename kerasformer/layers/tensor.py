@@ -39,3 +39,13 @@ def merge_heads(x: Tensor) -> Tensor:
     """Merges heads `(B, H, T, D)` into `(B, T, H * D)`."""
     batch, heads, length, head_dim = ops.shape(x)
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, heads * head_dim))
+
+
+def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
+    """Sets the vectors of padding to 0.
+
+    Args:
+        x: `(B, T, E)`.
+        mask: 1 for real tokens, `(B, S)`, of which `x` contains the first `T`.
+    """
+    return x * ops.expand_dims(ops.cast(mask[:, : ops.shape(x)[1]], x.dtype), -1)

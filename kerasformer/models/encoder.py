@@ -23,7 +23,7 @@ from kerasformer.layers import (
     Visibility,
 )
 from kerasformer.layers.core import unpacked
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, zero_padding
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.pretrained import Backbone
@@ -85,9 +85,11 @@ class BidirectionalEncoder(Backbone):
 
     Attributes:
         attention_type: Class of the attention layers.
+        layer_type: Class of the layers.
         pooler_activation: Activation of the pooler.
-        blind_padding: Whether the embeddings of padding are 0 and padding attends to no token; otherwise it attends to
-            the real tokens. The outputs differ if a head uses the first token and that is padding.
+        zero_padding: Whether the embeddings of padding are 0.
+        blind_padding: Whether padding attends to no token; otherwise it attends to the real tokens. The outputs differ
+            if a head uses the first token and that is padding.
 
     Call arguments:
         ids: `(B, T)` int32.
@@ -109,7 +111,9 @@ class BidirectionalEncoder(Backbone):
 
     inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, POSITION_IDS)
     attention_type: ClassVar[type[MultiHeadAttention]] = MultiHeadAttention
+    layer_type: ClassVar[type[EncoderLayer]] = EncoderLayer
     pooler_activation: ClassVar[str] = "tanh"
+    zero_padding: ClassVar[bool] = False
     blind_padding: ClassVar[bool] = False
 
     def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
@@ -163,11 +167,17 @@ class BidirectionalEncoder(Backbone):
             },
         )
 
-    def make_layer(self, index: int, kind: type[EncoderLayer] = EncoderLayer, **options: Any) -> EncoderLayer:
-        """Creates the layer of this index, named `layer_{index}`; `options` are further arguments of `kind`."""
+    def make_layer(self, index: int, kind: type[EncoderLayer] | None = None, **options: Any) -> EncoderLayer:
+        """Creates the layer of this index, named `layer_{index}`.
+
+        Args:
+            index: Index of the layer.
+            kind: Class of the layer; `layer_type` by default.
+            options: Further arguments of the class.
+        """
         config = self.config
         arguments = {"epsilon": config.epsilon, "dropout": config.hidden_dropout, "name": f"layer_{index}", **options}
-        return kind(self.make_attention(index), self.make_feed_forward(), **arguments)
+        return (kind or self.layer_type)(self.make_attention(index), self.make_feed_forward(), **arguments)
 
     def make_feed_forward(self, **options: Any) -> FeedForward:
         """Creates the feed-forward network of a layer; `options` are further arguments of it."""
@@ -218,6 +228,10 @@ class BidirectionalEncoder(Backbone):
         """Creates a norm of the output of the last layer, named `final_norm`; optional."""
         return None
 
+    def make_visibility(self, ids: Tensor, attention_mask: Tensor | None) -> Visibility:
+        """Returns the keys that each token attends to, by default all real tokens."""
+        return Visibility(key_mask=attention_mask)
+
     def build(self, input_shape: Any = None) -> None:
         """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
@@ -241,14 +255,15 @@ class BidirectionalEncoder(Backbone):
         """Applies the backbone."""
         x = self.embeddings(ids, training=training, attention_mask=attention_mask, **arrays)
         if visibility is None:
-            visibility = Visibility(key_mask=attention_mask)
+            visibility = self.make_visibility(ids, attention_mask)
         if arrays.get("positions") is not None:  # rotary positions are part of the attention
             visibility = replace(visibility, positions=arrays["positions"])
         if self.position_bias is not None:
             slots = ops.arange(ops.shape(ids)[1], dtype="int32")
             visibility = visibility.with_bias(self.position_bias(slots, slots))
+        if self.zero_padding and attention_mask is not None:
+            x = zero_padding(x, attention_mask)
         if self.blind_padding and attention_mask is not None:
-            x = x * ops.expand_dims(ops.cast(attention_mask, x.dtype), -1)
             visibility = replace(visibility, query_mask=attention_mask)
         states = self.encoder(
             x,
@@ -306,23 +321,30 @@ def layer_table(attention: Sequence[str], feed_forward: Sequence[str]) -> list[R
     """Returns the rows of an `EncoderLayer`, from the names of its tensors without `.weight` and `.bias`.
 
     Args:
-        attention: Names for the query, key, value, output and norm of the attention.
+        attention: Names for the query, key, value, output and norm of the attention; only the last two for a model with
+            other rows of query, key and value, such as one tensor for all.
         feed_forward: Names for the first layer, the second layer and the norm of the feed-forward network.
     """
-    *projections, attention_norm = attention
+    *projections, output, attention_norm = attention
     inner, outer, feed_forward_norm = feed_forward
-    rows = [each for path, name in zip(_PROJECTIONS, projections, strict=True) for each in dense(path, name)]
+    paths = _PROJECTIONS if projections else ()
+    rows = [each for path, name in zip(paths, projections, strict=True) for each in dense(path, name)]
+    rows += [*dense("attention/output", output), *norm("attention_norm", attention_norm)]
     rows += [*dense("feed_forward/intermediate", inner), *dense("feed_forward/output", outer)]
-    return [*rows, *norm("attention_norm", attention_norm), *norm("feed_forward_norm", feed_forward_norm)]
+    return [*rows, *norm("feed_forward_norm", feed_forward_norm)]
 
 
-def bert_layer_table(projection: str = "attention.self.{}") -> list[Row]:
-    """Returns the rows of an `EncoderLayer` with the names of BERT; `projection` names query, key and value."""
-    projections = [projection.format(name) for name in ("query", "key", "value")]
+def bert_layer_table(projection: str | None = "attention.self.{}") -> list[Row]:
+    """Returns the rows of an `EncoderLayer` with the names of BERT.
+
+    Args:
+        projection: Names of query, key and value, with a placeholder; `None` to omit their rows.
+    """
+    names = [] if projection is None else [projection.format(name) for name in ("query", "key", "value")]
     return layer_table(
-        (*projections, "attention.output.dense", "attention.output.LayerNorm"),
+        (*names, "attention.output.dense", "attention.output.LayerNorm"),
         ("intermediate.dense", "output.dense", "output.LayerNorm"),
     )
 
 
-_PROJECTIONS = ("attention/query", "attention/key", "attention/value", "attention/output")
+_PROJECTIONS = ("attention/query", "attention/key", "attention/value")

@@ -57,7 +57,9 @@ class Pipeline:
                 for outputs without an entry for each token.
         """
         available = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
-        arrays = {name: available[name] for name in self.info.input_names if name in available}
+        # Arrays that the tokenizer does not return are 0 with every engine, as in bundles.
+        others = np.zeros_like(encoded.input_ids)
+        arrays = {name: available.get(name, others) for name in self.info.input_names}
         forward, lengths = self._forward(), encoded.attention_mask.sum(axis=1)
         order = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
         parts = []

@@ -57,7 +57,7 @@ def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer
 
 
 def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """Builds a byte-level BPE tokenizer, as of GPT-2 and RoBERTa, from `vocab.json` and `merges.txt`."""
+    """Builds a byte-level BPE tokenizer, as of GPT-2, RoBERTa and DeBERTa v1, from `vocab.json` and `merges.txt`."""
     vocab = read_vocab(vocabulary)
     with tokenizer_errors(f"{merges} does not match {vocabulary.name}"):
         _, rules = models.BPE.read_file(str(vocabulary), str(merges))
@@ -71,7 +71,7 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
 
 
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """Builds a Unigram tokenizer, as of T5, ALBERT, DeBERTa and XLM-RoBERTa, from a file of SentencePiece."""
+    """Builds a Unigram tokenizer, as of T5, ALBERT, DeBERTa v2 and XLM-RoBERTa, from a file of SentencePiece."""
     model = read_spiece(file)
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
         raise TokenizerError(
@@ -101,6 +101,18 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
     surround(backend, settings, file)
     return backend
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Returns the path of a file in a folder.
+
+    Raises:
+        TokenizerError: it is a link to a file outside of the folder.
+    """
+    try:
+        return sources.inside(folder, name)
+    except SourceError as error:
+        raise TokenizerError(str(error)) from error
 
 
 @contextmanager
@@ -193,18 +205,6 @@ def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> Non
         splitter.add_prefix_space = options.get("add_prefix_space") or False
 
 
-def inside(folder: Path, name: str) -> Path:
-    """Returns the path of a file in a folder.
-
-    Raises:
-        TokenizerError: it is a link to a file outside of the folder.
-    """
-    try:
-        return sources.inside(folder, name)
-    except SourceError as error:
-        raise TokenizerError(str(error)) from error
-
-
 def _normalize(
     backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, settings: BuildSettings, file: Path
 ) -> None:
@@ -230,7 +230,7 @@ def surround(backend: tokenizers.Tokenizer, settings: BuildSettings, file: Path)
     """Sets the template that adds special tokens to texts."""
     family, names = settings.family, settings.special_tokens
     single, pair = family.single, family.pair
-    if family.kind == "bpe" and settings.options.get("add_bos_token", False) and family is not ROBERTA:
+    if family.kind == "bpe" and settings.options.get("add_bos_token", False) and "cls_token" not in single:
         single, pair = "bos_token:0 $A:0", "bos_token:0 $A:0 bos_token:1 $B:1"
     used = [name for name in names if f"{name}:" in pair]
     ids: dict[str, int] = {}

@@ -66,6 +66,7 @@ class Encoding(Mapping[str, Any]):
         padding_side: Side,
         pad_id: int,
         model_inputs: tuple[str, ...],
+        constants: Mapping[str, int] | None = None,
         extra_names: tuple[str, ...] = (),
         tensors: str = "np",
     ) -> None:
@@ -73,7 +74,8 @@ class Encoding(Mapping[str, Any]):
         self._width = width
         self._padding_side = padding_side
         self._model_inputs = model_inputs
-        self._names = (*model_inputs, *extra_names)
+        self._constants = dict(constants or {})
+        self._names = (*model_inputs, *self._constants, *extra_names)
         self._tensors = tensors
         self.input_ids = self._gather(lambda tokens: tokens.ids, pad_id)
         self.attention_mask = self._gather(lambda tokens: tokens.attention_mask, 0)
@@ -81,7 +83,7 @@ class Encoding(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise KeyError(f"expected one of {', '.join(self._names)}. Received: {name!r}")
-        return _tensor(getattr(self, _ATTRIBUTES.get(name, name)), self._tensors)
+        return _tensor(self._array(name), self._tensors)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -95,15 +97,22 @@ class Encoding(Mapping[str, Any]):
     def __repr__(self) -> str:
         texts = {
             name: np.array2string(array, threshold=200, prefix=" " * (len(name) + 4))
-            for name, array in ((name, getattr(self, _ATTRIBUTES.get(name, name))) for name in self._names)
+            for name, array in ((name, self._array(name)) for name in self._names)
         }
         arrays = "".join(f"\n  {name}: {text}" for name, text in texts.items())
         return f"Encoding of {len(self._rows)} x {self._width} tokens{arrays}"
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
-        """Model inputs by name: `input_ids`, `attention_mask` and, for some tokenizers, `token_type_ids`."""
-        return {name: getattr(self, name) for name in self._model_inputs}
+        """Model inputs by name: `input_ids`, `attention_mask` and, for some tokenizers, `token_type_ids` or `langs`."""
+        return {name: self._array(name) for name in (*self._model_inputs, *self._constants)}
+
+    def _array(self, name: str) -> np.ndarray:
+        """Returns the array of a name in the mapping."""
+        if name in self._constants:
+            return np.full_like(self.input_ids, self._constants[name])
+        array: np.ndarray = getattr(self, _ATTRIBUTES.get(name, name))
+        return array
 
     def tokens(self, row: int = 0) -> list[str]:
         """Returns the tokens of a row as they appear in the vocabulary, without padding."""

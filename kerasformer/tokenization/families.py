@@ -119,6 +119,19 @@ DEBERTA = Family(
     "sentencepiece", {**_BERT_TOKENS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, SEGMENT_INPUTS, *_SEGMENTS
 )
 
+# Texts of a pair have one separator between them, as in the training of the models and in transformers 4; the class of
+# transformers 5 adds two.
+DEBERTA_BPE = Family("bpe", {**_BERT_TOKENS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, SEGMENT_INPUTS, *_SEGMENTS)
+XLM = Family(
+    "bpe",
+    {
+        **{"unk_token": "<unk>", "bos_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"},
+        **{"cls_token": "</s>", "mask_token": "<special1>"},
+    },
+    single="bos_token:0 $A:0 sep_token:0",
+    pair="bos_token:0 $A:0 sep_token:0 $B:1 sep_token:1",
+)
+
 CLASSES: Mapping[str, Family] = {
     "BertTokenizer": BERT,
     "DistilBertTokenizer": DISTILBERT,
@@ -134,7 +147,9 @@ CLASSES: Mapping[str, Family] = {
     "XLMRobertaTokenizer": XLM_ROBERTA,
     "T5Tokenizer": T5,
     "AlbertTokenizer": ALBERT,
+    "DebertaTokenizer": DEBERTA_BPE,
     "DebertaV2Tokenizer": DEBERTA,
+    "XLMTokenizer": XLM,
 }
 """Families by `tokenizer_class`, without the suffix `Fast`."""
 
@@ -147,6 +162,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "bert": BERT,
     "camembert": CAMEMBERT,
     "convbert": BERT,
+    "deberta": DEBERTA_BPE,
     "deberta-v2": DEBERTA,
     "distilbert": DISTILBERT,
     "electra": BERT,
@@ -161,6 +177,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "roberta": ROBERTA,
     "switch_transformers": T5,
     "t5": T5,
+    "xlm": XLM,
     "xlm-roberta": XLM_ROBERTA,
 }
 """Families by `model_type`, for checkpoints without a tokenizer class."""
@@ -173,7 +190,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
     """
     families = {
         "wordpiece": (BERT, MPNET),
-        "bpe": (ROBERTA, GPT2),
+        "bpe": (ROBERTA, GPT2, DEBERTA_BPE),
         "sentencepiece": (ALBERT, XLM_ROBERTA, T5, DEBERTA),
         "bertweet": (),
     }[kind]

@@ -13,9 +13,19 @@ from tokenizers import AddedToken
 
 from kerasformer import sources
 from kerasformer.errors import TokenizerError
-from kerasformer.tokenization import backends, bertweet
+from kerasformer.tokenization import backends, bertweet, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
-from kerasformer.tokenization.families import BERT, BERTWEET, CLASSES, PLAIN_INPUTS, SEGMENT_INPUTS, Family, Kind, guess
+from kerasformer.tokenization.families import (
+    BERT,
+    BERTWEET,
+    CLASSES,
+    PLAIN_INPUTS,
+    SEGMENT_INPUTS,
+    XLM,
+    Family,
+    Kind,
+    guess,
+)
 from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -38,10 +48,10 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     """Loads the tokenizer of a preset, a folder or a hub id.
 
     `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
-    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE), `spiece.model`, `spm.model` or
-    `sentencepiece.bpe.model` (Unigram), or `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that
-    `tokenizer_config.json` or `config.json` specifies. Only files with these names inside the folder are read, and no
-    code of the folder is executed.
+    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; Moses and BPE for XLM, with the extra `xlm`),
+    `spiece.model`, `spm.model` or `sentencepiece.bpe.model` (Unigram), or `vocab.txt` and `bpe.codes` (BERTweet), with
+    the defaults of the class that `tokenizer_config.json` or `config.json` specifies. Only files with these names in
+    the folder are read, and no code of the folder is executed.
 
     Args:
         source: A preset, a folder or a hub id.
@@ -54,7 +64,11 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     folder = sources.resolve(source)
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
-    if json_path.exists():
+    family: Family | None
+    by_moses = settings.family is XLM and not json_path.exists() and _present(folder, ("vocab.json", "merges.txt"))
+    if by_moses:
+        family, backend = XLM, moses.lookup(folder, _build_settings(XLM, settings))
+    elif json_path.exists():
         backend = _from_json(json_path)
         family = settings.family or _guessed(settings, backend.get_vocab(), _kind(backend))
         if family is not None:
@@ -74,6 +88,8 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     if family is BERTWEET and not json_path.exists():
         normalization = bool(options.get("normalization", False))
         return BertweetTokenizer(backend, merges=merges(folder), normalization=normalization, **arguments)
+    if by_moses:
+        return moses.MosesTokenizer(backend, **arguments, **moses.arguments(folder, settings))
     return Tokenizer(backend, **arguments)
 
 

@@ -28,6 +28,7 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "add_bos_token": (bool,),
     "normalization": (bool,),
     "extra_ids": (int,),
+    "do_lowercase_and_remove_accent": (bool,),
     "clean_up_tokenization_spaces": _BOOLEAN,
     "tokenizer_class": (str, type(None)),
     "model_max_length": (int, float, type(None)),
@@ -50,6 +51,7 @@ class Settings:
         named: Special tokens by name, such as `"pad_token"`.
         added: Tokens to add to the vocabulary, in the order of their ids.
         fixed_ids: Expected ids of some of the added tokens.
+        config: Content of `config.json`.
     """
 
     options: Mapping[str, Any]
@@ -59,6 +61,7 @@ class Settings:
     named: Mapping[str, AddedToken]
     added: tuple[AddedToken, ...]
     fixed_ids: Mapping[str, int]
+    config: Mapping[str, Any]
 
     @property
     def family(self) -> Family | None:
@@ -114,6 +117,7 @@ def read_settings(folder: Path, model_type: str | None = None) -> Settings:
         named=named,
         added=(*fixed.values(), *named.values(), *_unnamed_tokens(specified, folder)),
         fixed_ids={token.content: token_id for token_id, token in fixed.items()},
+        config=config,
     )
 
 

@@ -72,6 +72,7 @@ class Tokenizer:
 
     Attributes:
         portable: Whether `tokenizer.json` describes the tokenizer, so that other libraries can load it.
+        constants: Further inputs of the model that have the same value for all tokens, such as the language.
     """
 
     portable: ClassVar[bool] = True
@@ -93,6 +94,7 @@ class Tokenizer:
         self.truncation_side: Side = _side("truncation_side", truncation_side)
         self._special_tokens = dict(special_tokens or {})
         self._model_inputs = tuple(model_inputs)
+        self.constants: dict[str, int] = {}
         # In BPE vocabularies, spaces are part of the text, and the clean-up would remove them.
         self._cleans_spaces = clean_up_spaces and not isinstance(backend.model, tokenizers.models.BPE)
         backend.no_truncation()
@@ -223,6 +225,7 @@ class Tokenizer:
             padding_side=_side("padding_side", side),
             pad_id=self._padding_id() if padded else 0,
             model_inputs=self._model_inputs,
+            constants=self.constants,
             extra_names=tuple(name for name, requested in extra.items() if requested),
             tensors=tensors,
         )

@@ -84,12 +84,17 @@ _ELECTRA = {**_ENCODER, "embedding_dim": 40}
 # Heads of 16, three times narrower states in the layers, and smaller embeddings of tokens.
 _MOBILEBERT = {**_ENCODER, "bottleneck_dim": 48, "embedding_dim": 40, "num_feed_forwards": 2}
 _DEBERTA = {
+    **_ENCODER, "relative_attention": True, "relative_terms": "c2p|p2c", "max_distance": 12,
+    "absolute_positions": False,
+}  # fmt: skip
+_DEBERTA_V2 = {
     **_ENCODER, "relative_attention": True, "relative_terms": "p2c|c2p", "num_buckets": 12, "share_projections": True,
     "relative_norm": "layer_norm", "absolute_positions": False,
 }  # fmt: skip
 _MPNET = {**{name: size for name, size in _ENCODER.items() if name != "max_length"}, "num_positions": 66}
 # Global and local layers in turn, with a window that is narrower than the longest text.
 _MODERNBERT = {**_ENCODER, "num_layers": 3, "window": 16, "global_every": 2, "pad_token_id": 0, "eos_token_id": 3}
+_XLM = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "max_length": 64}
 _GPT2 = {"hidden_dim": 72, "num_layers": 2, "num_heads": 3, "max_length": 96, "eos_token_id": 0, "bos_token_id": 0}
 # Heads that share keys and values, and do not add up to the hidden size.
 _LLAMA = {
@@ -141,7 +146,6 @@ ROWS = {
         Row("electra", "fill-mask", _ELECTRA, min_agreement=0.95),
         Row("mobilebert", "text-classification", {**_MOBILEBERT, "num_labels": 5}, spread=0.85, seed=5),
         Row("mobilebert", "fill-mask", _MOBILEBERT, min_agreement=0.95),
-        Row("deberta-v2", "token-classification", {**_DEBERTA, "id2label": ENTITIES}, min_agreement=0.95),
         Row(
             "roberta",
             "text-classification",
@@ -165,6 +169,9 @@ ROWS = {
             spread=1.15,
             seed=13,
         ),
+        Row("deberta", "token-classification", {**_DEBERTA, "id2label": ENTITIES}, min_agreement=0.95),
+        Row("deberta-v2", "token-classification", {**_DEBERTA_V2, "id2label": ENTITIES}, min_agreement=0.95),
+        Row("xlm", "token-classification", {**_XLM, "n_languages": 4, "id2label": ENTITIES}, min_agreement=0.95),
         Row("gpt2", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row(
             "gpt2",
@@ -203,6 +210,7 @@ _SETTINGS = {
     "albert": {**_ENCODER, "embedding_dim": 40, "num_groups": 2},
     "bart": _BART,
     "bloom": _BLOOM,
+    "deberta": _DEBERTA,
     "gpt2": _GPT2,
     "llama": _LLAMA,
     "roberta": _ROBERTA,
@@ -210,6 +218,7 @@ _SETTINGS = {
     "mpnet": _MPNET,
     "longformer": _LONGFORMER,
     "t5": _T5,
+    "xlm": _XLM,
 }
 _TOKENIZERS = {
     **dict.fromkeys(("bloom", "gpt2", "llama"), tiny_text.byte_pairs),

@@ -69,5 +69,6 @@ def _replaced(source: str, texts: Mapping[str, str]) -> str:
 def keras_arrays(model: Any, *texts: str) -> dict[str, np.ndarray]:
     """Returns the outputs of the Keras model for a text, or for a question and its context."""
     encoded = model.tokenizer(*([text] for text in texts))
-    inputs = {name: getattr(encoded, name) for name in model.input_names}
+    others = np.zeros_like(encoded.input_ids)  # inputs that the program fills with 0
+    inputs = {name: getattr(encoded, name, others) for name in model.input_names}
     return {name: np.asarray(value) for name, value in model.named(model(inputs)).items()}

@@ -82,6 +82,8 @@ ENCODERS = [
     tiny("mpnet", "feature-extraction"),
     tiny("modernbert", "token-classification"),
     tiny("longformer", "text-classification"),
+    tiny("deberta", "token-classification"),
+    tiny("xlm", "fill-mask"),
 ]
 GENERATORS = [
     tiny("gpt2", "text-generation"),

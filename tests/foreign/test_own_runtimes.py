@@ -36,6 +36,8 @@ CASES = (
     tiny("deberta-v2", "token-classification"),
     tiny("longformer", "text-classification"),
     tiny("longformer", "text-classification", "int8"),
+    tiny("deberta", "token-classification"),
+    tiny("xlm", "token-classification"),
     tiny("gpt2", "text-generation"),
     tiny("gpt2", "text-generation", "int8"),
     tiny("gpt2", "text-classification"),
@@ -51,7 +53,15 @@ CASES = (
 
 
 @pytest.mark.foreign("litert")
-@cases(*CASES, always=("bert-text-classification-int8", "gpt2-text-generation-none", "bart-text2text-generation-none"))
+@cases(
+    *CASES,
+    always=(
+        "bert-text-classification-int8",
+        "xlm-token-classification-none",
+        "gpt2-text-generation-none",
+        "bart-text2text-generation-none",
+    ),
+)
 def test_litert(case):
     check(case, "tflite", "Python (LiteRT only)")
 

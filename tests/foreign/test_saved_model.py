@@ -95,7 +95,7 @@ def test_answers_are_those_of_keras(case, ask, tmp_path):
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET)
     encoded = model.tokenizer(list(READING[:3]))
-    arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
+    arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids, "langs": encoded.input_ids % 4}
     inputs = {name: arrays[name] for name in model.input_names}
     received = call(ask, folder, "serving_default", **inputs)
     expected = model.named(model(inputs, training=False))

@@ -110,6 +110,25 @@ def _fairseq() -> dict[str, bytes]:
 _ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True}
 _MPNET = ("<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>")
+
+
+def _moses() -> dict[str, str]:
+    """Pieces of lowercase words without accents, the last of which ends in `</w>`."""
+    backend = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token="<unk>"))
+    steps = [normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]
+    backend.normalizer = normalizers.Sequence(steps)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{index}>" for index in range(10))]
+    options: dict[str, Any] = {"special_tokens": special, "end_of_word_suffix": "</w>", "show_progress": False}
+    backend.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=400, **options))
+    model = json.loads(backend.to_str())["model"]
+    rules = [rule if isinstance(rule, str) else " ".join(rule) for rule in model["merges"]]
+    # Published files have the number of occurrences after each pair.
+    merges = "".join(f"{rule} {1000 - index}\n" for index, rule in enumerate(rules))
+    return {"vocab.json": json.dumps(model["vocab"]), "merges.txt": merges}
+
+
+_DEBERTA_BPE = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 _END = "<|endoftext|>"
 
 # name: (vocabulary files, config.json, tokenizer_config.json or None)
@@ -176,6 +195,12 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
     "albert": (_albert, {"model_type": "albert"}, None),
+    "deberta-bpe": (lambda: _bpe(_DEBERTA_BPE), {"model_type": "deberta"}, {"vocab_type": "gpt2"}),
+    "deberta-bpe-prefix": (
+        lambda: _bpe(_DEBERTA_BPE),
+        {"model_type": "deberta"},
+        {"add_prefix_space": True, "tokenizer_class": "DebertaTokenizerFast", "model_max_length": 50},
+    ),
     "deberta": (_deberta, {"model_type": "deberta-v2"}, {"do_lower_case": False, "vocab_type": "spm"}),
     "deberta-punctuation": (
         _deberta,
@@ -183,6 +208,16 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         {"do_lower_case": True, "split_by_punct": True, "tokenizer_class": "DebertaV2Tokenizer"},
     ),
     "albert-cased": (_albert, {"model_type": "albert"}, {"do_lower_case": False, "keep_accents": True}),
+}
+
+# Tokenizers of XLM, for which transformers gives no offsets.
+MOSES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, Any] | None]] = {
+    "xlm": (_moses, {"model_type": "xlm", "n_langs": 2, "lang2id": {"en": 0, "fr": 1}}, None),
+    "xlm-cased": (
+        _moses,
+        {"model_type": "xlm"},
+        {"do_lowercase_and_remove_accent": False, "tokenizer_class": "XLMTokenizer", "model_max_length": 40},
+    ),
 }
 
 
@@ -202,7 +237,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
     def make(name: str) -> Path:
         if name not in folders:
-            vocabulary, config, options = CASES[name]
+            vocabulary, config, options = {**CASES, **MOSES}[name]
             files = {**vocabulary(), "config.json": config}
             if options is not None:
                 files["tokenizer_config.json"] = options

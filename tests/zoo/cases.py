@@ -100,13 +100,19 @@ BERT = {
 }  # fmt: skip
 ROBERTA = {**BERT, "max_position_embeddings": 43, "type_vocab_size": 1, "hidden_act": "gelu", "layer_norm_eps": 1e-5}
 DEBERTA = {
+    **BERT, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": -1,
+    "position_biased_input": False, "pooler_hidden_act": "gelu", "pooler_dropout": 0.13, "hidden_dropout_prob": 0.11,
+    "attention_probs_dropout_prob": 0.12, "legacy": False,
+}  # fmt: skip
+DEBERTA_UNDECLARED = frozenset({"embedding_size", "cls_dropout"})
+DEBERTA_V2 = {
     **BERT, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 6,
     "max_relative_positions": -1, "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
     "pooler_hidden_act": "gelu", "pooler_dropout": 0.13, "hidden_dropout_prob": 0.11, "legacy": False,
     "attention_probs_dropout_prob": 0.12,
 }  # fmt: skip
-DEBERTA_UNDECLARED = frozenset(
-    "embedding_size cls_dropout norm_rel_ebd position_buckets share_att_key conv_kernel_size conv_act".split()
+DEBERTA_V2_UNDECLARED = DEBERTA_UNDECLARED | frozenset(
+    "norm_rel_ebd position_buckets share_att_key conv_kernel_size conv_act".split()
 )
 MPNET = {
     "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
@@ -116,6 +122,10 @@ MODERNBERT = {
     "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 4, "num_attention_heads": 3, "intermediate_size": 44,
     "max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "sep_token_id": 2,
+}  # fmt: skip
+XLM = {
+    "vocab_size": 97, "emb_dim": 36, "n_layers": 3, "n_heads": 3, "max_position_embeddings": 41, "layer_norm_eps": 1e-3,
+    "n_langs": 4, "dropout": 0.11, "attention_dropout": 0.12, "summary_first_dropout": 0.13, "init_std": 0.03,
 }  # fmt: skip
 GPT2 = {
     "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "layer_norm_epsilon": 1e-3,
@@ -284,12 +294,35 @@ CASES = (
         {**ROBERTA, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 87},
         only=("feature-extraction", "fill-mask", "text-classification"),
     ),
-    Case("deberta-v3", "deberta-v2", DEBERTA, derived=DEBERTA_UNDECLARED),
+    Case("deberta", "deberta", DEBERTA, derived=DEBERTA_UNDECLARED),
+    Case(
+        "deberta-near",
+        "deberta",
+        {
+            **DEBERTA, "num_attention_heads": 4, "max_relative_positions": 5, "pos_att_type": ["c2p"], "legacy": True,
+            "position_biased_input": True, "type_vocab_size": 3, "embedding_size": 13, "pooler_hidden_act": "tanh",
+            "cls_dropout": 0.14,
+        },
+    ),
+    # The scale of the scores counts every name, also one that adds nothing.
+    Case(
+        "deberta-p2c",
+        "deberta",
+        {**DEBERTA, "pos_att_type": " p2c | p2p", "embedding_size": 36},
+        only=("feature-extraction",),
+    ),
+    Case(
+        "deberta-absolute",
+        "deberta",
+        {**DEBERTA, "relative_attention": False, "position_biased_input": True},
+        only=("text-classification",),
+    ),
+    Case("deberta-v3", "deberta-v2", DEBERTA_V2, derived=DEBERTA_V2_UNDECLARED),
     Case(
         "deberta-v2",
         "deberta-v2",
         {
-            **DEBERTA, "position_buckets": -1, "max_relative_positions": 5, "share_att_key": False, "legacy": True,
+            **DEBERTA_V2, "position_buckets": -1, "max_relative_positions": 5, "share_att_key": False, "legacy": True,
             "pos_att_type": "c2p", "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 3,
             "embedding_size": 13, "conv_kernel_size": 5, "conv_act": "gelu", "pooler_hidden_act": "tanh",
             "cls_dropout": 0.14,
@@ -298,13 +331,13 @@ CASES = (
     Case(
         "deberta-v2-p2c",
         "deberta-v2",
-        {**DEBERTA, "pos_att_type": ["p2c"], "share_att_key": False, "embedding_size": 36},
+        {**DEBERTA_V2, "pos_att_type": ["p2c"], "share_att_key": False, "embedding_size": 36},
         only=("feature-extraction",),
     ),
     Case(
         "deberta-v2-absolute",
         "deberta-v2",
-        {**DEBERTA, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
+        {**DEBERTA_V2, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
         only=("text-classification",),
     ),
     # The settings of mpnet-base at small sizes; then a table with rows that the reference does not use.
@@ -355,6 +388,16 @@ CASES = (
         only=("fill-mask", "question-answering"),
         std=0.2,
     ),
+    Case("xlm", "xlm", XLM),
+    Case(
+        "xlm-causal",
+        "xlm",
+        {
+            **XLM, "causal": True, "sinusoidal_embeddings": True, "gelu_activation": False, "use_lang_emb": False,
+            "n_heads": 4, "n_layers": 2, "summary_activation": "tanh",
+        },
+    ),
+    Case("xlm-monolingual", "xlm", {**XLM, "n_langs": 1, "n_heads": 6, "emb_dim": 42}, only=("fill-mask",)),
     Case("gpt2", "gpt2", GPT2, on_jax=True),
     Case(
         "gpt2-scaled",

@@ -75,6 +75,8 @@ def make_inputs(loaded: Loaded, side: str | None = "right", seed: int = 0) -> Ar
         inputs["decoder_input_ids"] = random.integers(3, config.vocab_size, theirs.shape).astype("int32") * theirs
         if side:
             inputs["decoder_attention_mask"] = theirs
+    if "langs" in names:
+        inputs["langs"] = random.integers(0, config.num_languages, mask.shape).astype("int32")
     if side == "left" and takes_positions(loaded):
         inputs["position_ids"] = np.maximum(np.cumsum(mask, axis=1) - 1, 0).astype("int32")
     return inputs

@@ -26,20 +26,14 @@ class LitertWeb(Target):
     name = "litert-web"
     summary = "LiteRT.js: browsers"
     required_options = {"format": "tflite"}
+    reads_tokenizer = True
 
     def check(self, job: ExportJob, quantize: str) -> None:
-        """Refuses signatures that a page does not call, and tokenizers that it cannot read.
+        """Refuses signatures that a page does not call.
 
         Raises:
-            ExportError: The caller requested such signatures, or the tokenizer has no `tokenizer.json`.
+            ExportError: The caller requested such signatures.
         """
-        tokenizer = job.model.tokenizer
-        if tokenizer is not None and not tokenizer.portable:
-            raise ExportError(
-                f"{argument('target', self.name)} needs tokenizer.json, which cannot express the rules of this "
-                f"tokenizer. Received: {type(tokenizer).__name__}. Remove {argument('target')}: the plain bundle of "
-                f"{argument('format', 'tflite')} takes token ids"
-            )
         refuse_signatures(self.name, job, "rows", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:

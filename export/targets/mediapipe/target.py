@@ -18,7 +18,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.outputs import with_mean, with_probabilities, with_segments
 from kerasformer.export.options import ExportJob
 from kerasformer.export.quantization.auto import NAME as AUTO
-from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.mediapipe.card import section
 from kerasformer.export.targets.mediapipe.tokenizer_conversion import LINE_ENDS, check, vocabulary
 
@@ -45,6 +45,8 @@ class Mediapipe(Target):
     name = "mediapipe"
     summary = "MediaPipe Text Classifier and Text Embedder: Android, iOS, web, Python"
     required_options = {"format": "tflite"}
+    inputs = TOKENIZED
+    reads_tokenizer = True
     tokenizes = True
     lengths = (128,)
 

@@ -2,6 +2,6 @@
 
 from kerasformer.layers.positions.alibi import alibi_bias, alibi_slopes
 from kerasformer.layers.positions.relative import RelativePositionBias, relative_buckets
-from kerasformer.layers.positions.sinusoidal import SinusoidalPositions
+from kerasformer.layers.positions.sinusoidal import SinusoidalPositions, sinusoids
 
-__all__ = ["RelativePositionBias", "SinusoidalPositions", "alibi_bias", "alibi_slopes", "relative_buckets"]
+__all__ = ["RelativePositionBias", "SinusoidalPositions", "alibi_bias", "alibi_slopes", "relative_buckets", "sinusoids"]

@@ -34,11 +34,8 @@ class SinusoidalPositions(keras.layers.Layer):
         if hidden_dim % 2:
             raise InputError(f"hidden_dim must be even for sinusoidal positions. Received: hidden_dim={hidden_dim}")
         self.max_length, self.hidden_dim, self.interleaved = max_length, hidden_dim, interleaved
-        frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / hidden_dim)
-        angle = np.arange(max_length)[:, None] * frequency
-        waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
         self.autocast = False  # floating-point positions would be rounded to half precision
-        self._table = waves.reshape(max_length, hidden_dim).astype("float32")
+        self._table = sinusoids(max_length, hidden_dim, interleaved)
 
     def call(self, positions: Tensor) -> Tensor:
         """Looks up the vectors."""
@@ -48,3 +45,14 @@ class SinusoidalPositions(keras.layers.Layer):
         """Arguments of the constructor."""
         arguments = {"max_length": self.max_length, "hidden_dim": self.hidden_dim, "interleaved": self.interleaved}
         return {**super().get_config(), **arguments}
+
+
+def sinusoids(max_length: int, hidden_dim: int, interleaved: bool = True) -> np.ndarray:
+    """Returns the table of `SinusoidalPositions`, float32 `(max_length, hidden_dim)`.
+
+    An odd `hidden_dim` is possible if sines and cosines are interleaved; the last cosine is then left out.
+    """
+    frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / hidden_dim)
+    angle = np.arange(max_length)[:, None] * frequency
+    waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
+    return waves.reshape(max_length, -1)[:, :hidden_dim].astype("float32")

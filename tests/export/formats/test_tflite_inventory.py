@@ -20,6 +20,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bert": {"intermediate_dim": 40, "max_length": 16},
     "distilbert": {"intermediate_dim": 40, "max_length": 16},
     "albert": {"intermediate_dim": 40, "max_length": 16, "embedding_dim": 12},
+    "deberta": {
+        "intermediate_dim": 40, "max_length": 16, "relative_attention": True, "relative_terms": "p2c|c2p",
+        "absolute_positions": False,
+    },
     "deberta-v2": {
         "intermediate_dim": 40, "max_length": 16, "relative_attention": True, "relative_terms": "p2c|c2p",
         "num_buckets": 6, "share_projections": True, "absolute_positions": False,
@@ -29,6 +33,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "gpt2": {"max_length": 16},
     "t5": {"intermediate_dim": 40, "head_dim": 8},
+    "xlm": {"max_length": 16, "n_languages": 3},
 }  # fmt: skip
 
 LAYER_NORM = Counter(MEAN=2, SUB=1, SQUARED_DIFFERENCE=1, RSQRT=1, MUL=2, ADD=2)
@@ -63,6 +68,7 @@ LAYERS = {
     "bert": {"forward": ENCODER_LAYER},
     "distilbert": {"forward": ENCODER_LAYER},
     "albert": {"forward": ENCODER_LAYER},
+    "deberta": {"forward": ENCODER_LAYER + DISENTANGLED},
     "deberta-v2": {"forward": ENCODER_LAYER + DISENTANGLED},
     "mobilebert": {"forward": MOBILEBERT_LAYER},
     "gpt2": {
@@ -75,6 +81,8 @@ LAYERS = {
         "verify": T5_DECODER_LAYER + SEVERAL_TOKENS + CROSS_SEVERAL_TOKENS,
         "decode": T5_DECODER_LAYER,
     },
+    # Padding becomes 0 after each layer.
+    "xlm": {"forward": ENCODER_LAYER + Counter(MUL=1)},
 }
 
 

@@ -1,0 +1,314 @@
+"""The tokenizer of XLM: words by the rules of Moses, then byte-pair encoding with marked ends of words.
+
+The rules of Moses depend on the language and cannot be written as a `tokenizer.json`; the library `sacremoses`
+implements them.
+
+Reference: `transformers.models.xlm.tokenization_xlm`; Koehn et al. 2007, "Moses: Open Source Toolkit for Statistical
+Machine Translation".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models
+
+from kerasformer.errors import TokenizerError, require
+from kerasformer.tokenization import backends
+from kerasformer.tokenization.families import PLAIN_INPUTS
+from kerasformer.tokenization.settings import Settings
+from kerasformer.tokenization.tokenizer import Tokenizer
+
+_END = "</w>"
+_DEFAULT = "en"
+_OTHER_RULES = {"ja": "KyTea", "th": "PyThaiNLP", "zh": "Jieba"}
+"""Languages whose words other programs than Moses find."""
+_PUNCTUATION = str.maketrans(
+    dict(zip("，、∶：？！；）（１２３４５６７８９０～’━〈〉【】％", ",,::?!;)(1234567890~'-<>[]%", strict=True))
+    | dict.fromkeys("”“《》」「", '"')
+    | {"…": "..."}
+)
+_FULL_STOPS = re.compile(r"[。．]\s*")
+_ROMANIAN = str.maketrans("ŞşȘșŢţȚțĂăÂâÎî", "SsSsTtTtAaAaIi")
+_QUOTES, _DASHES = "\"'“”„«»‘’‚´`", "-–—"
+_ALIKE = str.maketrans(dict.fromkeys(_QUOTES, '"') | dict.fromkeys(_DASHES, "-"))
+"""Characters that Moses replaces by each other, for the search of a word in its text."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a word that is a token of the vocabulary, or unknown.
+
+    Attributes:
+        token: The piece, as in the vocabulary.
+        span: Start and end in the text, in characters.
+        word: Index of the word in the text.
+    """
+
+    token: str
+    span: tuple[int, int]
+    word: int
+
+
+class MosesEncoding:
+    """Encoding of a text by the Rust library from pieces, with the spans and words of the pieces in the text.
+
+    Args:
+        encoding: Encoding of the pieces, each of which is a word to the Rust library.
+        texts: Pieces of the text, and those of the second text of a pair.
+    """
+
+    def __init__(self, encoding: tokenizers.Encoding, texts: Sequence[Sequence[Piece]]) -> None:
+        self._encoding = encoding
+        pairs = zip(encoding.sequence_ids, encoding.word_ids, strict=True)
+        pieces = [None if text is None or index is None else texts[text][index] for text, index in pairs]
+        self.offsets = [(0, 0) if piece is None else piece.span for piece in pieces]
+        self.word_ids = [None if piece is None else piece.word for piece in pieces]
+
+    def __len__(self) -> int:
+        return len(self._encoding)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoding, name)
+
+
+class MosesTokenizer(Tokenizer):
+    """Tokenizer with the rules of Moses for one language, and byte-pair encoding (XLM).
+
+    Args:
+        backend: Tokenizer of the `tokenizers` library that looks up pieces and adds special tokens.
+        merges: Pairs of pieces to merge, in their order of priority.
+        lowercase: Whether letters become lowercase and lose their accents.
+        languages: Ids of the languages of the model by name, such as `{"en": 0, "fr": 1}`; may be empty.
+        language_input: Whether the model has the input `langs`, the language of each token.
+        kwargs: Arguments of `Tokenizer`.
+
+    Raises:
+        MissingExtraError: `sacremoses` is not installed.
+    """
+
+    portable = False
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        merges: Sequence[tuple[str, ...]],
+        lowercase: bool = True,
+        languages: Mapping[str, int] | None = None,
+        language_input: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backend, **kwargs)
+        require("sacremoses", "xlm")
+        self._merges = list(merges)
+        self._lowercase, self._languages, self._language_input = lowercase, dict(languages or {}), language_input
+        ranks = {pair: rank for rank, pair in enumerate(self._merges)}
+        self._bpe = lru_cache(100_000)(lambda word: byte_pairs(word, ranks))
+        added = sorted((token.content for token in backend.get_added_tokens_decoder().values()), key=len, reverse=True)
+        self._added, self._split = set(added), re.compile(f"({'|'.join(map(re.escape, added))})")
+        self.language = _DEFAULT if _DEFAULT in self._languages or not languages else next(iter(self._languages))
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """Ids of the languages of the model by name."""
+        return dict(self._languages)
+
+    @property
+    def language(self) -> str:
+        """Language of the texts, which selects the rules and the values of the input `langs`; can be changed.
+
+        Raises:
+            TokenizerError: a language that the model lacks, or whose words other programs than Moses find.
+        """
+        return self._language
+
+    @language.setter
+    def language(self, name: str) -> None:
+        known = sorted(set(self._languages) - set(_OTHER_RULES))
+        if name in _OTHER_RULES or (known and name not in known):
+            program = f", whose words need {_OTHER_RULES[name]}" if name in _OTHER_RULES else ""
+            expected = f"one of {', '.join(known)}" if known else "a language of Moses"
+            raise TokenizerError(f"unsupported language. Expected {expected}. Received: {name!r}{program}")
+        self._language = name
+        self.constants = {"langs": self._languages[name]} if self._language_input else {}
+
+    def _encode_batch(self, inputs: list[Any], add_special_tokens: bool, split: bool = False) -> list[Any]:
+        rows = [[self._pieces(text, split) for text in _both(each, split)] for each in inputs]
+        words = [tuple([piece.token for piece in text] for text in row) for row in rows]
+        batch = [row if len(row) == 2 else row[0] for row in words]
+        encoded = super()._encode_batch(batch, add_special_tokens, split=True)
+        return [MosesEncoding(encoding, row) for encoding, row in zip(encoded, rows, strict=True)]
+
+    def _pieces(self, text: Any, split: bool) -> list[Piece]:
+        """Returns the pieces of a text; of a list of words, with spans in the word."""
+        if split:
+            given = enumerate(text)
+            return [Piece(each.token, each.span, index) for index, word in given for each in self._pieces(word, False)]
+        pieces: list[Piece] = []
+        start = word = 0
+        for part in self._split.split(text):
+            if part in self._added:
+                pieces.append(Piece(part, (start, start + len(part)), word))
+                word += 1
+            else:
+                words = moses_words(part, self._language, self._lowercase)
+                for characters, spans in zip(words, aligned(words, part, self._lowercase), strict=True):
+                    first = 0
+                    for token in self._bpe(characters):
+                        own = spans[first : first + len(token.removesuffix(_END))] or [(0, 0)]
+                        first += len(own)
+                        begin, end = min(span[0] for span in own), max(span[1] for span in own)
+                        pieces.append(Piece(token, (start + begin, start + end), word))
+                    word += 1
+            start += len(part)
+        return pieces
+
+    def _vocabulary_files(self) -> dict[str, str]:
+        vocabulary = json.loads(self.backend.to_str())["model"]["vocab"]
+        merges = "".join(" ".join(pair) + "\n" for pair in self._merges)
+        return {"vocab.json": json.dumps(vocabulary, indent=2, ensure_ascii=False), "merges.txt": merges.rstrip("\n")}
+
+    def _class_settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "tokenizer_class": "XLMTokenizer",
+            "do_lowercase_and_remove_accent": self._lowercase,
+            "model_input_names": [*PLAIN_INPUTS, *self.constants],
+        }
+        if self._languages:
+            settings["lang2id"] = self._languages
+            settings["id2lang"] = {str(index): name for name, index in self._languages.items()}
+        return settings
+
+
+def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
+    """Builds the tokenizer that looks up pieces in `vocab.json` and adds special tokens.
+
+    Raises:
+        TokenizerError: the file is damaged, or lacks a special token.
+    """
+    path = backends.inside(folder, "vocab.json")
+    vocabulary = backends.read_vocab(path)
+    with backends.tokenizer_errors(f"{path} is not a vocabulary"):
+        backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=build.special_tokens["unk_token"]))
+    backend.decoder = decoders.BPEDecoder(suffix=_END)
+    named = [*build.special_tokens.values(), *(f"<special{index}>" for index in range(10))]
+    backend.add_special_tokens([token for token in dict.fromkeys(named) if token in vocabulary])
+    backends.surround(backend, build, path)
+    return backend
+
+
+def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
+    """Returns the arguments of `MosesTokenizer` in addition to those of `Tokenizer`.
+
+    Raises:
+        TokenizerError: `merges.txt` or the list of languages is damaged.
+    """
+    path = backends.inside(folder, "merges.txt")
+    try:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{path} cannot be read: {error}") from error
+    options, config = settings.options, settings.config
+    languages = options.get("lang2id") or config.get("lang2id") or {}
+    if not isinstance(languages, dict) or not all(type(index) is int for index in languages.values()):
+        raise TokenizerError(f"lang2id in {folder} must map languages to ids. Received: {languages!r}")
+    names = options.get("model_input_names")
+    embeddings = config.get("use_lang_emb", True) and config.get("n_langs", 1) != 1
+    return {
+        "merges": [tuple(line.split()[:2]) for line in lines],
+        "lowercase": options.get("do_lowercase_and_remove_accent", True),
+        "languages": languages,
+        "language_input": bool(languages) and bool(embeddings if names is None else "langs" in names),
+    }
+
+
+def moses_words(text: str, language: str, lowercase: bool) -> list[str]:
+    """Returns the words of a text as Moses finds them, without control characters."""
+    normalizer, splitter = _rules(language)
+    text = normalizer(_FULL_STOPS.sub(". ", text.translate(_PUNCTUATION)))
+    text = "".join(character for character in text if not unicodedata.category(character).startswith("C"))
+    if language == "ro":
+        text = text.translate(_ROMANIAN)
+    words = splitter(text)
+    if lowercase:
+        words = without_accents(" ".join(words)).split(" ")
+    return [word for word in words if word]
+
+
+@cache
+def _rules(language: str) -> tuple[Callable[[str], str], Callable[[str], list[str]]]:
+    """Returns functions that normalize punctuation and split words."""
+    sacremoses = require("sacremoses", "xlm")
+    splitter = sacremoses.MosesTokenizer(lang=language)
+    return (
+        sacremoses.MosesPunctNormalizer(lang=language).normalize,
+        lambda text: splitter.tokenize(text, return_str=False, escape=False),
+    )
+
+
+def without_accents(text: str) -> str:
+    """Returns the lowercase text without combining marks."""
+    decomposed = unicodedata.normalize("NFD", text.lower())
+    return "".join(each for each in decomposed if unicodedata.category(each) != "Mn").lower()
+
+
+def byte_pairs(word: str, ranks: Mapping[tuple[str, ...], int]) -> list[str]:
+    """Merges the characters of a word to pieces, the pair of the lowest rank first; the last piece ends in `</w>`.
+
+    Reference: Sennrich et al. 2016, arXiv:1508.07909.
+    """
+    pieces = [*word[:-1], word[-1] + _END]
+    while len(pieces) > 1:
+        rank, best = min((ranks.get(pair, len(ranks)), pair) for pair in zip(pieces, pieces[1:], strict=False))
+        if rank == len(ranks):
+            break
+        merged: list[str] = []
+        index = 0
+        while index < len(pieces):
+            pair = tuple(pieces[index : index + 2])
+            merged.append("".join(pair) if pair == best else pieces[index])
+            index += 2 if pair == best else 1
+        pieces = merged
+    return pieces
+
+
+def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[tuple[int, int]]]:
+    """Yields the span in the text of each character of each word.
+
+    Words contain the characters of the text in order, except that Moses replaces, adds and removes punctuation. A
+    character that is not found before the next letter or digit has the empty span after the previous one.
+    """
+    form = without_accents if lowercase else str
+    sources = [
+        (each, index)
+        for index, character in enumerate(text)
+        for each in form(_FULL_STOPS.sub(".", character.translate(_PUNCTUATION)).translate(_ROMANIAN)).translate(_ALIKE)
+    ]
+    position = end = 0
+    for word in words:
+        spans = []
+        for wanted in word.translate(_ROMANIAN).translate(_ALIKE):
+            found = position
+            while found < len(sources) and sources[found][0] != wanted and not sources[found][0].isalnum():
+                found += 1
+            if found < len(sources) and (sources[found][0] == wanted or wanted.isalnum()):
+                start = sources[found][1]
+                position, end = found + 1, start + 1
+                spans.append((start, end))
+            else:
+                spans.append((end, end))
+        yield spans
+
+
+def _both(text: Any, split: bool) -> tuple[Any, ...]:
+    """Returns the text or both texts of a pair."""
+    return text if isinstance(text, tuple) else (text,)
