@@ -218,7 +218,9 @@ class MaskedEncoderLayer(EncoderLayer):
         others: As in `EncoderLayer`.
     """
 
-    def finish(self, output: Tensor, inputs: Tensor, visibility: Visibility | None, training: bool) -> Tensor:
+    def finish(
+        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+    ) -> Tensor:
         """Sets the output of padding to 0."""
         if visibility is None:
             return output

@@ -13,8 +13,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,9 @@ from tokenizers import decoders, models
 from kerasformer.errors import TokenizerError, require
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.families import PLAIN_INPUTS
+from kerasformer.tokenization.pieces import END, PieceTokenizer, Span
 from kerasformer.tokenization.settings import Settings
-from kerasformer.tokenization.tokenizer import Tokenizer
 
-_END = "</w>"
 _DEFAULT = "en"
 _OTHER_RULES = {"ja": "KyTea", "th": "PyThaiNLP", "zh": "Jieba"}
 """Languages whose words other programs than Moses find."""
@@ -43,65 +41,24 @@ _ALIKE = str.maketrans(dict.fromkeys(_QUOTES, '"') | dict.fromkeys(_DASHES, "-")
 """Characters that Moses replaces by each other, for the search of a word in its text."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a word that is a token of the vocabulary, or unknown.
-
-    Attributes:
-        token: The piece, as in the vocabulary.
-        span: Start and end in the text, in characters.
-        word: Index of the word in the text.
-    """
-
-    token: str
-    span: tuple[int, int]
-    word: int
-
-
-class MosesEncoding:
-    """Encoding of a text by the Rust library from pieces, with the spans and words of the pieces in the text.
-
-    Args:
-        encoding: Encoding of the pieces, each of which is a word to the Rust library.
-        texts: Pieces of the text, and those of the second text of a pair.
-    """
-
-    def __init__(self, encoding: tokenizers.Encoding, texts: Sequence[Sequence[Piece]]) -> None:
-        self._encoding = encoding
-        pairs = zip(encoding.sequence_ids, encoding.word_ids, strict=True)
-        pieces = [None if text is None or index is None else texts[text][index] for text, index in pairs]
-        self.offsets = [(0, 0) if piece is None else piece.span for piece in pieces]
-        self.word_ids = [None if piece is None else piece.word for piece in pieces]
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoding, name)
-
-
-class MosesTokenizer(Tokenizer):
+class MosesTokenizer(PieceTokenizer):
     """Tokenizer with the rules of Moses for one language, and byte-pair encoding (XLM).
 
     Args:
         backend: Tokenizer of the `tokenizers` library that looks up pieces and adds special tokens.
-        merges: Pairs of pieces to merge, in their order of priority.
         lowercase: Whether letters become lowercase and lose their accents.
         languages: Ids of the languages of the model by name, such as `{"en": 0, "fr": 1}`; may be empty.
         language_input: Whether the model has the input `langs`, the language of each token.
-        kwargs: Arguments of `Tokenizer`.
+        kwargs: Arguments of `PieceTokenizer`.
 
     Raises:
         MissingExtraError: `sacremoses` is not installed.
     """
 
-    portable = False
-
     def __init__(
         self,
         backend: tokenizers.Tokenizer,
         *,
-        merges: Sequence[tuple[str, ...]],
         lowercase: bool = True,
         languages: Mapping[str, int] | None = None,
         language_input: bool = False,
@@ -109,12 +66,7 @@ class MosesTokenizer(Tokenizer):
     ) -> None:
         super().__init__(backend, **kwargs)
         require("sacremoses", "xlm")
-        self._merges = list(merges)
         self._lowercase, self._languages, self._language_input = lowercase, dict(languages or {}), language_input
-        ranks = {pair: rank for rank, pair in enumerate(self._merges)}
-        self._bpe = lru_cache(100_000)(lambda word: byte_pairs(word, ranks))
-        added = sorted((token.content for token in backend.get_added_tokens_decoder().values()), key=len, reverse=True)
-        self._added, self._split = set(added), re.compile(f"({'|'.join(map(re.escape, added))})")
         self.language = _DEFAULT if _DEFAULT in self._languages or not languages else next(iter(self._languages))
 
     @property
@@ -141,36 +93,10 @@ class MosesTokenizer(Tokenizer):
         self._language = name
         self.constants = {"langs": self._languages[name]} if self._language_input else {}
 
-    def _encode_batch(self, inputs: list[Any], add_special_tokens: bool, split: bool = False) -> list[Any]:
-        rows = [[self._pieces(text, split) for text in _both(each, split)] for each in inputs]
-        words = [tuple([piece.token for piece in text] for text in row) for row in rows]
-        batch = [row if len(row) == 2 else row[0] for row in words]
-        encoded = super()._encode_batch(batch, add_special_tokens, split=True)
-        return [MosesEncoding(encoding, row) for encoding, row in zip(encoded, rows, strict=True)]
-
-    def _pieces(self, text: Any, split: bool) -> list[Piece]:
-        """Returns the pieces of a text; of a list of words, with spans in the word."""
-        if split:
-            given = enumerate(text)
-            return [Piece(each.token, each.span, index) for index, word in given for each in self._pieces(word, False)]
-        pieces: list[Piece] = []
-        start = word = 0
-        for part in self._split.split(text):
-            if part in self._added:
-                pieces.append(Piece(part, (start, start + len(part)), word))
-                word += 1
-            else:
-                words = moses_words(part, self._language, self._lowercase)
-                for characters, spans in zip(words, aligned(words, part, self._lowercase), strict=True):
-                    first = 0
-                    for token in self._bpe(characters):
-                        own = spans[first : first + len(token.removesuffix(_END))] or [(0, 0)]
-                        first += len(own)
-                        begin, end = min(span[0] for span in own), max(span[1] for span in own)
-                        pieces.append(Piece(token, (start + begin, start + end), word))
-                    word += 1
-            start += len(part)
-        return pieces
+    def words(self, text: str) -> Iterator[tuple[str, Sequence[Span]]]:
+        """See `PieceTokenizer.words`."""
+        words = moses_words(text, self._language, self._lowercase)
+        return zip(words, aligned(words, text, self._lowercase), strict=True)
 
     def _vocabulary_files(self) -> dict[str, str]:
         vocabulary = json.loads(self.backend.to_str())["model"]["vocab"]
@@ -199,7 +125,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     vocabulary = backends.read_vocab(path)
     with backends.tokenizer_errors(f"{path} is not a vocabulary"):
         backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=build.special_tokens["unk_token"]))
-    backend.decoder = decoders.BPEDecoder(suffix=_END)
+    backend.decoder = decoders.BPEDecoder(suffix=END)
     named = [*build.special_tokens.values(), *(f"<special{index}>" for index in range(10))]
     backend.add_special_tokens([token for token in dict.fromkeys(named) if token in vocabulary])
     backends.surround(backend, build, path)
@@ -261,27 +187,7 @@ def without_accents(text: str) -> str:
     return "".join(each for each in decomposed if unicodedata.category(each) != "Mn").lower()
 
 
-def byte_pairs(word: str, ranks: Mapping[tuple[str, ...], int]) -> list[str]:
-    """Merges the characters of a word to pieces, the pair of the lowest rank first; the last piece ends in `</w>`.
-
-    Reference: Sennrich et al. 2016, arXiv:1508.07909.
-    """
-    pieces = [*word[:-1], word[-1] + _END]
-    while len(pieces) > 1:
-        rank, best = min((ranks.get(pair, len(ranks)), pair) for pair in zip(pieces, pieces[1:], strict=False))
-        if rank == len(ranks):
-            break
-        merged: list[str] = []
-        index = 0
-        while index < len(pieces):
-            pair = tuple(pieces[index : index + 2])
-            merged.append("".join(pair) if pair == best else pieces[index])
-            index += 2 if pair == best else 1
-        pieces = merged
-    return pieces
-
-
-def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[tuple[int, int]]]:
+def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[Span]]:
     """Yields the span in the text of each character of each word.
 
     Words contain the characters of the text in order, except that Moses replaces, adds and removes punctuation. A
@@ -307,8 +213,3 @@ def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[t
             else:
                 spans.append((end, end))
         yield spans
-
-
-def _both(text: Any, split: bool) -> tuple[Any, ...]:
-    """Returns the text or both texts of a pair."""
-    return text if isinstance(text, tuple) else (text,)
