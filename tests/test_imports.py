@@ -15,6 +15,8 @@ ZOO = ROOT / "zoo"
 DERIVATIVES = {
     "distilbert": {"bert"},
     "albert": {"bert"},
+    "electra": {"bert"},
+    "mobilebert": {"bert"},
     "camembert": {"roberta"},
     "xlm_roberta": {"roberta"},
     "deberta_v2": {"deberta"},
