@@ -147,9 +147,9 @@ def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, 
 
 def test_a_long_text_is_split_into_chunks(bundle, capsys):
     text = "good " * 20 + "the plot is bad"
-    assert main("run", str(bundle), text, "--window", "8", "--stride", "3", "--json") == 0
+    assert main("run", str(bundle), text, "--chunk-length", "8", "--stride", "3", "--json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["result"] == kf.pipeline(None, bundle)(text, window=8, stride=3)
+    assert answer["result"] == kf.pipeline(None, bundle)(text, chunk_length=8, stride=3)
 
 
 def test_json_lines_are_printed_immediately(writer):
@@ -384,7 +384,7 @@ def test_classes_of_the_command_line(checkpoint, tmp_path, capsys):
     for arguments, message in (
         ((*command, "a film"), "needs --label …"),
         (("run", folder, "--multi-label", "a film"), "--multi-label: not for this task"),
-        (("run", folder, "--query", "a film", "--window", "4", "a plot"), "--window: not for this task"),
+        (("run", folder, "--query", "a film", "--chunk-length", "4", "a plot"), "--chunk-length: not for this task"),
         (("run", str(checkpoint), *command[2:], "--label", "film", "a film"), "the classes LABEL_0, LABEL_1, LABEL_2"),
         (("run", str(checkpoint), "--query", "a film", "a plot"), "label=…, one of LABEL_0"),
     ):

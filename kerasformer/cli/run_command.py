@@ -73,7 +73,7 @@ def run(
     truncation: Annotated[
         bool, typer.Option("--truncation", help="Truncate texts that are too long, instead of splitting them.")
     ] = False,
-    window: Annotated[
+    chunk_length: Annotated[
         int | None, typer.Option(help="Length of the chunks that a long text is split into, in tokens.")
     ] = None,
     stride: Annotated[
@@ -234,12 +234,12 @@ def _schema(value: str) -> Any:
 
 
 _OPTIONS = {
-    "sentence-similarity": {"prompt_name", "stride", "truncate_dim", "truncation", "window"},
+    "sentence-similarity": {"prompt_name", "stride", "truncate_dim", "truncation", "chunk_length"},
     "zero-shot-classification": {"candidate_labels", "hypothesis_template", "multi_label", "truncation"},
 }
 """Options of tasks that differ from those of other tasks that do not generate."""
-_NOT_FOR_GENERATION = {"pair", "stride", "top_k", "truncation", "window"}
-_FOR_RANKING = {"sentence-similarity": {"stride", "top_k", "truncate_dim", "truncation", "window"}}
+_NOT_FOR_GENERATION = {"pair", "stride", "top_k", "truncation", "chunk_length"}
+_FOR_RANKING = {"sentence-similarity": {"stride", "top_k", "truncate_dim", "truncation", "chunk_length"}}
 
 
 def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: str | None) -> None:

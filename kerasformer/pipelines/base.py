@@ -111,10 +111,10 @@ class Pipeline:
     def _limit(self, options: LengthOptions) -> int | None:
         """Returns the maximum number of tokens in one call of the model."""
         longest = self.info.max_length
-        if options.window is None:
+        if options.chunk_length is None:
             return longest
         shortest = self.tokenizer.num_special_tokens() + 1
-        return int(check("window", options.window, integer(shortest, longest)))
+        return int(check("chunk_length", options.chunk_length, integer(shortest, longest)))
 
     def _stride(self, options: LengthOptions, limit: int | None) -> int:
         if limit is None:
@@ -131,21 +131,21 @@ class LengthOptions:
 
     Attributes:
         truncation: Whether to truncate texts instead of splitting them into chunks.
-        window: Length of a chunk in tokens, including special tokens; the model's maximum length if `None`.
+        chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length if `None`.
         stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk if `None`.
         in_chunks: Whether the task can combine the results of several chunks.
         strategy: Which text of a pair truncation shortens: the longer one (`"longest_first"`) or `"only_first"`.
     """
 
     truncation: bool = False
-    window: int | None = None
+    chunk_length: int | None = None
     stride: int | None = None
     in_chunks: bool = True
     strategy: Literal["longest_first", "only_first"] = "longest_first"
 
     def __post_init__(self) -> None:
         check("truncation", self.truncation, BOOLEAN)
-        check("window", self.window, optional(integer(1)))
+        check("chunk_length", self.chunk_length, optional(integer(1)))
         check("stride", self.stride, optional(integer(0)))
 
 

@@ -27,7 +27,7 @@ class FeatureExtractionPipeline(Pipeline):
         normalize: bool = False,
         batch_size: int = 8,
         truncation: bool = False,
-        window: int | None = None,
+        chunk_length: int | None = None,
         stride: int | None = None,
         progress: bool = False,
     ) -> Any:
@@ -43,7 +43,7 @@ class FeatureExtractionPipeline(Pipeline):
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
                 is split into chunks: the vector of a token is taken from the chunk with the most context around it, and
                 pooled vectors are averaged over the chunks, weighted by their numbers of tokens.
-            window: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
             stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
             progress: Whether to show a progress bar on standard error.
 
@@ -57,7 +57,7 @@ class FeatureExtractionPipeline(Pipeline):
         """
         pooling = check("pooling", pooling, one_of("mean", "cls", None))
         normalize = check("normalize", normalize, BOOLEAN)
-        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, window, stride)
+        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, chunk_length, stride)
 
         def answer(part: Sequence[str]) -> list[np.ndarray]:
             encoded = self._encode(part, options)

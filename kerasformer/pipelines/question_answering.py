@@ -25,7 +25,7 @@ class _Search:
 
     top_k: int
     doc_stride: int
-    window: int | None
+    chunk_length: int | None
     max_answer_len: int
     handle_impossible_answer: bool
     batch_size: int
@@ -42,7 +42,7 @@ class QuestionAnsweringPipeline(Pipeline):
         context: str | Sequence[str] | None = None,
         top_k: int = 1,
         doc_stride: int = 128,
-        window: int | None = None,
+        chunk_length: int | None = None,
         max_answer_len: int = 15,
         handle_impossible_answer: bool = False,
         batch_size: int = 8,
@@ -56,7 +56,7 @@ class QuestionAnsweringPipeline(Pipeline):
             context: Text to search, one for each question.
             top_k: Number of answers to return, the best first.
             doc_stride: Overlap of neighbouring chunks of a long context in tokens.
-            window: Length of a chunk in tokens, including the question and special tokens; by default 384, or the
+            chunk_length: Length of a chunk in tokens, including the question and special tokens; by default 384, or the
                 model's maximum length if that is less.
             max_answer_len: Maximum length of an answer in tokens.
             handle_impossible_answer: Whether to include the empty answer, which means that there is none.
@@ -74,7 +74,7 @@ class QuestionAnsweringPipeline(Pipeline):
         search = _Search(
             check("top_k", top_k, integer(1)),
             check("doc_stride", doc_stride, integer(0)),
-            check("window", window, optional(integer(1, self.info.max_length))),
+            check("chunk_length", chunk_length, optional(integer(1, self.info.max_length))),
             check("max_answer_len", max_answer_len, integer(1)),
             check("handle_impossible_answer", handle_impossible_answer, BOOLEAN),
             check("batch_size", batch_size, integer(1)),
@@ -88,7 +88,7 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def _answers(self, question: str, context: str, search: _Search) -> list[dict[str, Any]]:
         """Returns all candidates, the best first; a span found in two chunks is listed once, with its best score."""
-        limit = search.window or min(_CHUNK_LENGTH, self.info.max_length or _CHUNK_LENGTH)
+        limit = search.chunk_length or min(_CHUNK_LENGTH, self.info.max_length or _CHUNK_LENGTH)
         question_length = len(self.tokenizer.encode(question, add_special_tokens=False))
         context_length = limit - question_length - self.tokenizer.num_special_tokens(pair=True)
         if context_length < 1:

@@ -37,7 +37,7 @@ class SentenceSimilarityPipeline(Pipeline):
 
         Args:
             inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
-            batch_size: Number of texts, or windows of long texts, in one call of the model.
+            batch_size: Number of texts, or chunks of long texts, in one call of the model.
             progress: Whether to show a progress bar on standard error.
             options: Further arguments of `encode`.
 
@@ -71,7 +71,7 @@ class SentenceSimilarityPipeline(Pipeline):
         precision: Precision = "float32",
         ranges: np.ndarray | None = None,
         truncation: bool = False,
-        window: int | None = None,
+        chunk_length: int | None = None,
         stride: int | None = None,
         progress: bool = False,
     ) -> np.ndarray:
@@ -88,14 +88,14 @@ class SentenceSimilarityPipeline(Pipeline):
             truncate_dim: Number of first entries to keep, for models trained for it (Matryoshka representation
                 learning, arXiv:2205.13147); all by default, unless the model has another default.
             normalize: Whether to scale each embedding to length 1, after truncation; by default if the model does.
-            batch_size: Number of texts, or windows of long texts, in one call of the model.
+            batch_size: Number of texts, or chunks of long texts, in one call of the model.
             precision: `"float32"`; `"int8"`, with `ranges` mapped to 256 values for each entry; or `"binary"`, the
                 signs of eight entries in a byte. See `vectors.quantized`.
             ranges: Smallest and largest value of each entry, `(2, D)`, for `"int8"`; those of these texts by default.
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
-                is split into windows, and its embedding is the mean of theirs, weighted by their numbers of tokens.
-            window: Length of a window in tokens, including special tokens; the model's maximum length by default.
-            stride: Overlap of neighbouring windows in tokens; a quarter of a window by default.
+                is split into chunks, and its embedding is the mean of theirs, weighted by their numbers of tokens.
+            chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
             progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -114,7 +114,7 @@ class SentenceSimilarityPipeline(Pipeline):
             raise InputError(f"ranges are only for int8. Received: ranges with {argument('precision', kind)}")
         vectors = self._vectors(
             [before + text for text in checked.items],
-            LengthOptions(truncation, window, stride),
+            LengthOptions(truncation, chunk_length, stride),
             check("batch_size", batch_size, integer(1)),
             check("progress", progress, BOOLEAN),
         )[:, :dim]

@@ -29,7 +29,7 @@ class TextClassificationPipeline(Pipeline):
         top_k: int | None = 1,
         batch_size: int = 8,
         truncation: bool = False,
-        window: int | None = None,
+        chunk_length: int | None = None,
         stride: int | None = None,
         progress: bool = False,
     ) -> Any:
@@ -44,7 +44,7 @@ class TextClassificationPipeline(Pipeline):
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
                 is split into chunks, and scores are averaged over them, weighted by their numbers of tokens. Pairs
                 cannot be split.
-            window: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
             stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
             progress: Whether to show a progress bar on standard error.
 
@@ -58,7 +58,7 @@ class TextClassificationPipeline(Pipeline):
         """
         checked = read_inputs(inputs if pair is None else _paired(inputs, pair), read_pair, is_one=is_pair)
         top_k = check("top_k", top_k, optional(integer(1)))
-        options = LengthOptions(truncation, window, stride)
+        options = LengthOptions(truncation, chunk_length, stride)
 
         def answer(part: Sequence[Pair]) -> list[list[dict[str, Any]]]:
             texts, pairs = zip(*part, strict=True)

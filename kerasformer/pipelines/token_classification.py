@@ -43,7 +43,7 @@ class TokenClassificationPipeline(Pipeline):
         ignore_labels: Sequence[str] = ("O",),
         batch_size: int = 8,
         truncation: bool = False,
-        window: int | None = None,
+        chunk_length: int | None = None,
         stride: int | None = None,
         progress: bool = False,
     ) -> Any:
@@ -58,7 +58,7 @@ class TokenClassificationPipeline(Pipeline):
             batch_size: Number of texts, or chunks of long texts, in one call of the model.
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
                 is split into chunks, and each token is classified in the chunk with the most context around it.
-            window: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
+            chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
             stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
             progress: Whether to show a progress bar on standard error.
 
@@ -72,7 +72,7 @@ class TokenClassificationPipeline(Pipeline):
         """
         strategy = check("aggregation_strategy", aggregation_strategy, one_of(*_STRATEGIES))
         ignored = set(check("ignore_labels", ignore_labels, sequence(STRING)))
-        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, window, stride)
+        checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, chunk_length, stride)
 
         def answer(part: Sequence[str]) -> list[list[dict[str, Any]]]:
             encoded = self._encode(part, options)

@@ -59,22 +59,22 @@ def test_unknown_pooling(pipe):
 def test_a_long_text(pipe, checkpoint, pooling):
     """A token's vector is from the chunk with the most context; pooled vectors are weighted by their tokens."""
     long = " ".join(CORPUS[:4])
-    received = pipe(long, pooling=pooling, window=20, stride=6)
-    windows = pipe.tokenizer(
+    received = pipe(long, pooling=pooling, chunk_length=20, stride=6)
+    chunks = pipe.tokenizer(
         long, truncation="only_first", max_length=20, stride=6, return_overflowing_tokens=True, return_tensors="pt"
     )
-    assert len(windows.input_ids) > 3
+    assert len(chunks.input_ids) > 3
     theirs = transformers.AutoModel.from_pretrained(str(checkpoint("vectors"))).eval()
-    states = theirs(**windows).last_hidden_state.detach().numpy()
+    states = theirs(**chunks).last_hidden_state.detach().numpy()
     if pooling is None:
         assert received.shape == (len(pipe.tokenizer.encode(long)), 32)
         assert_close(
             received[:16], states[0, :16]
         )  # chunks have the tokens 1 to 18 and 13 to 30: 16 has more context in the second
         assert_close(received[16:28], states[1, 4:16])
-        assert_close(received[-1], states[-1, int(windows.attention_mask[-1].sum()) - 1])
+        assert_close(received[-1], states[-1, int(chunks.attention_mask[-1].sum()) - 1])
         return
-    weights = windows.attention_mask.sum(axis=1)
+    weights = chunks.attention_mask.sum(axis=1)
     rows = [state[:n].mean(axis=0) if pooling == "mean" else state[0] for state, n in zip(states, weights, strict=True)]
     assert_close(received, np.average(rows, axis=0, weights=weights - 2).astype("float32"))
-    assert_close(pipe([long], pooling=pooling, window=20, stride=6), received[None])
+    assert_close(pipe([long], pooling=pooling, chunk_length=20, stride=6), received[None])

@@ -33,16 +33,16 @@ def reference(checkpoint):
 def expected(reference, question, context, *, stride, longest=15, limit=48):
     """Returns all spans of all chunks with their probabilities, the best first, and the probability of no answer."""
     model, tokenizer = reference
-    windows = tokenizer(
+    chunks = tokenizer(
         question, context, truncation="only_second", max_length=limit, stride=stride, padding=True,
         return_overflowing_tokens=True, return_offsets_mapping=True, return_tensors="pt",
     )  # fmt: skip
-    offsets, found, nothing = windows.pop("offset_mapping").numpy(), {}, 1.0
-    windows.pop("overflow_to_sample_mapping")
+    offsets, found, nothing = chunks.pop("offset_mapping").numpy(), {}, 1.0
+    chunks.pop("overflow_to_sample_mapping")
     with torch.no_grad():
-        output = model(**windows)
+        output = model(**chunks)
     for row in range(len(offsets)):
-        allowed = [index for index, part in enumerate(windows.sequence_ids(row)) if part == 1]
+        allowed = [index for index, part in enumerate(chunks.sequence_ids(row)) if part == 1]
         chosen = [0, *allowed]
         start = output.start_logits[row, chosen].softmax(-1).numpy()
         end = output.end_logits[row, chosen].softmax(-1).numpy()
@@ -56,8 +56,8 @@ def expected(reference, question, context, *, stride, longest=15, limit=48):
 
 
 def test_a_short_context(pipe, reference):
-    answers, _, windows = expected(reference, QUESTION, SHORT, stride=10)
-    assert windows == 1
+    answers, _, chunks = expected(reference, QUESTION, SHORT, stride=10)
+    assert chunks == 1
     assert_same(pipe(question=QUESTION, context=SHORT), answers[0])
     assert_same(pipe(question=QUESTION, context=SHORT, top_k=30), answers[:30])
 
@@ -65,8 +65,8 @@ def test_a_short_context(pipe, reference):
 @pytest.mark.parametrize("stride", [4, 10])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 def test_a_long_context_is_split_into_chunks(pipe, reference, stride, batch_size):
-    answers, _, windows = expected(reference, QUESTION, LONG, stride=stride)
-    assert windows > 4
+    answers, _, chunks = expected(reference, QUESTION, LONG, stride=stride)
+    assert chunks > 4
     received = pipe(question=QUESTION, context=LONG, top_k=6, doc_stride=stride, batch_size=batch_size)
     assert_same(received, answers[:6])
     assert len({(answer["start"], answer["end"]) for answer in received}) == 6
@@ -123,7 +123,7 @@ def test_bad_input(pipe):
         ({"inputs": {"question": "Who?"}}, '"context": …} or a list'),
         ({"inputs": {"question": "Who?", "context": "She."}, "question": "Who?"}, "Received: both"),
         ({"question": QUESTION}, "A context or a list of them was expected. Received: None"),
-        ({"question": QUESTION, "context": SHORT, "window": 49}, "window must be an integer from 1 to 48"),
+        ({"question": QUESTION, "context": SHORT, "chunk_length": 49}, "chunk_length must be an integer from 1 to 48"),
         ({"question": LONG, "context": SHORT}, "shorter than the 48 tokens"),
         ({"question": QUESTION, "context": SHORT, "top_k": 0}, "top_k"),
         ({"question": QUESTION, "context": SHORT, "doc_stride": -1}, "doc_stride"),

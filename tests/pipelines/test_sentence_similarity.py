@@ -218,7 +218,7 @@ def test_ranking(pipe):
     assert ranking[0]["score"] == pytest.approx(scores.max(), abs=1e-6)
 
 
-def test_a_long_text_is_read_in_windows_or_cut_with_a_warning(pipe, written):
+def test_a_long_text_is_read_in_chunks_or_cut_with_a_warning(pipe, written):
     long = " ".join(CORPUS[:6])
     received = pipe.encode(long)
     assert np.linalg.norm(received) == pytest.approx(1, abs=1e-6)

@@ -85,21 +85,21 @@ def test_too_long(checkpoint):
     with pytest.warns(TruncationWarning):
         cut = pipe(LONG, truncation=True, top_k=None)
     assert_same(cut, theirs(LONG, top_k=None, truncation=True, max_length=48))
-    windows = theirs.tokenizer(
+    chunks = theirs.tokenizer(
         LONG, truncation=True, max_length=48, stride=11, return_overflowing_tokens=True, padding=True,
         return_tensors="pt", return_special_tokens_mask=True,
     )  # fmt: skip
-    windows.pop("overflow_to_sample_mapping")
-    weights = (1 - windows.pop("special_tokens_mask").numpy()).sum(axis=1)
+    chunks.pop("overflow_to_sample_mapping")
+    weights = (1 - chunks.pop("special_tokens_mask").numpy()).sum(axis=1)
     assert len(weights) > 2 and len(set(weights.tolist())) > 1
-    logits = theirs.model(**windows).logits.detach().softmax(-1).numpy()
+    logits = theirs.model(**chunks).logits.detach().softmax(-1).numpy()
     expected = dict(zip(pipe.info.labels, np.average(logits, axis=0, weights=weights), strict=True))
     for size in (1, 8):
         alone, after = pipe(LONG, top_k=None, batch_size=size), pipe([TEXTS[0], LONG], top_k=None, batch_size=size)
         assert {answer["label"]: answer["score"] for answer in alone} == pytest.approx(expected, abs=2e-5)
         assert_same(after, [pipe(TEXTS[0], top_k=None), alone])
-    assert pipe(TEXTS[0], window=12, stride=2, top_k=None) != pipe(TEXTS[0], top_k=None)
-    for arguments in ({"window": 49}, {"window": 2}, {"stride": 46}, {"stride": "x"}):
+    assert pipe(TEXTS[0], chunk_length=12, stride=2, top_k=None) != pipe(TEXTS[0], top_k=None)
+    for arguments in ({"chunk_length": 49}, {"chunk_length": 2}, {"stride": 46}, {"stride": "x"}):
         with pytest.raises(InputError, match=f"^{next(iter(arguments))} must be an integer"):
             pipe(LONG, **arguments)
     with pytest.raises(CapacityError, match="at most 48 tokens"):

@@ -63,12 +63,12 @@ LONG = " ".join(CORPUS[:6])
 def test_a_long_text_is_combined_from_chunks(pipes):
     """Each token is classified in the chunk with the most context; offsets are those of the whole text."""
     ours, theirs = pipes
-    received = ours(LONG, ignore_labels=(), window=24, stride=8)
+    received = ours(LONG, ignore_labels=(), chunk_length=24, stride=8)
     whole = ours.tokenizer(LONG)
     text = whole.special_tokens_mask[0] == 0
     assert [entity["index"] for entity in received] == np.flatnonzero(text).tolist()
     assert [[entity["start"], entity["end"]] for entity in received] == whole.offsets[0][text].tolist()
-    windows = theirs.tokenizer(
+    chunks = theirs.tokenizer(
         LONG,
         truncation=True,
         max_length=24,
@@ -77,8 +77,8 @@ def test_a_long_text_is_combined_from_chunks(pipes):
         padding=True,
         return_tensors="pt",
     )
-    windows.pop("overflow_to_sample_mapping")
-    scores = theirs.model(**windows).logits.detach().softmax(-1).numpy()
+    chunks.pop("overflow_to_sample_mapping")
+    scores = theirs.model(**chunks).logits.detach().softmax(-1).numpy()
     first, last = 0, len(received) - 1
     for index, entity in enumerate(received):
         options = []  # for each chunk, the context around the token and its scores

@@ -221,38 +221,38 @@ def test_a_different_tokenizer_is_an_error(exported: Any, page: Page, site: Path
 
 @pytest.mark.parametrize("strategy", ["only_first", "only_second", "longest_first"])
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
-def test_windows(strategy: Any, page: Page, tmp_path: Path) -> None:
+def test_chunks(strategy: Any, page: Page, tmp_path: Path) -> None:
     ours = tiny_text.wordpiece()
     ours.save(tmp_path)
     short, long = CORPUS[1][:40], CORPUS[0]
     texts = {"only_first": (long, short), "only_second": (short, long), "longest_first": CORPUS[:2]}[strategy]
     for stride, limit in ((0, 60), (3, 61), (1, 62)):
-        windows = strategy != "longest_first"
+        in_chunks = strategy != "longest_first"
         expected = ours(
             *texts,
             truncation=strategy,
             max_length=limit,
-            stride=stride if windows else 0,
-            return_overflowing_tokens=windows,
+            stride=stride if in_chunks else 0,
+            return_overflowing_tokens=in_chunks,
             padding=True,
         )
         received = page.call(
             """async (content, settings, texts, strategy, limit, stride) => {
               const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
               const tokenizer = new Tokenizer(await import("/vendor/tokenizers/tokenizers.min.mjs"), content, settings);
-              const windows = tokenizer.windows(tokenizer.encode(...texts), limit, strategy, stride);
-              return windows.map((row) => row.map(({ id }) => id));
+              const chunks = tokenizer.chunks(tokenizer.encode(...texts), limit, strategy, stride);
+              return chunks.map((row) => row.map(({ id }) => id));
             }""",
             json.loads((tmp_path / "tokenizer.json").read_text()),
             json.loads((tmp_path / "tokenizer_config.json").read_text()),
             texts,
             strategy,
             limit,
-            stride if windows else 0,
+            stride if in_chunks else 0,
         )
         rows = zip(expected.input_ids, expected.attention_mask > 0, strict=True)
         ids = [row[real].tolist() for row, real in rows]
-        assert (received if windows else received[:1]) == ids
+        assert (received if in_chunks else received[:1]) == ids
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42, 2**32 + 5, 2**53 - 1])

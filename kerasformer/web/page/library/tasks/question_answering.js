@@ -1,12 +1,12 @@
-/** Extractive question answering: answers with their offsets; long texts are read in overlapping windows. */
+/** Extractive question answering: answers with their offsets; long texts are read in overlapping chunks. */
 import { InputError, throwIfAborted } from "../errors.js";
 import { checkText, checkTopK, forward, ranked, withDefaults, softmax } from "./shared.js";
 
 /** @typedef {import("./shared.js").Token} Token */
 
-const WINDOW = 384; // tokens of question and context together
+const CHUNK_LENGTH = 384; // tokens of question and context together
 const NEVER = -1e4;
-const SPANS = 20; // number of candidates in one window
+const SPANS = 20; // number of candidates in one chunk
 
 /** Returns `{ score, start, end, answer }`, or a list of them. @type {import("./shared.js").Task} */
 export async function questionAnswering(bundle, inputs, options, { signal }) {
@@ -21,12 +21,12 @@ export async function questionAnswering(bundle, inputs, options, { signal }) {
   }
   const context = checkText(inputs?.context, "context");
   if (!context) throw new InputError("The context must not be empty. Received: an empty text");
-  const windows = cut(bundle, checkText(inputs?.question, "question"), context, search.doc_stride);
+  const chunks = cut(bundle, checkText(inputs?.question, "question"), context, search.doc_stride);
   const characters = Array.from(context);
   /** @type {Map<string, { score: number, start: number, end: number, answer: string }>} */
   const candidates = new Map();
   let noneScore = Infinity;
-  for (const tokens of windows) {
+  for (const tokens of chunks) {
     throwIfAborted(signal);
     const outputs = await forward(bundle, tokens);
     // The score of the first token is that of "no answer".
@@ -37,7 +37,7 @@ export async function questionAnswering(bundle, inputs, options, { signal }) {
     noneScore = Math.min(noneScore, starts[0] * ends[0]);
     for (const [first, last, score] of spans(starts, ends, allowed, search.max_answer_len, Math.max(SPANS, topK))) {
       const [start, end] = trimmed(characters, tokens[first].offsets[0], tokens[last].offsets[1]);
-      // The same span from two windows counts once.
+      // The same span from two chunks counts once.
       const before = candidates.get(`${start}:${end}`);
       const answer = characters.slice(start, end).join("");
       candidates.set(`${start}:${end}`, { score: Math.max(score, before?.score ?? 0), start, end, answer });
@@ -46,14 +46,14 @@ export async function questionAnswering(bundle, inputs, options, { signal }) {
   const answers = [...candidates.values()];
   if (search.handle_impossible_answer || !answers.length) answers.push({ score: noneScore, start: 0, end: 0, answer: "" });
   answers.sort((a, b) => b.score - a.score);
-  const figures = { prompt_tokens: windows.reduce((sum, tokens) => sum + tokens.length, 0) };
+  const figures = { prompt_tokens: chunks.reduce((sum, tokens) => sum + tokens.length, 0) };
   return { result: topK === 1 ? answers[0] : answers.slice(0, topK), figures };
 }
 
-/** Splits question and context into windows. @param {import("./shared.js").Bundle} bundle @param {string} question @param {string} context @param {number} stride */
+/** Splits question and context into chunks. @param {import("./shared.js").Bundle} bundle @param {string} question @param {string} context @param {number} stride */
 function cut(bundle, question, context, stride) {
   const { tokenizer } = bundle;
-  const limit = Math.min(WINDOW, bundle.manifest.info.max_length ?? WINDOW);
+  const limit = Math.min(CHUNK_LENGTH, bundle.manifest.info.max_length ?? CHUNK_LENGTH);
   const length = tokenizer.encode(question, null, false).length;
   const room = limit - length - tokenizer.encode("", "").length;
   if (room < 1) {
@@ -63,11 +63,11 @@ function cut(bundle, question, context, stride) {
     );
   }
   const tokens = tokenizer.encode(question, context);
-  return tokenizer.windows(tokens, limit, "only_second", Math.min(stride, Math.floor(room / 2)));
+  return tokenizer.chunks(tokens, limit, "only_second", Math.min(stride, Math.floor(room / 2)));
 }
 
 /**
- * The most probable spans of one window: first token, last token, score.
+ * The most probable spans of one chunk: first token, last token, score.
  * @param {number[]} starts @param {number[]} ends @param {boolean[]} allowed @param {number} longest @param {number} count
  * @returns {[number, number, number][]}
  */

@@ -44,7 +44,7 @@ export function encoded(bundle, text, truncation, pair = null) {
   const tokens = bundle.tokenizer.encode(text, pair);
   const limit = bundle.manifest.info.max_length;
   if (limit == null || tokens.length <= limit) return tokens;
-  if (truncation) return bundle.tokenizer.windows(tokens, limit, "longest_first")[0];
+  if (truncation) return bundle.tokenizer.chunks(tokens, limit, "longest_first")[0];
   throw new CapacityError(
     `A text is longer than the model. Expected at most ${limit} tokens. Received: ${tokens.length}. ` +
       "Shorten the text, or set truncation: true",

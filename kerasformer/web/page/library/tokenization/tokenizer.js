@@ -9,7 +9,7 @@ import { TokenizerError } from "../errors.js";
 import { AddedTokens } from "./added_tokens.js";
 import { Aligned } from "./aligned.js";
 import { escaped, normalizerOf } from "./normalizers.js";
-import { windows } from "./truncation.js";
+import { chunks } from "./truncation.js";
 
 /**
  * A token of a text.
@@ -121,15 +121,15 @@ export class Tokenizer {
   }
 
   /**
-   * Splits tokens into windows, which together cover them; the first one is the truncated text.
+   * Splits tokens into chunks, which together cover them; the first one is the truncated text.
    * @param {Token[]} tokens @param {number} limit @param {import("./truncation.js").Cut["strategy"]} strategy
    * @param {number} [stride]
    */
-  windows(tokens, limit, strategy, stride = 0) {
+  chunks(tokens, limit, strategy, stride = 0) {
     if (tokens.length <= limit) return [tokens];
     const cut = { limit, strategy, stride, side: this.settings.truncation_side ?? "right" };
     const sequences = tokens.map((token) => token.sequence);
-    return windows(sequences, cut).map((positions) => positions.map((position) => tokens[position]));
+    return chunks(sequences, cut).map((positions) => positions.map((position) => tokens[position]));
   }
 
   /** The tokens of one text, without special tokens around it. @param {string} text @returns {Token[]} */

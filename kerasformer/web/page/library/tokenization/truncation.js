@@ -1,5 +1,5 @@
 /**
- * Truncates token sequences, or splits them into windows, as `kerasformer.tokenization.truncation` does.
+ * Truncates token sequences, or splits them into chunks, as `kerasformer.tokenization.truncation` does.
  */
 import { InputError } from "../errors.js";
 
@@ -7,17 +7,17 @@ import { InputError } from "../errors.js";
  * @typedef {object} Cut
  * @property {number} limit The largest number of tokens, including special tokens.
  * @property {"only_first" | "only_second" | "longest_first"} strategy Which of the two texts is truncated.
- * @property {number} stride Number of tokens that neighbouring windows share.
+ * @property {number} stride Number of tokens that neighbouring chunks share.
  * @property {"left" | "right"} side The side that is truncated.
  */
 
 /**
- * The positions in each of the windows that together cover a sequence; the first window is the truncated sequence.
+ * The positions in each of the chunks that together cover a sequence; the first chunk is the truncated sequence.
  * @param {number[]} sequenceIds 0 and 1 for tokens of the first and second text, -1 for special tokens.
  * @param {Cut} cut
  * @returns {number[][]}
  */
-export function windows(sequenceIds, cut) {
+export function chunks(sequenceIds, cut) {
   const counts = [0, 1].map((text) => sequenceIds.filter((id) => id === text).length);
   const special = sequenceIds.length - counts[0] - counts[1];
   const room = roomOf(counts, special, cut);
@@ -58,14 +58,14 @@ function roomOf([first, second], special, cut) {
   return [first, second];
 }
 
-/** The range `[start, end)` of each window among the tokens of one text. @param {number} count @param {number} keep @param {Cut} cut */
+/** The range `[start, end)` of each chunk among the tokens of one text. @param {number} count @param {number} keep @param {Cut} cut */
 function spans(count, keep, cut) {
   if (keep >= count) return [[0, count]];
   if (keep === 0) return [[0, 0]];
   const step = keep - cut.stride;
   if (step < 1) {
     throw new InputError(
-      `stride must be smaller than the ${keep} tokens of text that fit into a window. Received: ` +
+      `stride must be smaller than the ${keep} tokens of text that fit into a chunk. Received: ` +
         `stride=${cut.stride}, max_length=${cut.limit}`,
     );
   }
