@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
+from kerasformer.tokenization.truncation import Strategy
 
 
 class Pipeline:
@@ -83,20 +83,20 @@ class Pipeline:
         """Tokenizes texts; one that exceeds the model's maximum length is truncated or split into chunks.
 
         Raises:
-            CapacityError: a text is too long, and can be neither truncated nor split.
+            CapacityError: a text is too long, and can be neither truncated nor split; or the other text of a pair
+                leaves no space for a chunk.
         """
-        limit = self._limit(options)
-        shorten = options.truncation or (options.in_chunks and pairs is None)
+        whole = self._whole_length(texts, pairs, options)
+        limit = self._limit(options, whole)
+        in_chunks = limit is not None and whole is not None
         # Padded on the right, whatever the tokenizer's setting, so that padding does not change positions.
         encoded = self.tokenizer(
             texts,
             pairs,
-            truncation=(options.strategy if options.truncation else "only_first")
-            if shorten and limit is not None
-            else False,
-            max_length=limit if shorten else None,
-            stride=self._stride(options, limit) if shorten and not options.truncation else 0,
-            return_overflowing_tokens=shorten and not options.truncation and limit is not None,
+            truncation=options.strategy if in_chunks or (options.truncation and limit is not None) else False,
+            max_length=limit if in_chunks or options.truncation else None,
+            stride=_stride(options, limit - whole) if limit is not None and whole is not None else 0,
+            return_overflowing_tokens=in_chunks,
             padding_side="right",
         )
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
@@ -108,21 +108,32 @@ class Pipeline:
             )
         return encoded
 
-    def _limit(self, options: LengthOptions) -> int | None:
+    def _whole_length(
+        self, texts: Sequence[str], pairs: Sequence[str | None] | None, options: LengthOptions
+    ) -> int | None:
+        """Returns the number of tokens that each chunk contains besides its part of a text, or `None` for no chunks."""
+        if options.truncation or not options.in_chunks:
+            return None
+        if pairs is None:
+            return self.tokenizer.num_special_tokens()
+        if options.strategy == "longest_first":
+            return None
+        others = {text for text in (pairs if options.strategy == "only_first" else texts) if text is not None}
+        lengths = [len(self.tokenizer.encode(text, add_special_tokens=False)) for text in others]
+        return self.tokenizer.num_special_tokens(pair=True) + max(lengths, default=0)
+
+    def _limit(self, options: LengthOptions, whole: int | None) -> int | None:
         """Returns the maximum number of tokens in one call of the model."""
         longest = self.info.max_length
         if options.chunk_length is None:
+            if longest is not None and whole is not None and whole >= longest:
+                raise CapacityError(
+                    "Special tokens and the other text of a pair leave no space for a text. Expected: fewer than "
+                    f"{longest} tokens. Received: {whole}. Shorten the other text."
+                )
             return longest
-        shortest = self.tokenizer.num_special_tokens() + 1
+        shortest = (self.tokenizer.num_special_tokens() if whole is None else whole) + 1
         return int(check("chunk_length", options.chunk_length, integer(shortest, longest)))
-
-    def _stride(self, options: LengthOptions, limit: int | None) -> int:
-        if limit is None:
-            return 0
-        text_length = limit - self.tokenizer.num_special_tokens()
-        if options.stride is None:
-            return text_length // 4
-        return int(check("stride", options.stride, integer(0, text_length - 1)))
 
 
 @dataclass(frozen=True)
@@ -134,19 +145,27 @@ class LengthOptions:
         chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length if `None`.
         stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk if `None`.
         in_chunks: Whether the task can combine the results of several chunks.
-        strategy: Which text of a pair truncation shortens: the longer one (`"longest_first"`) or `"only_first"`.
+        strategy: Which text of a pair is truncated, or split into chunks: the first, the second, or the longer one,
+            which is not split.
     """
 
     truncation: bool = False
     chunk_length: int | None = None
     stride: int | None = None
     in_chunks: bool = True
-    strategy: Literal["longest_first", "only_first"] = "longest_first"
+    strategy: Strategy = "only_first"
 
     def __post_init__(self) -> None:
         check("truncation", self.truncation, BOOLEAN)
         check("chunk_length", self.chunk_length, optional(integer(1)))
         check("stride", self.stride, optional(integer(0)))
+
+
+def _stride(options: LengthOptions, text_length: int) -> int:
+    """Returns the overlap of neighbouring chunks of `text_length` tokens of text."""
+    if options.stride is None:
+        return text_length // 4
+    return int(check("stride", options.stride, integer(0, text_length - 1)))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

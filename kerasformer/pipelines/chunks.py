@@ -1,14 +1,23 @@
 """Combination of the results for overlapping chunks of a long text.
 
 The result for a token is taken from the chunk with the most context around that token. Results for a whole text are
-averaged over its chunks, weighted by their numbers of tokens.
+the mean over its chunks, weighted by their numbers of tokens, or the maximum.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
+from kerasformer.arguments import one_of
 from kerasformer.tokenization import Encoding
+
+Combine = Literal["mean", "max"]
+"""Combination of the results of several chunks for a whole text."""
+
+COMBINE = one_of("mean", "max")
+"""Kind of the argument `combine`."""
 
 
 def rows_of(encoded: Encoding) -> list[np.ndarray]:
@@ -17,16 +26,22 @@ def rows_of(encoded: Encoding) -> list[np.ndarray]:
     return [np.flatnonzero(samples == text) for text in range(int(samples.max(initial=-1)) + 1)]
 
 
-def averaged(values: np.ndarray, encoded: Encoding) -> list[np.ndarray]:
-    """Returns, for each text, the weighted mean of the values of its chunks.
+def combined(values: np.ndarray, encoded: Encoding, combine: Combine = "mean", text: int = 0) -> list[np.ndarray]:
+    """Returns, for each text, the combined values of its chunks.
 
     Args:
         values: Values of each chunk, `(num_rows, …)`.
         encoded: Tokenized texts.
+        combine: `"mean"`, weighted by the number of tokens of each chunk without special tokens, or `"max"`.
+        text: Which text of each pair is split into chunks: 0 or 1.
     """
-    weights = np.maximum((encoded.special_tokens_mask == 0).sum(axis=1), 1)
+    weights = np.maximum((encoded.sequence_ids == text).sum(axis=1), 1)
     return [
-        values[rows[0]] if len(rows) == 1 else np.average(values[rows], axis=0, weights=weights[rows]).astype("float32")
+        values[rows[0]]
+        if len(rows) == 1
+        else values[rows].max(axis=0)
+        if combine == "max"
+        else np.average(values[rows], axis=0, weights=weights[rows]).astype("float32")
         for rows in rows_of(encoded)
     ]
 

@@ -11,7 +11,7 @@ from kerasformer.arguments import BOOLEAN, check, one_of
 from kerasformer.bundle import SENTENCE_EMBEDDING
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline
-from kerasformer.pipelines.chunks import averaged, best_locations, rows_of
+from kerasformer.pipelines.chunks import best_locations, combined, rows_of
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.tokenization import Encoding
 
@@ -74,15 +74,15 @@ def _vectors(outputs: dict[str, np.ndarray], encoded: Encoding, pooling: str | N
     """Returns, for each text, vectors `(T, E)`, or `(E,)` with pooling."""
     if SENTENCE_EMBEDDING in outputs:
         _check_mean(pooling)
-        return averaged(outputs[SENTENCE_EMBEDDING], encoded)
+        return combined(outputs[SENTENCE_EMBEDDING], encoded)
     states = outputs["last_hidden_state"]
     if pooling is None:
         return [states[best_locations(encoded, rows)] for rows in rows_of(encoded)]
     if pooling == "cls":
-        return averaged(states[:, 0], encoded)
+        return combined(states[:, 0], encoded)
     real = encoded.attention_mask > 0
     means = [row[mask].mean(axis=0) for row, mask in zip(states, real, strict=True)]
-    return averaged(np.stack(means), encoded)
+    return combined(np.stack(means), encoded)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

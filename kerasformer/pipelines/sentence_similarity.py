@@ -11,7 +11,7 @@ from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optio
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo
 from kerasformer.errors import InputError, argument
 from kerasformer.pipelines.base import LengthOptions, Pipeline
-from kerasformer.pipelines.chunks import averaged
+from kerasformer.pipelines.chunks import combined
 from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
 from kerasformer.pipelines.vectors import PRECISIONS, Precision, quantized, similarity, unit
 
@@ -223,6 +223,6 @@ class SentenceSimilarityPipeline(Pipeline):
                 rows = order[start : start + _PAGE * batch_size]
                 encoded = self._encode([texts[row] for row in rows], options)
                 outputs = self._run(encoded, batch_size, by_length=True)
-                vectors[rows] = averaged(outputs[SENTENCE_EMBEDDING], encoded)
+                vectors[rows] = combined(outputs[SENTENCE_EMBEDDING], encoded)
                 advance(len(rows))
         return vectors

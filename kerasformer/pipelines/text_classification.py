@@ -11,7 +11,7 @@ from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError, argument
 from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
-from kerasformer.pipelines.chunks import averaged
+from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, progress_bar, read_inputs, read_pair, read_text
 
 _PAGE = 32
@@ -31,6 +31,7 @@ class TextClassificationPipeline(Pipeline):
         truncation: bool = False,
         chunk_length: int | None = None,
         stride: int | None = None,
+        combine: Combine = "mean",
         progress: bool = False,
     ) -> Any:
         """Classifies texts.
@@ -42,10 +43,11 @@ class TextClassificationPipeline(Pipeline):
             top_k: Number of classes to return for each text, the best first; `None` for all.
             batch_size: Number of texts, or chunks of long texts, in one call of the model.
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
-                is split into chunks, and scores are averaged over them, weighted by their numbers of tokens. Pairs
-                cannot be split.
+                is split into chunks, whose scores are combined. Pairs cannot be split.
             chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
             stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
+            combine: Score of a class for a text of several chunks: `"mean"` of its scores for the chunks, weighted by
+                their numbers of tokens, or `"max"`, the highest of them; the latter do not add up to 1.
             progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -58,13 +60,20 @@ class TextClassificationPipeline(Pipeline):
         """
         checked = read_inputs(inputs if pair is None else _paired(inputs, pair), read_pair, is_one=is_pair)
         top_k = check("top_k", top_k, optional(integer(1)))
-        options = LengthOptions(truncation, chunk_length, stride)
+        alone = LengthOptions(truncation, chunk_length, stride)
+        together = LengthOptions(truncation, chunk_length, stride, in_chunks=False, strategy="longest_first")
+        check("combine", combine, COMBINE)
 
         def answer(part: Sequence[Pair]) -> list[list[dict[str, Any]]]:
-            texts, pairs = zip(*part, strict=True)
-            encoded = self._encode(texts, options, pairs if any(second is not None for second in pairs) else None)
-            scores = averaged(self._scores(self._run(encoded, batch_size)), encoded)
-            return [self._ranked(row, top_k) for row in scores]
+            scores: dict[int, np.ndarray] = {}
+            for is_paired, options in ((False, alone), (True, together)):
+                rows = [row for row, (_, second) in enumerate(part) if (second is not None) == is_paired]
+                if rows:
+                    texts, pairs = zip(*(part[row] for row in rows), strict=True)
+                    encoded = self._encode(texts, options, pairs if is_paired else None)
+                    outputs = self._scores(self._run(encoded, batch_size))
+                    scores.update(zip(rows, combined(outputs, encoded, combine), strict=True))
+            return [self._ranked(scores[row], top_k) for row in range(len(part))]
 
         return map_inputs(
             checked,
@@ -85,6 +94,9 @@ class TextClassificationPipeline(Pipeline):
         return_documents: bool = False,
         batch_size: int = 32,
         truncation: bool = False,
+        chunk_length: int | None = None,
+        stride: int | None = None,
+        combine: Combine = "max",
         progress: bool = False,
     ) -> list[dict[str, Any]]:
         """Ranks documents by their relevance to a query, with a classifier of pairs (a cross-encoder).
@@ -95,9 +107,14 @@ class TextClassificationPipeline(Pipeline):
             top_k: Number of documents to return; `None` for all.
             label: Class whose score ranks the documents, for a model with several classes.
             return_documents: Whether to include the text of each document.
-            batch_size: Number of pairs in one call of the model.
+            batch_size: Number of pairs of the query and a document, or a chunk of one, in one call of the model.
             truncation: Whether to truncate a pair that exceeds the model's maximum length, the longer text first, with
-                a warning. Otherwise it is an error.
+                a warning. Otherwise the document is split into chunks, whose scores are combined.
+            chunk_length: Length of a chunk in tokens, including the query and special tokens; the model's maximum
+                length by default.
+            stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk's part of the document by default.
+            combine: Score of a document of several chunks: that of the best chunk (`"max"`; MaxP in Dai and Callan
+                2019, arXiv:1905.09217), or `"mean"`, weighted by their numbers of document tokens.
             progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -106,7 +123,7 @@ class TextClassificationPipeline(Pipeline):
             sigmoid for a model with one class, and none for a model with several.
 
         Raises:
-            CapacityError: a pair is too long.
+            CapacityError: the query leaves no space for a document.
             InputError: an argument is invalid, the model has several classes and no label is passed, or its function
                 for scores is not implemented.
         """
@@ -114,7 +131,11 @@ class TextClassificationPipeline(Pipeline):
         texts = list(read_inputs([documents] if isinstance(documents, str) else documents, read_text).items)
         count = check("top_k", top_k, optional(integer(1)))
         with_text = check("return_documents", return_documents, BOOLEAN)
-        size, options = check("batch_size", batch_size, integer(1)), LengthOptions(truncation, in_chunks=False)
+        size, options = (
+            check("batch_size", batch_size, integer(1)),
+            LengthOptions(truncation, chunk_length, stride, strategy="longest_first" if truncation else "only_second"),
+        )
+        check("combine", combine, COMBINE)
         activate, scores = self._activation(), np.zeros(len(texts), "float32")
         order = np.argsort([-len(text) for text in texts], kind="stable")
         with progress_bar(self.task, len(texts), check("progress", progress, BOOLEAN)) as advance:
@@ -126,7 +147,7 @@ class TextClassificationPipeline(Pipeline):
                     raise InputError(
                         f"Ranking needs the logits of a model. Received: a bundle that returns {', '.join(outputs)}"
                     )
-                scores[rows] = activate(outputs["logits"])[:, column]
+                scores[rows] = combined(activate(outputs["logits"])[:, column], encoded, combine, text=1)
                 advance(len(rows))
         best = np.argsort(-scores, kind="stable")[:count]
         return [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
 
 from kerasformer.arguments import STRING, check, one_of, sequence
+from kerasformer.errors import InputError, argument
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.chunks import best_locations, rows_of
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
@@ -45,6 +47,7 @@ class TokenClassificationPipeline(Pipeline):
         truncation: bool = False,
         chunk_length: int | None = None,
         stride: int | None = None,
+        combine: Literal["tokens", "entities"] = "tokens",
         progress: bool = False,
     ) -> Any:
         """Finds entities.
@@ -57,9 +60,13 @@ class TokenClassificationPipeline(Pipeline):
             ignore_labels: Classes to omit.
             batch_size: Number of texts, or chunks of long texts, in one call of the model.
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it
-                is split into chunks, and each token is classified in the chunk with the most context around it.
+                is split into chunks, whose results are combined.
             chunk_length: Length of a chunk in tokens, including special tokens; the model's maximum length by default.
             stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk by default.
+            combine: `"tokens"` takes the scores of each token from the chunk with the most context around it, and then
+                groups tokens as in a short text. `"entities"` groups the tokens of each chunk by itself; of entities
+                that overlap, the longest one is returned or, among equally long ones, the one with the highest score.
+                That is the result of `transformers` with `stride`; it needs an aggregation strategy.
             progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -68,17 +75,27 @@ class TokenClassificationPipeline(Pipeline):
             texts, a list of such lists; for another iterable, an iterator.
 
         Raises:
-            InputError: the input is not a text, or the strategy is unknown.
+            InputError: the input is not a text, or an argument is unknown or does not fit the others.
         """
         strategy = check("aggregation_strategy", aggregation_strategy, one_of(*_STRATEGIES))
         ignored = set(check("ignore_labels", ignore_labels, sequence(STRING)))
+        by_entities = check("combine", combine, one_of("tokens", "entities")) == "entities"
+        if by_entities and strategy == "none":
+            raise InputError(
+                f"{argument('combine', 'entities')} needs an aggregation strategy other than 'none', which returns "
+                f"tokens. Received: {argument('aggregation_strategy', strategy)}"
+            )
         checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, chunk_length, stride)
 
         def answer(part: Sequence[str]) -> list[list[dict[str, Any]]]:
             encoded = self._encode(part, options)
             scores = softmax(self._run(encoded, batch_size)["logits"])
-            pairs = zip(part, rows_of(encoded), strict=True)
-            return [self._entities(text, _pieces(encoded, scores, rows), strategy, ignored) for text, rows in pairs]
+            results = []
+            for text, rows in zip(part, rows_of(encoded), strict=True):
+                parts = rows[:, None] if by_entities else [rows]
+                found = [self._entities(text, _pieces(encoded, scores, each), strategy, ignored) for each in parts]
+                results.append(found[0] if len(found) == 1 else _without_overlaps(chain(*found)))
+            return results
 
         return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
 
@@ -133,6 +150,21 @@ def _pieces(encoded: Encoding, scores: np.ndarray, rows: np.ndarray) -> list[_Pi
             index, word = int(encoded.positions[location]), int(encoded.word_ids[location])
             pieces.append(_Piece(scores[location], start, end, index, word))
     return pieces
+
+
+def _without_overlaps(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the longest of overlapping entities; of equally long ones, that with the highest score."""
+    kept: list[dict[str, Any]] = []
+    for entity in sorted(entities, key=lambda entity: entity["start"]):
+        if not kept or entity["start"] >= kept[-1]["end"]:
+            kept.append(entity)
+        elif _rank(entity) > _rank(kept[-1]):
+            kept[-1] = entity
+    return kept
+
+
+def _rank(entity: dict[str, Any]) -> tuple[int, float]:
+    return entity["end"] - entity["start"], entity["score"]
 
 
 def _without_prefix(label: str) -> tuple[str, str]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, sequence
 from kerasformer.errors import InputError, argument
-from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
+from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
+from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
 
@@ -44,6 +45,9 @@ class ZeroShotClassificationPipeline(Pipeline):
         multi_label: bool = False,
         batch_size: int = 8,
         truncation: bool = False,
+        chunk_length: int | None = None,
+        stride: int | None = None,
+        combine: Combine = "mean",
         progress: bool = False,
     ) -> Any:
         """Classifies texts.
@@ -54,10 +58,16 @@ class ZeroShotClassificationPipeline(Pipeline):
             hypothesis_template: Sentence about a class, with `{}` for its name.
             multi_label: Whether several classes can apply to a text: the score of each is then its probability of
                 entailment against contradiction. Otherwise the scores of all classes add up to 1.
-            batch_size: Number of texts that are read at once, and of pairs of a text and a class in one call of the
-                model.
+            batch_size: Number of texts that are read at once, and of pairs of a text, or a chunk of one, and a class in
+                one call of the model.
             truncation: Whether to truncate a text that, with a sentence about a class, exceeds the model's maximum
-                length, with a warning. Otherwise it is an error.
+                length, with a warning. Otherwise it is split into chunks, each of which is read with that sentence.
+            chunk_length: Length of a chunk in tokens, including the sentence about a class and special tokens; the
+                model's maximum length by default.
+            stride: Overlap of neighbouring chunks in tokens; a quarter of a chunk's part of the text by default.
+            combine: Logit of a class for a text of several chunks, from which scores are computed as for one: `"mean"`
+                of its logits for the chunks, weighted by their numbers of text tokens, or `"max"`, the highest of them.
+                With `multi_label`, a logit is the difference of those of entailment and contradiction.
             progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -65,7 +75,7 @@ class ZeroShotClassificationPipeline(Pipeline):
             list; for another iterable, an iterator.
 
         Raises:
-            CapacityError: a text is too long.
+            CapacityError: the sentence about a class leaves no space for a text.
             InputError: no classes, or a template without `{}`.
         """
         labels = _labels(candidate_labels)
@@ -73,25 +83,24 @@ class ZeroShotClassificationPipeline(Pipeline):
         independent = check("multi_label", multi_label, BOOLEAN) or len(labels) == 1
         hypotheses = _hypotheses(template, labels)
         checked = read_inputs(inputs, read_text)
-        options = LengthOptions(truncation, in_chunks=False, strategy="only_first")
+        options = LengthOptions(truncation, chunk_length, stride)
+        check("combine", combine, COMBINE)
 
         def answer(part: Sequence[str]) -> list[dict[str, Any]]:
             texts = [text for text in part for _ in labels]
             encoded = self._encode(texts, options, hypotheses * len(part))
-            logits = self._run(encoded, batch_size, by_length=True)["logits"].reshape(len(part), len(labels), -1)
-            return [
-                _ranked(text, labels, row) for text, row in zip(part, self._scores(logits, independent), strict=True)
-            ]
+            evidence = self._evidence(self._run(encoded, batch_size, by_length=True)["logits"], independent)
+            logits = np.stack(combined(evidence, encoded, combine)).reshape(len(part), len(labels))
+            scores = sigmoid(logits) if independent else softmax(logits)
+            return [_ranked(text, labels, row) for text, row in zip(part, scores, strict=True)]
 
         return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
 
-    def _scores(self, logits: np.ndarray, independent: bool) -> np.ndarray:
-        """Returns the scores of the classes `(N, L)` from logits `(N, L, C)`."""
-        if not independent:
-            return softmax(logits[..., self._entailment])
+    def _evidence(self, logits: np.ndarray, independent: bool) -> np.ndarray:
+        """Returns the logit of entailment `(B,)`, relative to that of contradiction if classes are independent."""
+        entailment: np.ndarray = logits[:, self._entailment]
         # Contradiction is the first class or, if that is entailment, the last one, as in transformers.
-        contradiction = -1 if self._entailment == 0 else 0
-        return softmax(logits[..., [contradiction, self._entailment]])[..., 1]
+        return entailment - logits[:, -1 if self._entailment == 0 else 0] if independent else entailment
 
 
 def _ranked(text: str, labels: Sequence[str], scores: np.ndarray) -> dict[str, Any]:

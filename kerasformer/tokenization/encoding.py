@@ -157,10 +157,11 @@ class Encoding(Mapping[str, Any]):
     def _gather(self, read: Callable[[tokenizers.Encoding], Any], fill: int, pairs: bool = False) -> np.ndarray:
         shape = (2,) if pairs else ()
         result = np.full((len(self._rows), self._width, *shape), fill, np.int32)
+        tokens, whole = None, np.zeros((0, *shape), np.int32)
         for target, row in zip(result, self._rows, strict=True):
-            values = np.array(read(row.tokens), np.int32).reshape(-1, *shape)
-            if row.positions is not None:
-                values = values[row.positions]
+            if row.tokens is not tokens:  # the chunks of a text share its tokens
+                tokens, whole = row.tokens, np.array(read(row.tokens), np.int32).reshape(-1, *shape)
+            values = whole if row.positions is None else whole[row.positions]
             start = self._width - len(values) if self._padding_side == "left" else 0
             target[start : start + len(values)] = values
         return result

@@ -98,12 +98,20 @@ def test_too_long(checkpoint):
         alone, after = pipe(LONG, top_k=None, batch_size=size), pipe([TEXTS[0], LONG], top_k=None, batch_size=size)
         assert {answer["label"]: answer["score"] for answer in alone} == pytest.approx(expected, abs=2e-5)
         assert_same(after, [pipe(TEXTS[0], top_k=None), alone])
+    largest = dict(zip(pipe.info.labels, logits.max(axis=0), strict=True))
+    received = pipe(LONG, top_k=None, combine="max")
+    assert {answer["label"]: answer["score"] for answer in received} == pytest.approx(largest, abs=2e-5)
     assert pipe(TEXTS[0], chunk_length=12, stride=2, top_k=None) != pipe(TEXTS[0], top_k=None)
     for arguments in ({"chunk_length": 49}, {"chunk_length": 2}, {"stride": 46}, {"stride": "x"}):
         with pytest.raises(InputError, match=f"^{next(iter(arguments))} must be an integer"):
             pipe(LONG, **arguments)
+    with pytest.raises(InputError, match="combine must be 'mean' or 'max'"):
+        pipe(LONG, combine="sum")
     with pytest.raises(CapacityError, match="at most 48 tokens"):
         pipe((LONG, "No."))
+    # A long text beside a pair is split as well.
+    mixed = [("Rain.", "No."), LONG, ("No.", TEXTS[0])]
+    assert_same(pipe(mixed, top_k=None), [pipe(each, top_k=None) for each in mixed])
 
 
 def test_invalid_inputs_raise(checkpoint):

@@ -6,11 +6,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import transformers
 from sentence_transformers import CrossEncoder
 
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, InputError
+from kerasformer.tokenization.truncation import TruncationWarning
 from tests.tiny_text import CORPUS
 
 QUERY, DOCUMENTS = "rain", [" ".join(text.split()[:4]) for text in (*CORPUS[:9], "Rain.")]
@@ -70,10 +72,34 @@ def test_a_class_of_several_ranks(checkpoint):
         pipe.rank(QUERY, DOCUMENTS, label="C")
 
 
+@pytest.mark.parametrize("combine", ["max", "mean"])
+def test_a_long_document_is_split_into_chunks(checkpoint, combine):
+    """The expected score is computed with PyTorch from those of the chunks, each with the whole query."""
+    folder, long = checkpoint("one-class"), " ".join(CORPUS[:9])
+    pipe = kf.pipeline(folder)
+    received = pipe.rank(QUERY, [DOCUMENTS[0], long], combine=combine, chunk_length=30, stride=4, batch_size=3)
+    chunks = transformers.AutoTokenizer.from_pretrained(folder)(
+        QUERY, long, truncation="only_second", max_length=30, stride=4, padding=True, return_overflowing_tokens=True,
+        return_tensors="pt",
+    )  # fmt: skip
+    chunks.pop("overflow_to_sample_mapping")
+    weights = [chunks.sequence_ids(row).count(1) for row in range(len(chunks.input_ids))]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    scores = model(**chunks).logits.sigmoid().detach().numpy()[:, 0]
+    expected = scores.max() if combine == "max" else np.average(scores, weights=weights)
+    by_document = {row["corpus_id"]: row["score"] for row in received}
+    alone = pipe.rank(QUERY, DOCUMENTS[:1])[0]["score"]
+    assert len(scores) > 4
+    assert [by_document[0], by_document[1]] == pytest.approx([alone, expected], abs=2e-5)
+    assert pipe.rank(QUERY, [long])[0]["score"] != pytest.approx(expected, abs=1e-4)
+    with pytest.warns(TruncationWarning):
+        assert len(pipe.rank(QUERY, [long], truncation=True)) == 1
+
+
 def test_wrong_input(checkpoint, tmp_path):
     pipe = kf.pipeline(checkpoint("one-class"))
-    with pytest.raises(CapacityError, match="exceeds the model's maximum length"):
-        pipe.rank(QUERY, [" ".join(CORPUS[:9])])
+    with pytest.raises(CapacityError, match="leave no space for a text"):
+        pipe.rank("rain " * 50, DOCUMENTS)
     assert len(pipe.rank(QUERY, [])) == 0
     with pytest.raises(InputError, match="A query or a list of them"):
         pipe.rank(["a"], DOCUMENTS)

@@ -17,7 +17,9 @@ STRATEGIES = ["none", "simple", "first", "average", "max"]
 @pytest.fixture(scope="module")
 def pipes(checkpoint):
     folder = checkpoint("entities")
-    return pipeline("token-classification", folder), transformers.pipeline("token-classification", str(folder))
+    theirs = transformers.pipeline("token-classification", str(folder))
+    theirs.tokenizer.model_max_length = 48
+    return pipeline("token-classification", folder), theirs
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -58,6 +60,29 @@ def test_unknown_strategy(pipes):
 
 
 LONG = " ".join(CORPUS[:6])
+HARD = f"{LONG} Zoë\u0301 🙂👩‍👩‍👧 in Wien,   {CORPUS[6]} e\u0301e\u0301 {CORPUS[7]} 🙂"
+
+
+@pytest.mark.parametrize("stride", [0, 3, 11, 30])
+@pytest.mark.parametrize("strategy", STRATEGIES[1:])
+def test_entities_of_chunks_equal_those_of_transformers(pipes, strategy, stride):
+    """Overlapping entities are chosen as by `transformers` with `stride`, in a batch with a short text."""
+    ours, theirs = pipes
+    for ignored in (("O",), ()):
+        options = {"aggregation_strategy": strategy, "ignore_labels": ignored, "stride": stride}
+        expected = [theirs(text, **{**options, "ignore_labels": list(ignored)}) for text in (TEXTS[0], HARD)]
+        received = ours([TEXTS[0], HARD], **options, combine="entities")
+        assert_same(received, expected, ignored=("word",))
+        assert all(entity["word"] == HARD[entity["start"] : entity["end"]] for entity in received[1])
+    by_tokens = ours(HARD, aggregation_strategy=strategy, stride=stride)
+    assert by_tokens and all(entity["word"] == HARD[entity["start"] : entity["end"]] for entity in by_tokens)
+
+
+def test_entities_of_single_tokens_cannot_be_combined(pipes):
+    with pytest.raises(InputError, match="combine='entities' needs an aggregation strategy other than 'none'"):
+        pipes[0](LONG, combine="entities")
+    with pytest.raises(InputError, match="combine must be 'tokens' or 'entities'"):
+        pipes[0](LONG, combine="mean")
 
 
 def test_a_long_text_is_combined_from_chunks(pipes):

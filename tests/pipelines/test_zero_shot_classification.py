@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 import transformers
 
@@ -49,13 +50,42 @@ def test_results_are_those_of_transformers(checkpoint, tmp_path, names, model):
 def test_a_long_text_is_cut_on_request_and_the_class_is_not(checkpoint, tmp_path):
     folder = named(checkpoint("classes"), tmp_path / "model", NAMES)
     pipe, long = kf.pipeline("zero-shot-classification", folder), " ".join(CORPUS[:8])
-    with pytest.raises(CapacityError, match="truncation=True"):
-        pipe(long, LABELS)
     with pytest.warns(TruncationWarning):
         received = pipe(long, LABELS, truncation=True)
     theirs = transformers.pipeline("zero-shot-classification", str(folder), device="cpu")
     theirs.tokenizer.model_max_length = 48
     assert_same(received, theirs(long, candidate_labels=LABELS))
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+@pytest.mark.parametrize("combine", ["mean", "max"])
+def test_a_long_text_is_split_into_chunks_and_the_class_is_not(checkpoint, tmp_path, multi_label, combine):
+    """The expected logit of a class is computed with PyTorch from those of the chunks."""
+    folder, long = named(checkpoint("classes"), tmp_path / "model", NAMES), " ".join(CORPUS[:8])
+    pipe = kf.pipeline("zero-shot-classification", folder)
+    options = {"hypothesis_template": "It is {}!", "multi_label": multi_label, "combine": combine}
+    received = pipe([TEXTS[0], long], LABELS, **options, stride=5)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer, expected = transformers.AutoTokenizer.from_pretrained(folder), []
+    for label in LABELS:
+        chunks = tokenizer(
+            long, f"It is {label}!", truncation="only_first", max_length=48, stride=5, padding=True,
+            return_overflowing_tokens=True, return_tensors="pt",
+        )  # fmt: skip
+        chunks.pop("overflow_to_sample_mapping")
+        weights = [chunks.sequence_ids(row).count(0) for row in range(len(chunks.input_ids))]
+        logits = model(**chunks).logits.detach().numpy()
+        rows = logits[:, 2] - logits[:, 0] if multi_label else logits[:, 2]
+        assert len(rows) > 4 and len(set(weights)) == 2
+        expected.append(rows.max() if combine == "max" else np.average(rows, weights=weights))
+    powers = np.exp(np.array(expected))
+    scores = powers / (1 + powers) if multi_label else powers / powers.sum()
+    assert dict(zip(received[1]["labels"], received[1]["scores"], strict=True)) == pytest.approx(
+        dict(zip(LABELS, scores, strict=True)), abs=2e-5
+    )
+    assert_same(received[0], pipe(TEXTS[0], LABELS, **options))
+    with pytest.raises(CapacityError, match="leave no space for a text. Expected: fewer than 48 tokens. Received: "):
+        pipe(TEXTS[0], LABELS, hypothesis_template="rain " * 46 + "{}")
 
 
 def test_wrong_input(checkpoint, tmp_path):
