@@ -150,6 +150,58 @@ def test_a_long_text_is_split_into_chunks(bundle, capsys):
     assert main("run", str(bundle), text, "--chunk-length", "8", "--stride", "3", "--json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["result"] == kf.pipeline(None, bundle)(text, chunk_length=8, stride=3)
+    assert main("run", str(bundle), text, "--combine", "max", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["result"] == kf.pipeline(None, bundle)(text, combine="max")
+    with pytest.warns(kf.tokenization.TruncationWarning, match="truncated to 16 tokens: text 0 lost 10 of 24 tokens"):
+        assert main("run", str(bundle), text, "--truncation", "--json") == 0
+        expected = kf.pipeline(None, bundle)(text, truncation=True)
+    assert json.loads(capsys.readouterr().out)[0]["result"] == expected
+
+
+@pytest.mark.parametrize("task", ["token-classification", "question-answering", "feature-extraction"])
+def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
+    """A file is one text, with its line ends; options of other tasks are errors that name them."""
+    folder, file = str(tmp_path / "model"), tmp_path / "text.txt"
+    kf.zoo.load(checkpoint, task, new_head=task != "feature-extraction").save_pretrained(folder)
+    pipe, text = kf.pipeline(task, folder), "good film\nthe plot is bad\n" * 5
+    file.write_bytes(text.encode())
+    arguments, options, unsupported = {
+        "token-classification": (
+            ("--aggregation-strategy", "first", "--combine", "entities", "--stride", "2"),
+            {"aggregation_strategy": "first", "combine": "entities", "stride": 2},
+            ("--top-k", "2"),
+        ),
+        "question-answering": (
+            ("--question", "good", "--stride", "2", "--chunk-length", "12"),
+            {"question": "good", "doc_stride": 2, "chunk_length": 12},
+            ("--truncation",),
+        ),
+        "feature-extraction": (("--stride", "2"), {"stride": 2}, ("--combine", "max")),
+    }[task]
+    command = ("run", folder, "--task", task, "--file", str(file), *arguments)
+    expected = pipe(context=text, **options) if "question" in options else pipe(text, **options)
+    assert main(*command, "--json") == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry == {"file": str(file), "result": expected.tolist() if hasattr(expected, "tolist") else expected}
+    assert main(*command) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert lines and all(line[0] == str(file) for line in lines)
+    assert main(*command, *unsupported) == 1
+    assert f"{unsupported[0]}: not for this task" in " ".join(capsys.readouterr().err.split())
+
+
+def test_files_are_ranked_by_their_names(checkpoint, tmp_path, capsys):
+    for name, text in (("a", "a bad plot " * 9), ("b", "good film " * 9)):
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in "ab"]
+    command = ("run", str(checkpoint), "--task", "embeddings", "--query", "good film", "very good")
+    assert main(*command, "--file", files[0], "--file", files[1], "--json") == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    assert {each["corpus_id"]: each.get("file", each.get("text")) for each in result} == {
+        0: "very good", 1: files[0], 2: files[1],
+    }  # fmt: skip
+    assert main(*command, "--file", str(tmp_path / "missing")) == 1
+    assert "missing" in capsys.readouterr().err
 
 
 def test_json_lines_are_printed_immediately(writer):
@@ -384,7 +436,7 @@ def test_classes_of_the_command_line(checkpoint, tmp_path, capsys):
     for arguments, message in (
         ((*command, "a film"), "needs --label …"),
         (("run", folder, "--multi-label", "a film"), "--multi-label: not for this task"),
-        (("run", folder, "--query", "a film", "--chunk-length", "4", "a plot"), "--chunk-length: not for this task"),
+        (("run", folder, "--query", "a film", "--pair", "x", "a plot"), "--pair: not for this task"),
         (("run", str(checkpoint), *command[2:], "--label", "film", "a film"), "the classes LABEL_0, LABEL_1, LABEL_2"),
         (("run", str(checkpoint), "--query", "a film", "a plot"), "label=…, one of LABEL_0"),
     ):

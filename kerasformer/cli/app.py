@@ -401,6 +401,8 @@ def _share(value: float | None) -> str:
 def main() -> None:
     """Runs the program `kerasformer`."""
     warnings.showwarning = _show_warning
+    # Python shows a warning with the same words once, but each truncated text has its own.
+    warnings.filterwarnings("always", message="truncated to ")
     app(obj=_DEDICATED_PROCESS)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -43,6 +45,10 @@ def run(
         list[str] | None,
         typer.Argument(help="Input texts. If none are given, or with -, lines of standard input are read."),
     ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(help="File whose whole content is one input text; may be repeated. It must be UTF-8."),
+    ] = None,
     task: Task = None,
     question: Annotated[
         str | None, typer.Option(help="Question, for question-answering; the texts are the contexts.")
@@ -61,6 +67,12 @@ def run(
     multi_label: Annotated[
         bool, typer.Option("--multi-label", help="Score each class of zero-shot-classification by itself.")
     ] = False,
+    aggregation_strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="Grouping of tokens to entities for token-classification: none, simple, first, average or max."
+        ),
+    ] = None,
     prompt_name: Annotated[
         str | None, typer.Option(help="Prompt of the model to put before each text, for sentence-similarity.")
     ] = None,
@@ -71,13 +83,17 @@ def run(
         str | None, typer.Option(help='Task prefix to put before each text, such as "summarize: ".')
     ] = None,
     truncation: Annotated[
-        bool, typer.Option("--truncation", help="Truncate texts that are too long, instead of splitting them.")
+        bool, typer.Option("--truncation", help="Read only the start of texts that are too long.")
     ] = False,
     chunk_length: Annotated[
         int | None, typer.Option(help="Length of the chunks that a long text is split into, in tokens.")
     ] = None,
     stride: Annotated[
         int | None, typer.Option(help="Overlap of neighbouring chunks of a long text, in tokens.")
+    ] = None,
+    combine: Annotated[
+        str | None,
+        typer.Option(help="Combination of the chunks' results: mean or max of scores; tokens or entities."),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option(help="Number of classes to return, or of most probable tokens to sample from.")
@@ -150,43 +166,68 @@ def run(
         raise InputError(
             "--stream prints only text. Received: --stream with --json, --jsonl or --explain. Leave one out."
         )
-    lines = _lines(texts)
+    inputs = _inputs(texts, file)
     settings = _settings(context.params)
     pipe = open_pipeline(task, source, threads)
     _check(pipe, settings, question, query)
+    if question is not None and "stride" in settings:
+        settings["doc_stride"] = settings.pop("stride")
 
-    def answer(line: str) -> Any:
+    def answer(text: str) -> Any:
         if question is not None:
-            return pipe(question=question, context=line, **settings)
-        return pipe(line, **settings)
+            return pipe(question=question, context=text, **settings)
+        return pipe(text, **settings)
 
     if query is not None:
-        _print_ranking(pipe.rank(query, list(lines), return_documents=True, **settings), query, as_json or as_jsonl)
+        documents = list(inputs)
+        ranking = pipe.rank(query, [each.text for each in documents], **settings)
+        _print_ranking([(documents[each["corpus_id"]], each) for each in ranking], query, as_json or as_jsonl)
     elif stream:
-        _stream(pipe, lines, settings)
+        _stream(pipe, inputs, settings)
     elif as_jsonl:
-        _print_json_lines(lines, answer, partial(in_shell, options_of(context.command)))
+        _print_json_lines(inputs, answer, partial(in_shell, options_of(context.command)))
     elif as_json:
-        print_json([{"text": line, "result": _plain(answer(line))} for line in lines])
+        print_json([{**each.source, "result": _plain(answer(each.text))} for each in inputs])
     elif explain:
-        _print_explanations(lines, answer)
+        _print_explanations(inputs, answer)
     elif on_terminal():
-        rows = [row for line in lines for row in _rows(line, answer(line))]
+        rows = [row for each in inputs for row in _rows(each.label, answer(each.text))]
         columns = ["text", "result", "score"] if any(len(row) == 3 for row in rows) else ["text", "result"]
         table(f"{pipe.task} on {pipe.engine}", columns, _without_repeated_texts(rows))
     else:
-        for line in lines:
-            for row in _rows(line, answer(line)):
+        for each in inputs:
+            for row in _rows(each.label, answer(each.text)):
                 print_row(row)
 
 
-def _lines(texts: Sequence[str] | None) -> Iterable[str]:
-    """Returns the texts of the command line, or the lines of standard input as they arrive."""
+@dataclass(frozen=True)
+class _Input:
+    """A text, and the file that it is the content of."""
+
+    text: str
+    file: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The file or, if there is none, the text."""
+        return self.text if self.file is None else self.file
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The file or the text, for JSON."""
+        return {"text": self.text} if self.file is None else {"file": self.file}
+
+
+def _inputs(texts: Sequence[str] | None, files: Sequence[str] | None) -> Iterable[_Input]:
+    """Returns the texts of the command line and those of files, or the lines of standard input as they arrive."""
+    contents = [_Input(read_text(local_path(file)), file) for file in files or ()]
     if texts and texts != ["-"]:
-        return texts
+        return [*map(_Input, texts), *contents]
+    if not texts and contents:
+        return contents
     if not texts and sys.stdin.isatty():
         raise InputError('A text was expected. Received: none. Try: kerasformer run SOURCE "a text", or echo text |')
-    return _lines_of_stdin()
+    return chain(map(_Input, _lines_of_stdin()), contents)
 
 
 def _lines_of_stdin() -> Iterator[str]:
@@ -198,7 +239,7 @@ def _lines_of_stdin() -> Iterator[str]:
         raise InputError(f"Standard input must be UTF-8. Received: {error}. Try: iconv -t utf-8") from error
 
 
-_NO_SETTINGS = frozenset("source texts task question query threads stream as_json as_jsonl set_".split())
+_NO_SETTINGS = frozenset("source texts file task question query threads stream as_json as_jsonl set_".split())
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,13 +274,24 @@ def _schema(value: str) -> Any:
         raise InputError(f"--json-schema must be a JSON file, or JSON. Received: {value!r} ({error})") from error
 
 
-_OPTIONS = {
-    "sentence-similarity": {"prompt_name", "stride", "truncate_dim", "truncation", "chunk_length"},
-    "zero-shot-classification": {"candidate_labels", "hypothesis_template", "multi_label", "truncation"},
+_SHORTENED = frozenset({"truncation"})
+_IN_CHUNKS = frozenset({"chunk_length", "stride", "truncation"})
+_COMBINED = _IN_CHUNKS | {"combine"}
+_EMBEDDINGS = _IN_CHUNKS | {"truncate_dim"}
+
+_OPTIONS: dict[str, frozenset[str]] = {
+    "feature-extraction": _IN_CHUNKS,
+    "fill-mask": _SHORTENED | {"top_k"},
+    "question-answering": frozenset({"chunk_length", "stride", "top_k"}),
+    "sentence-similarity": _EMBEDDINGS | {"prompt_name"},
+    "text-classification": _COMBINED | {"pair", "top_k"},
+    "token-classification": _COMBINED | {"aggregation_strategy"},
+    "zero-shot-classification": _COMBINED | {"candidate_labels", "hypothesis_template", "multi_label"},
 }
-"""Options of tasks that differ from those of other tasks that do not generate."""
-_NOT_FOR_GENERATION = {"pair", "stride", "top_k", "truncation", "chunk_length"}
-_FOR_RANKING = {"sentence-similarity": {"stride", "top_k", "truncate_dim", "truncation", "chunk_length"}}
+"""Options of each task that does not generate; those of generation are checked with its settings."""
+_FOR_RANKING = {"sentence-similarity": _EMBEDDINGS | {"top_k"}, "text-classification": _COMBINED | {"top_k"}}
+_FOR_GENERATION = frozenset({"top_k", "truncation"})
+"""Options that generation shares with other tasks."""
 
 
 def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: str | None) -> None:
@@ -252,51 +304,50 @@ def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: 
         raise InputError(f"{argument('query')} is for models that rank texts. Received: a model for {pipe.task}.")
     if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
         raise InputError(f"zero-shot-classification needs {argument('candidate_labels', ...)}, the name of a class.")
-    for_some_tasks = set.union(*_OPTIONS.values()) - _NOT_FOR_GENERATION
+    for_others = frozenset().union(*_OPTIONS.values()) - _FOR_GENERATION
     if hasattr(pipe, "stream"):
-        unsupported = set(settings) & for_some_tasks
-    elif query is not None:
-        unsupported = set(settings) - _FOR_RANKING.get(pipe.task, {"top_k", "truncation"})
+        unsupported = set(settings) & for_others
     else:
-        unsupported = set(settings) - _OPTIONS.get(pipe.task, _NOT_FOR_GENERATION)
+        unsupported = set(settings) - (_OPTIONS if query is None else _FOR_RANKING)[pipe.task]
     if unsupported:
         names = ", ".join(map(argument, sorted(unsupported)))
-        known = unsupported <= {*for_some_tasks, *_NOT_FOR_GENERATION}
-        purpose = "not for this task" if known else "only for models that generate"
+        purpose = (
+            "not for this task" if unsupported <= for_others | _FOR_GENERATION else "only for models that generate"
+        )
         raise InputError(f"{names}: {purpose}. Received: a model for {pipe.task}.")
 
 
-def _stream(pipe: Any, lines: Iterable[str], settings: dict[str, Any]) -> None:
+def _stream(pipe: Any, inputs: Iterable[_Input], settings: dict[str, Any]) -> None:
     """Prints each text while it is generated, a continuation after its prompt."""
     if not hasattr(pipe, "stream"):
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
-    for line in lines:
-        with pipe.stream(line, **settings) as pieces:
-            print(line if pipe.task == "text-generation" else "", end="", flush=True)
+    for text in (each.text for each in inputs):
+        with pipe.stream(text, **settings) as pieces:
+            print(text if pipe.task == "text-generation" else "", end="", flush=True)
             for piece in pieces:
                 print(piece, end="", flush=True)
         print()
 
 
-def _print_json_lines(lines: Iterable[str], answer: Callable[[str], Any], style: ArgumentStyle) -> None:
+def _print_json_lines(inputs: Iterable[_Input], answer: Callable[[str], Any], style: ArgumentStyle) -> None:
     """Prints a line of JSON for each text: its result, or its error, after which the remaining texts are processed."""
     failed = False
-    for line in lines:
+    for each in inputs:
         try:
-            print_json_line({"text": line, "result": _plain(answer(line))})
+            print_json_line({**each.source, "result": _plain(answer(each.text))})
         except KerasformerError as error:
             failed = True
-            print_json_line({"text": line, "error": error.message_in(style)})
+            print_json_line({**each.source, "error": error.message_in(style)})
     if failed:
         raise typer.Exit(1)
 
 
-def _print_ranking(ranking: Sequence[Mapping[str, Any]], query: str, as_json: bool) -> None:
+def _print_ranking(ranking: Sequence[tuple[_Input, Mapping[str, Any]]], query: str, as_json: bool) -> None:
     """Prints the texts with their scores, the best first."""
     if as_json:
-        print_json({"query": query, "result": list(ranking)})
+        print_json({"query": query, "result": [{**each, **document.source} for document, each in ranking]})
         return
-    rows = [[str(each["text"]), f"{each['score']:.3f}"] for each in ranking]
+    rows = [[document.label, f"{each['score']:.3f}"] for document, each in ranking]
     if on_terminal():
         table(query, ["text", "score"], rows)
         return
@@ -304,12 +355,12 @@ def _print_ranking(ranking: Sequence[Mapping[str, Any]], query: str, as_json: bo
         print_row(row)
 
 
-def _print_explanations(lines: Iterable[str], answer: Callable[[str], Any]) -> None:
-    for line in lines:
-        result = answer(line)
+def _print_explanations(inputs: Iterable[_Input], answer: Callable[[str], Any]) -> None:
+    for each in inputs:
+        result = answer(each.text)
         for explanation in result if isinstance(result, list) else [result]:
             if on_terminal():
-                console.print(f"[bold]{escape(line)}[/]")
+                console.print(f"[bold]{escape(each.label)}[/]")
                 console.print(explanation)
                 continue
             print_row(explanation.columns)
