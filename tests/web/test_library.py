@@ -325,6 +325,11 @@ def test_rules_and_samplers(settings: dict[str, Any], page: Page) -> None:
     assert [token for _, token in received] == expected
 
 
+LONG = (
+    "Anna 🙂 lives in Rome, not in Zoe\u0301's Ännchen. Otto, e\u0301e\u0301 👩‍👩‍👧 unbelievably, lives in Paris.   "
+    * 9
+)
+CHUNKS: list[dict[str, Any]] = [{}, {"stride": 0}, {"chunk_length": 24, "stride": 7}]
 TASKS: list[tuple[str, Any, dict[str, Any]]] = [
     ("classes", "A fine film.", {}),
     ("classes", "A fine film.", {"top_k": None}),
@@ -341,6 +346,20 @@ TASKS: list[tuple[str, Any, dict[str, Any]]] = [
     ("answers", {"question": "Who?", "context": "Anna."}, {"top_k": 3, "handle_impossible_answer": True}),
     ("gaps", "A [MASK] film.", {"top_k": 3}),
     ("gaps", "A [MASK] film [MASK].", {"top_k": 2}),
+    *(("classes", LONG, {"top_k": None, **each}) for each in CHUNKS),
+    ("classes", LONG, {"top_k": None, "combine": "max"}),
+    ("yes-or-no", LONG, {}),
+    *(("entities", LONG, {**each, "ignore_labels": []}) for each in CHUNKS),
+    *(
+        ("entities", LONG, {"aggregation_strategy": strategy, "combine": combine, "stride": 9})
+        for strategy in ("simple", "first", "average", "max")
+        for combine in ("tokens", "entities")
+    ),
+    ("entities", LONG, {"truncation": True, "chunk_length": 30}),
+    *(("vectors", LONG, {"pooling": pooling, "stride": 3}) for pooling in (None, "mean", "cls")),
+    ("answers", {"question": "Who?", "context": LONG}, {"top_k": 3, "chunk_length": 20, "doc_stride": 4}),
+    # Empty, exactly as long as the model (64 tokens with special ones), and longer by a token.
+    *((name, "a " * count, {}) for name in ("classes", "entities", "vectors") for count in (0, 62, 63)),
     ("vectors", "A fine film.", {"pooling": "mean", "normalize": True}),
     ("vectors", "A fine film.", {"pooling": "cls"}),
     ("vectors", "A fine film.", {}),
@@ -361,6 +380,17 @@ def test_tasks(name: str, page: Page, exported: Any) -> None:
             expected = pipe(**inputs, **options)
         assert "result" in answer, answer
         same(answer["result"], expected.tolist() if isinstance(expected, np.ndarray) else expected)
+
+
+def test_what_was_read(page: Page, exported: Any) -> None:
+    """The figures say how many chunks a text had, and how many of its tokens were not read."""
+    exported("classes")
+    calls = [("a " * count, options) for count in (62, 63, 130) for options in ({}, {"truncation": True})]
+    figures = [answer["figures"] for answer in run(page, "classes", calls)]
+    assert [each["chunks"] for each in figures] == [1, 1, 2, 1, 3, 1]
+    assert [each["lost_tokens"] for each in figures] == [0, 0, 0, 1, 0, 68]
+    # The stride is 15 of 62 tokens: chunks of 62, 62 and 36 tokens, each with two special tokens.
+    assert [each["prompt_tokens"] for each in figures] == [64, 64, 64 + 18, 64, 64 + 64 + 38, 64]
 
 
 def test_int8_on_onnx_runtime_web(page: Page, exported: Any) -> None:
@@ -460,8 +490,13 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "x", {"max_length": 1}, "GenerationError", "max_length includes the prompt"),
     ("text2text", "word " * 600, {}, "CapacityError", "at most 512 tokens"),
     ("text2text", "", {}, "InputError", "An input text was expected"),
-    ("classes", "word " * 100, {}, "CapacityError", "A text is longer than the model. Expected at most 64 tokens"),
+    ("classes", {"text": "a " * 100, "pair": "b"}, {}, "CapacityError", "Expected at most 64 tokens. Received: 104"),
     ("classes", "x", {"topk": 1}, "InputError", "Unknown options: topk. Expected: top_k, truncation"),
+    ("classes", "x", {"combine": "sum"}, "InputError", "combine must be one of mean, max. Received: sum"),
+    ("classes", "x", {"chunk_length": 65}, "InputError", "chunk_length must be an integer from 3 to 64. Received: 65"),
+    ("classes", "x", {"stride": 62}, "InputError", "stride must be an integer from 0 to 61. Received: 62"),
+    ("entities", "x", {"combine": "entities"}, "InputError", "needs an aggregation_strategy other than none"),
+    ("gaps", "[MASK] " * 63, {}, "CapacityError", "Expected at most 64 tokens. Received: 65"),
     ("classes", "x", {"top_k": 0}, "InputError", "top_k must be at least 1"),
     ("entities", "x", {"aggregation_strategy": "most"}, "InputError", "must be one of none, simple"),
     ("gaps", "no gap", {}, "InputError", r"The text has no \[MASK\]"),

@@ -220,7 +220,7 @@ function facts(stored) {
     ["Engine", ENGINES[chosen.engine] + (info ? `, ${info.threads} ${info.threads === 1 ? "thread" : "threads"}` : "")],
     ["Weights", recipe(chosen)],
     ["Size", `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`],
-    ["Longest text", chosen.capacity && !chosen.max_length ? `${chosen.capacity} tokens, including generated ones` : `${chosen.max_length ?? chosen.capacity} tokens`],
+    ["Longest text", chosen.capacity && !chosen.max_length ? `${chosen.capacity} tokens, including generated ones` : `${chosen.max_length ?? chosen.capacity} tokens${questions.inParts(model.task) ? "; longer texts are read in parts" : ""}`],
     ["Compared with the original model", sameAnswers(fidelity)],
     ["Ignored settings", Object.keys(info?.ignored ?? {}).join(", ")],
     ["Examples", model.examples.credit ?? ""],
@@ -325,8 +325,9 @@ function fromFields() {
 
 async function answerAtOnce(query, automatic) {
   const { result, figures } = await engine.run(query.inputs, query.options, null);
-  const other = query.more === null ? null : (await engine.run(query.more, query.options, null)).result;
-  showAnswer(answer(model, result, { ...query, other, labels: info.labels }), figures, query, {});
+  const second = query.more === null ? null : await engine.run(query.more, query.options, null);
+  figures.chunks = Math.max(figures.chunks, second?.figures.chunks ?? 1);
+  showAnswer(answer(model, result, { ...query, other: second?.result ?? null, labels: info.labels }), figures, query, {});
   if (!automatic) find("spoken").textContent = `Answer: ${plainText(find("result")).replaceAll("\n", ", ")}`;
 }
 
@@ -354,8 +355,8 @@ async function generate(query, automatic) {
 
 /** Shows an answer with its figures; `used` are the settings of the generation, including a seed chosen at random. */
 function showAnswer(elements, figures, query, used) {
-  const end = ENDS[figures.finish_reason];
-  replaceAnswer(query, ...elements, ...(end ? [make("p", { className: "muted small" }, end)] : []));
+  const notes = [ENDS[figures.finish_reason], figures.chunks > 1 && inParts(figures)].filter(Boolean);
+  replaceAnswer(query, ...elements, ...notes.map((note) => make("p", { className: "muted small" }, note)));
   find("figures").replaceChildren(...terms(inWords(figures, used)));
   find("figures").hidden = false;
   last = { ...query, link: { model: model.name, engine: variant(chosen.base), ...query.texts, ...inLink(used) } };
@@ -380,6 +381,11 @@ function inLink(used) {
 /** Shows the result of copying. */
 function showStatus(text) {
   find("copy-status").textContent = text;
+}
+
+/** How a text was read that is longer than the model, or than the parts in which the model finds answers. */
+function inParts({ chunks }) {
+  return `The text is longer than the model reads at once. It was read in ${chunks} overlapping parts.`;
 }
 
 /** Why a text ended, unless the model ended it. */

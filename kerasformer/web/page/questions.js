@@ -9,25 +9,29 @@ const TEXT_TO_TEXT = { generates: true, fields: [TEXT] };
 
 /**
  * Tasks by their Hugging Face names.
- * `description` is the line under the model's name; `fields` are the input fields; `generates` marks tasks whose text is streamed.
+ * `description` is the line under the model's name; `fields` are the input fields; `generates` marks tasks whose text is streamed;
+ * `inParts` marks tasks that read a text that is longer than the model in overlapping parts.
  */
 const TASKS = {
-  "text-classification": { description: "Classifies a text.", fields: [TEXT], options: { top_k: null } },
+  "text-classification": { description: "Classifies a text.", fields: [TEXT], options: { top_k: null }, inParts: true },
   "token-classification": {
     description: "Finds names and other entities in a text.",
     fields: [TEXT],
     options: { aggregation_strategy: "simple" },
+    inParts: true,
   },
   "question-answering": {
     description: "Finds the answer to a question in a text.",
     fields: [{ name: "question", label: "Question", short: true }, { name: "context", label: "Text to search" }],
     options: { top_k: 3 },
+    inParts: true,
   },
   "fill-mask": { description: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true }], options: { top_k: 5 } },
   "feature-extraction": {
     description: "Computes a vector for a text, and the similarity of two texts.",
     fields: [{ ...TEXT, short: true }, { name: "other", label: "Text to compare with (optional)", optional: true, short: true }],
     options: { pooling: "mean", normalize: true },
+    inParts: true,
   },
   "text-generation": {
     description: "Continues a text.",
@@ -53,6 +57,11 @@ export function description(task) {
 /** Whether the text of a task is streamed token by token. @param {string} task */
 export function generates(task) {
   return Boolean(TASKS[task].generates);
+}
+
+/** Whether a text that is longer than the model is read in parts; for other tasks it is an error. @param {string} task */
+export function inParts(task) {
+  return Boolean(TASKS[task].inParts);
 }
 
 /**

@@ -5,7 +5,8 @@ import { generate } from "../decoding/loop.js";
 import { plan } from "../decoding/plan.js";
 import { settle } from "../decoding/settings.js";
 import { TextStream } from "../tokenization/streaming.js";
-import { checkText, encoded } from "./shared.js";
+import { whole } from "./chunks.js";
+import { checkText } from "./shared.js";
 
 /** @typedef {import("./shared.js").Bundle} Bundle */
 /** @typedef {import("./shared.js").Controls} Controls */
@@ -31,9 +32,10 @@ export async function textGeneration(bundle, inputs, options, controls) {
 export async function text2textGeneration(bundle, inputs, options, controls) {
   const { prefix = defaultPrefix(bundle), truncation = false, ...settings } = options;
   if (checkText(inputs) === "") throw new InputError("An input text was expected. Received: an empty text");
-  const ids = encoded(bundle, prefix + inputs, truncation).map(({ id }) => id);
+  const { chunks: [tokens], figures: { lost_tokens } } = whole(bundle, prefix + inputs, truncation);
+  const ids = tokens.map(({ id }) => id);
   const { text, figures } = await generateText(bundle, ids, settings, controls);
-  return { result: [{ [KEYS[bundle.manifest.info.task] ?? "generated_text"]: text }], figures };
+  return { result: [{ [KEYS[bundle.manifest.info.task] ?? "generated_text"]: text }], figures: { ...figures, lost_tokens } };
 }
 
 /** The prefix of the checkpoint for this task; prefixes of translations name the languages. @param {Bundle} bundle */

@@ -1,6 +1,7 @@
 /** Extractive question answering: answers with their offsets; long texts are read in overlapping chunks. */
-import { InputError, throwIfAborted } from "../errors.js";
-import { checkText, checkTopK, forward, ranked, withDefaults, softmax } from "./shared.js";
+import { InputError } from "../errors.js";
+import { counted, forwardAll, integer } from "./chunks.js";
+import { checkText, checkTopK, ranked, withDefaults, softmax } from "./shared.js";
 
 /** @typedef {import("./shared.js").Token} Token */
 
@@ -9,8 +10,14 @@ const NEVER = -1e4;
 const SPANS = 20; // number of candidates in one chunk
 
 /** Returns `{ score, start, end, answer }`, or a list of them. @type {import("./shared.js").Task} */
-export async function questionAnswering(bundle, inputs, options, { signal }) {
-  const settings = { top_k: 1, doc_stride: 128, max_answer_len: 15, handle_impossible_answer: false };
+export async function questionAnswering(bundle, inputs, options, controls) {
+  const settings = {
+    top_k: 1,
+    doc_stride: 128,
+    chunk_length: /** @type {number | null} */ (null),
+    max_answer_len: 15,
+    handle_impossible_answer: false,
+  };
   const search = withDefaults(options, settings);
   const topK = checkTopK(search.top_k);
   if (!(search.doc_stride >= 0 && search.max_answer_len >= 1)) {
@@ -21,14 +28,13 @@ export async function questionAnswering(bundle, inputs, options, { signal }) {
   }
   const context = checkText(inputs?.context, "context");
   if (!context) throw new InputError("The context must not be empty. Received: an empty text");
-  const chunks = cut(bundle, checkText(inputs?.question, "question"), context, search.doc_stride);
+  const { chunks, figures } = cut(bundle, checkText(inputs?.question, "question"), context, search);
   const characters = Array.from(context);
   /** @type {Map<string, { score: number, start: number, end: number, answer: string }>} */
   const candidates = new Map();
   let noneScore = Infinity;
-  for (const tokens of chunks) {
-    throwIfAborted(signal);
-    const outputs = await forward(bundle, tokens);
+  for (const [chunk, outputs] of (await forwardAll(bundle, chunks, controls)).entries()) {
+    const tokens = chunks[chunk];
     // The score of the first token is that of "no answer".
     const allowed = tokens.map(({ sequence }, index) => sequence === 1 || index === 0);
     const [starts, ends] = [outputs.start_logits, outputs.end_logits].map((logits) => {
@@ -46,14 +52,14 @@ export async function questionAnswering(bundle, inputs, options, { signal }) {
   const answers = [...candidates.values()];
   if (search.handle_impossible_answer || !answers.length) answers.push({ score: noneScore, start: 0, end: 0, answer: "" });
   answers.sort((a, b) => b.score - a.score);
-  const figures = { prompt_tokens: chunks.reduce((sum, tokens) => sum + tokens.length, 0) };
   return { result: topK === 1 ? answers[0] : answers.slice(0, topK), figures };
 }
 
-/** Splits question and context into chunks. @param {import("./shared.js").Bundle} bundle @param {string} question @param {string} context @param {number} stride */
-function cut(bundle, question, context, stride) {
+/** Splits question and context into chunks. @param {import("./shared.js").Bundle} bundle @param {string} question @param {string} context @param {{ doc_stride: number, chunk_length: number | null }} search */
+function cut(bundle, question, context, { doc_stride: stride, chunk_length: size }) {
   const { tokenizer } = bundle;
-  const limit = Math.min(CHUNK_LENGTH, bundle.manifest.info.max_length ?? CHUNK_LENGTH);
+  const longest = bundle.manifest.info.max_length;
+  const limit = size === null ? Math.min(CHUNK_LENGTH, longest ?? CHUNK_LENGTH) : integer("chunk_length", size, 1, longest);
   const length = tokenizer.encode(question, null, false).length;
   const room = limit - length - tokenizer.encode("", "").length;
   if (room < 1) {
@@ -63,7 +69,7 @@ function cut(bundle, question, context, stride) {
     );
   }
   const tokens = tokenizer.encode(question, context);
-  return tokenizer.chunks(tokens, limit, "only_second", Math.min(stride, Math.floor(room / 2)));
+  return counted(tokenizer.chunks(tokens, limit, "only_second", Math.min(stride, Math.floor(room / 2))), tokens);
 }
 
 /**

@@ -1,7 +1,7 @@
 /**
- * Shared by all tasks: checks of inputs and options, tokens of a text, arrays for the model.
+ * Shared by all tasks: checks of inputs and options, arrays for the model, probabilities.
  */
-import { CapacityError, InputError } from "../errors.js";
+import { InputError } from "../errors.js";
 
 /** @typedef {import("../index.js").Bundle} Bundle */
 /** @typedef {import("../tokenization/tokenizer.js").Token} Token */
@@ -33,23 +33,6 @@ export function withDefaults(options, defaults) {
 export function checkTopK(value) {
   if (Number.isInteger(value) && value >= 1) return value;
   throw new InputError(`top_k must be at least 1. Received: ${value}`);
-}
-
-/**
- * The tokens of a text, truncated to the length of the model if `truncation` is set.
- * @param {Bundle} bundle @param {string} text @param {boolean} truncation @param {string | null} [pair]
- * @returns {Token[]}
- */
-export function encoded(bundle, text, truncation, pair = null) {
-  const tokens = bundle.tokenizer.encode(text, pair);
-  const limit = bundle.manifest.info.max_length;
-  if (limit == null || tokens.length <= limit) return tokens;
-  if (truncation) return bundle.tokenizer.chunks(tokens, limit, "longest_first")[0];
-  throw new CapacityError(
-    `A text is longer than the model. Expected at most ${limit} tokens. Received: ${tokens.length}. ` +
-      "Shorten the text, or set truncation: true",
-    { most: limit, received: tokens.length },
-  );
 }
 
 /** Runs the model on tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */

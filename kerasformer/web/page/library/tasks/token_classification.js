@@ -1,8 +1,11 @@
 /** Token classification: entities such as names, with their offsets in the text. */
 import { InputError } from "../errors.js";
-import { checkText, encoded, forward, rows, withDefaults, softmax } from "./shared.js";
+import { LENGTH, bestLocations, chunksOf, forwardAll, oneOf } from "./chunks.js";
+import { checkText, rows, withDefaults, softmax } from "./shared.js";
 
 const STRATEGIES = ["none", "simple", "first", "average", "max"];
+
+/** @typedef {import("./shared.js").Token} Token */
 
 /**
  * A token, or the tokens of a word.
@@ -15,23 +18,35 @@ const STRATEGIES = ["none", "simple", "first", "average", "max"];
  */
 
 /** Returns the entities of a text: single tokens, or groups of tokens. @type {import("./shared.js").Task} */
-export async function tokenClassification(bundle, inputs, options) {
-  const settings = { aggregation_strategy: "none", ignore_labels: ["O"], truncation: false };
-  const { aggregation_strategy: strategy, ignore_labels: ignored, truncation } = withDefaults(options, settings);
-  if (!STRATEGIES.includes(strategy)) {
-    throw new InputError(`aggregation_strategy must be one of ${STRATEGIES.join(", ")}. Received: ${strategy}`);
+export async function tokenClassification(bundle, inputs, options, controls) {
+  const defaults = { aggregation_strategy: "none", ignore_labels: ["O"], ...LENGTH, combine: "tokens" };
+  const settings = withDefaults(options, defaults);
+  const strategy = oneOf("aggregation_strategy", settings.aggregation_strategy, STRATEGIES);
+  const byEntities = oneOf("combine", settings.combine, ["tokens", "entities"]) === "entities";
+  if (byEntities && strategy === "none") {
+    throw new InputError('combine: "entities" needs an aggregation_strategy other than none, which returns tokens. Received: none');
   }
+  const ignored = settings.ignore_labels;
   const text = checkText(inputs);
-  const tokens = encoded(bundle, text, truncation);
-  const { logits } = await forward(bundle, tokens);
-  const scores = rows(logits, tokens.length).map(softmax);
-  const pieces = tokens
-    .map(({ offsets: [start, end], word, sequence }, index) => ({ scores: scores[index], start, end, index, word, sequence }))
-    .filter(({ sequence }) => sequence >= 0);
+  const { chunks, figures } = chunksOf(bundle, text, settings);
+  const outputs = await forwardAll(bundle, chunks, controls);
+  const scores = outputs.map(({ logits }, chunk) => rows(logits, chunks[chunk].length).map(softmax));
   const characters = Array.from(text);
   const between = (/** @type {number} */ start, /** @type {number} */ end) => characters.slice(start, end).join("");
-  const result = strategy === "none" ? single(pieces) : grouped(pieces);
-  return { result, figures: { prompt_tokens: tokens.length } };
+  const locations = bestLocations(chunks);
+  if (strategy === "none") return { result: single(pieces(locations)), figures };
+  if (!byEntities || chunks.length === 1) return { result: grouped(pieces(locations)), figures };
+  const found = chunks.map((tokens, chunk) => grouped(pieces(tokens.map((token, index) => ({ chunk, index, token })))));
+  return { result: withoutOverlaps(found.flat()), figures };
+
+  /** @param {{ chunk: number, index: number, token: Token }[]} locations @returns {Piece[]} */
+  function pieces(locations) {
+    return locations
+      .filter(({ token: { sequence } }) => sequence >= 0)
+      .map(({ chunk, index, token: { offsets: [start, end], word, position } }) => {
+        return { scores: scores[chunk][index], start, end, index: position, word };
+      });
+  }
 
   /** @param {Piece[]} pieces */
   function single(pieces) {
@@ -56,6 +71,24 @@ export async function tokenClassification(bundle, inputs, options) {
       })
       .filter((entity) => !ignored.includes(entity.entity_group));
   }
+}
+
+/**
+ * The longest of overlapping entities; of equally long ones, that with the highest score.
+ * @param {{ entity_group: string, score: number, word: string, start: number, end: number }[]} entities
+ */
+function withoutOverlaps(entities) {
+  /** @type {typeof entities} */
+  const kept = [];
+  for (const entity of entities.toSorted((a, b) => a.start - b.start)) {
+    const last = kept[kept.length - 1];
+    if (!last || entity.start >= last.end) kept.push(entity);
+    else {
+      const longer = entity.end - entity.start - (last.end - last.start);
+      if (longer > 0 || (longer === 0 && entity.score > last.score)) kept[kept.length - 1] = entity;
+    }
+  }
+  return kept;
 }
 
 /** Groups neighbouring pieces of one class; the prefix `B-` starts a new entity. @param {Piece[]} pieces @param {string[]} labels */

@@ -17,6 +17,7 @@ import { chunks } from "./truncation.js";
  * @property {number} id
  * @property {number} type Segment: 1 for the second text of a pair if the tokenizer distinguishes the two.
  * @property {number} sequence 0 and 1 for tokens of the first and second text, -1 for special tokens around them.
+ * @property {number} position Index of the token in its text, or pair of texts, with special tokens.
  * @property {number} word Index of the word in its text, -1 for special tokens.
  * @property {[start: number, end: number]} offsets Offsets in the text, in characters.
  */
@@ -104,9 +105,9 @@ export class Tokenizer {
     const tokens = [...result.tokens, ...(result.tokens_pair ?? [])];
     const types = this.oneSegment ? tokens.map(() => 0) : result.token_type_ids;
     return tokens.map((/** @type {string} */ name, /** @type {number} */ index) => {
-      if (!name.startsWith(MARK)) return { ...SPECIAL, id: this.tokenToId(name), type: types?.[index] ?? 0 };
-      const [sequence, position] = name.slice(1).split(":").map(Number);
-      return { .../** @type {any} */ (texts[sequence])[position], type: types ? types[index] : sequence, sequence };
+      if (!name.startsWith(MARK)) return { ...SPECIAL, id: this.tokenToId(name), type: types?.[index] ?? 0, position: index };
+      const [sequence, nth] = name.slice(1).split(":").map(Number);
+      return { .../** @type {any} */ (texts[sequence])[nth], type: types ? types[index] : sequence, sequence, position: index };
     });
   }
 
@@ -141,7 +142,7 @@ export class Tokenizer {
     const tokens = [];
     let word = 0;
     const add = (/** @type {number} */ id, /** @type {[number, number]} */ offsets) =>
-      tokens.push({ id, type: 0, sequence: 0, word, offsets });
+      tokens.push({ id, type: 0, sequence: 0, position: tokens.length, word, offsets });
     const sections = this.addedPlain.split(Aligned.of(text));
     sections.forEach(({ text: section, token }, index) => {
       const parts = token ? [{ text: section, token }] : this.addedNormalized.split(this.normalize(section));
@@ -220,7 +221,7 @@ export class Tokenizer {
   }
 }
 
-/** The fields of special tokens. @type {Omit<Token, "id" | "type">} */
+/** The fields of special tokens. @type {Omit<Token, "id" | "type" | "position">} */
 const SPECIAL = { sequence: -1, word: -1, offsets: NO_OFFSETS };
 
 /** The span from the first to the last offsets. @param {[number, number][]} origins @returns {[number, number]} */
