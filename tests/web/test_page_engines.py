@@ -16,6 +16,7 @@ from tests.web.sites import browser, served
 pytestmark = pytest.mark.foreign("web")
 
 TEXT = "A film about a boat, and a warm one."
+LONG = " ".join([TEXT, "Loud, chaotic and largely unfunny."] * 60)
 NEW_TOKENS = 12
 SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
 
@@ -45,6 +46,10 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
             chromium("click", at=f"#engine-options .option:nth-child({index + 1})")
             chromium("until", script="document.getElementById('state').textContent.startsWith('Not loaded')")
             assert_same(answer_of(chromium), expected(case.task, bundle))
+            if case.task == "text-classification":
+                assert_same(answer_of(chromium, LONG), expected(case.task, bundle, LONG))
+                note = str(chromium("run", script="document.querySelector('#result .small').innerText"))
+                assert re.fullmatch("The text is longer .* It was read in [2-9][0-9]* overlapping parts.", note), note
             if case.task != "text-classification" and case.quantize == "none":
                 assert_same(answer_of(chromium, sampled=True), expected(case.task, bundle, do_sample=True, **SAMPLING))
         chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
@@ -54,26 +59,26 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
     assert_same(answer_of(chromium), expected(case.task, bundles["tflite"]))
 
 
-def answer_of(page, sampled: bool = False) -> str:
-    """The page's answer to the text, with greedy search or sampling."""
+def answer_of(page, text: str = TEXT, sampled: bool = False) -> str:
+    """The page's answer to a text, with greedy search or sampling."""
     if page("visible", at="#settings"):
         page("run", script="document.getElementById('settings').open = true")
         page("click", at=f"#settings .option:{'last' if sampled else 'first'}-child")
         page("fill", at="#set-max_new_tokens", text=str(NEW_TOKENS))
         for name, value in SAMPLING.items() if sampled else ():
             page("fill", at=f"#set-{name}", text=str(value))
-    page("fill", at="#field-text", text=TEXT)
+    page("fill", at="#field-text", text=text)
     page("click", at="#run")
     page.answered()
     return str(page("run", script="document.querySelector('#result .text, #result .bars').innerText"))
 
 
-def expected(task: str, bundle: Path, do_sample: bool = False, **settings: float) -> str:
+def expected(task: str, bundle: Path, text: str = TEXT, do_sample: bool = False, **settings: float) -> str:
     """The pipeline's answer, in the form that the page shows."""
     pipe = kf.pipeline(None, bundle)  # the bundle's task, because the page uses the prefix of that task
     if task == "text-classification":
-        return "\n".join(f"{each['label']}\n{100 * each['score']:.1f} %" for each in pipe(TEXT, top_k=None))
-    (written,) = pipe(TEXT, max_new_tokens=NEW_TOKENS, do_sample=do_sample, num_beams=1, **settings)
+        return "\n".join(f"{each['label']}\n{100 * each['score']:.1f} %" for each in pipe(text, top_k=None))
+    (written,) = pipe(text, max_new_tokens=NEW_TOKENS, do_sample=do_sample, num_beams=1, **settings)
     return next(iter(written.values()))
 
 

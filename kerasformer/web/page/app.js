@@ -326,7 +326,7 @@ function fromFields() {
 async function answerAtOnce(query, automatic) {
   const { result, figures } = await engine.run(query.inputs, query.options, null);
   const second = query.more === null ? null : await engine.run(query.more, query.options, null);
-  figures.chunks = Math.max(figures.chunks, second?.figures.chunks ?? 1);
+  if (second) figures.chunks = Math.max(figures.chunks, second.figures.chunks);
   showAnswer(answer(model, result, { ...query, other: second?.result ?? null, labels: info.labels }), figures, query, {});
   if (!automatic) find("spoken").textContent = `Answer: ${plainText(find("result")).replaceAll("\n", ", ")}`;
 }
@@ -355,7 +355,7 @@ async function generate(query, automatic) {
 
 /** Shows an answer with its figures; `used` are the settings of the generation, including a seed chosen at random. */
 function showAnswer(elements, figures, query, used) {
-  const notes = [ENDS[figures.finish_reason], figures.chunks > 1 && inParts(figures)].filter(Boolean);
+  const notes = [ENDS[figures.finish_reason], figures.chunks > 1 && readInParts(figures)].filter(Boolean);
   replaceAnswer(query, ...elements, ...notes.map((note) => make("p", { className: "muted small" }, note)));
   find("figures").replaceChildren(...terms(inWords(figures, used)));
   find("figures").hidden = false;
@@ -384,7 +384,7 @@ function showStatus(text) {
 }
 
 /** How a text was read that is longer than the model, or than the parts in which the model finds answers. */
-function inParts({ chunks }) {
+function readInParts({ chunks }) {
   return `The text is longer than the model reads at once. It was read in ${chunks} overlapping parts.`;
 }
 
