@@ -351,7 +351,7 @@ TASKS: list[tuple[str, Any, dict[str, Any]]] = [
     ("yes-or-no", LONG, {}),
     *(("entities", LONG, {**each, "ignore_labels": []}) for each in CHUNKS),
     *(
-        ("entities", LONG, {"aggregation_strategy": strategy, "combine": combine, "stride": 9})
+        ("entities", LONG, {"aggregation_strategy": strategy, "combine": combine, "chunk_length": 20, "stride": 9})
         for strategy in ("simple", "first", "average", "max")
         for combine in ("tokens", "entities")
     ),
