@@ -16,7 +16,7 @@ PRETRAINING = frozenset({"next-sentence-prediction", "pretraining", "replaced-to
 FEATURE_EXTRACTION, SENTENCE_SIMILARITY = "feature-extraction", "sentence-similarity"
 
 _TEXT_TO_TEXT = "text2text-generation"
-_PERFORMED_BY = {
+PERFORMED_BY = {
     "summarization": _TEXT_TO_TEXT,
     "translation": _TEXT_TO_TEXT,
     "text-ranking": "text-classification",
@@ -38,7 +38,7 @@ def of_prefix(task: str) -> str:
 def of_model(task: str) -> str:
     """Returns the task of the model that performs a task: `"text2text-generation"` for `"summarization"`."""
     name = of_prefix(task)
-    return _PERFORMED_BY.get(name, name)
+    return PERFORMED_BY.get(name, name)
 
 
 def of_class(task: str) -> tuple[str, ...]:

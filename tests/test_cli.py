@@ -13,6 +13,7 @@ import keras
 import pytest
 import tokenizers
 import typer
+from rich.console import Console
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
@@ -93,8 +94,68 @@ def test_models_lists_every_architecture_without_keras():
     done = subprocess.run([sys.executable, "-c", WITHOUT_KERAS, "models", "--json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["architectures"] == {name: list(tasks) for name, tasks in kf.zoo.models().items()}
+    tasks = {name: each["tasks"] for name, each in found["architectures"].items()}
+    assert tasks == {name: list(tasks) for name, tasks in kf.zoo.models().items()}
     assert {"name": "sentiment-bert", "model_type": "bert", "mb": 8.2} in found["presets"]
+
+
+def test_the_description_of_one_architecture(capsys):
+    assert main("models", "roberta", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["branch"] == "encoder" and found["derived_from"] == "bert" and found["year"] == 2019
+    assert {"int4", "int8", "none"} <= {*found["formats"]["tflite"]["text-classification"]}
+    assert "none" in found["runtimes"]["transformers.js"]["fill-mask"]
+    assert "FacebookAI/roberta-base" in found["checkpoints"]
+    assert main("models", "roberta") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("RoBERTa (encoder, derived from bert): BERT with ")
+    assert "camembert" in lines[2] and "FacebookAI/roberta-base" in lines
+    assert any(line.startswith("text-classification\tf32 int8 int4\tf32 ") for line in lines)
+    (refused,) = [line for line in lines if line.startswith("mediapipe\t") and "text-classification" in line][:1]
+    assert "refused: MediaPipe cannot tokenize" in refused and "BPE" in refused
+
+
+def test_a_list_of_the_architectures(capsys):
+    assert main("models") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    listed = {row[0]: row[1:] for row in rows}
+    assert set(kf.zoo.models()) <= set(listed)
+    assert listed["camembert"][0] == "roberta" and listed["bert"][0] == ""
+    assert listed["text-generation"] == ["all decoders"]
+    assert listed["zero-shot-classification"] == ["as text-classification"]
+    assert "bert" in listed["mediapipe"][0] and "gpt2" not in listed["mediapipe"][0]
+
+
+@pytest.mark.parametrize("arguments", [(), ("roberta",)], ids=["all", "one"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_lists_fit_the_terminal(arguments, width, monkeypatch, capsys):
+    terminal = Console(width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr("kerasformer.cli.console.console", terminal)
+    monkeypatch.setattr("kerasformer.cli.console.on_terminal", lambda: True)
+    assert main("models", *arguments) == 0
+    shown = capsys.readouterr().out
+    tables = [line for line in shown.splitlines() if line.startswith(" ")]
+    assert max(map(len, tables)) <= width
+    names = ("xlm-roberta", "token-classification", "transformers.js") if not arguments else ("saved-model", "tflite")
+    assert all(name in shown for name in names)  # no name is broken
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("Robertta", "roberta"), ("deberta_v2", "deberta-v2"), ("xyz", None)])
+def test_an_unknown_architecture(typed, meant, capsys):
+    assert main("models", typed) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Error: Unsupported model_type. Expected one of albert, ")
+    assert f"Received: {typed!r}" in shown
+    assert shown.strip().endswith(f"Did you mean {meant!r}?" if meant else f"{typed!r}")
+
+
+def test_the_picture_of_the_architectures(tmp_path, capsys):
+    assert main("models", "--picture", str(tmp_path / "tree.svg")) == 0
+    assert (tmp_path / "tree.svg").stat().st_size > 10_000
+    assert main("models", "--picture", str(tmp_path / "tree.jpg")) == 1
+    assert "must end in .png or .svg" in capsys.readouterr().err
+    assert main("models", "bert", "--picture", str(tmp_path / "bert.svg")) == 1
+    assert "--picture draws all architectures" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [command.callback.__name__ for command in cli.app.registered_commands])

@@ -1,5 +1,6 @@
 """ALBERT: BERT with factorized embeddings and shared layers.
 
+Derived from: `bert`.
 Paper: Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
 arXiv:1909.11942. Reference: `transformers.models.albert`.
 """

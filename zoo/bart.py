@@ -1,5 +1,6 @@
 """BART: an encoder-decoder pretrained to restore corrupted text, for summarization and classification.
 
+Derived from: the Transformer.
 Paper: Lewis et al. 2019, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation,
 Translation, and Comprehension", arXiv:1910.13461. Reference: `transformers.models.bart`.
 """

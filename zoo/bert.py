@@ -1,5 +1,6 @@
 """BERT: a bidirectional encoder.
 
+Derived from: the Transformer.
 Paper: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", arXiv:1810.04805.
 Reference: `transformers.models.bert`.
 """

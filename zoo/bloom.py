@@ -1,5 +1,6 @@
 """BLOOM: a decoder-only language model with linear position biases (ALiBi).
 
+Derived from: `gpt2`.
 Paper: BigScience Workshop 2022, "BLOOM: A 176B-Parameter Open-Access Multilingual Language Model", arXiv:2211.05100;
 positions: Press et al. 2022, arXiv:2108.12409. Reference: `transformers.models.bloom`.
 """

@@ -1,5 +1,6 @@
 """CamemBERT: RoBERTa for French, with tokens of SentencePiece.
 
+Derived from: `roberta`.
 Paper: Martin et al. 2020, "CamemBERT: a Tasty French Language Model", arXiv:1911.03894.
 Reference: `transformers.models.camembert`.
 """

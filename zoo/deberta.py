@@ -1,5 +1,6 @@
 """DeBERTa: an encoder with disentangled attention, separate vectors for content and relative position.
 
+Derived from: `bert`.
 Paper: He et al. 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", arXiv:2006.03654.
 Reference: `transformers.models.deberta`.
 """

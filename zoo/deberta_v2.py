@@ -1,5 +1,6 @@
 """DeBERTa v2 and v3: DeBERTa with distances in logarithmic buckets, shared projections and a convolution over tokens.
 
+Derived from: `deberta`.
 Paper: He et al. 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", arXiv:2006.03654; version 3:
 arXiv:2111.09543. Reference: `transformers.models.deberta_v2`.
 """

@@ -1,5 +1,6 @@
 """DistilBERT: a distilled BERT with half of the layers, without segments and pooler.
 
+Derived from: `bert`.
 Paper: Sanh et al. 2019, "DistilBERT, a distilled version of BERT", arXiv:1910.01108.
 Reference: `transformers.models.distilbert`.
 """

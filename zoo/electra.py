@@ -1,5 +1,6 @@
 """ELECTRA: BERT trained to detect tokens that a small generator, a masked language model, has replaced.
 
+Derived from: `bert`.
 Paper: Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators",
 arXiv:2003.10555. Reference: `transformers.models.electra`.
 """

@@ -1,5 +1,6 @@
 """GPT-2: a decoder-only language model.
 
+Derived from: the Transformer.
 Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 Reference: `transformers.models.gpt2`.
 """

@@ -2,6 +2,7 @@
 
 Llama 2, 3 and 3.2, TinyLlama, SmolLM and SmolLM2 have the same architecture.
 
+Derived from: the Transformer.
 Paper: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971; grouped heads and
 longer texts: Llama Team 2024, "The Llama 3 Herd of Models", arXiv:2407.21783. Reference: `transformers.models.llama`.
 """

@@ -1,5 +1,6 @@
 """Longformer: an encoder for long texts, with a sliding attention window and global tokens.
 
+Derived from: `roberta`.
 Paper: Beltagy et al. 2020, "Longformer: The Long-Document Transformer", arXiv:2004.05150.
 Reference: `transformers.models.longformer`.
 """

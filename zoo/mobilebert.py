@@ -1,5 +1,6 @@
 """MobileBERT: a thin and deep BERT whose layers have bottlenecks and several feed-forward networks.
 
+Derived from: `bert`.
 Paper: Sun et al. 2020, "MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices", arXiv:2004.02984.
 Reference: `transformers.models.mobilebert`, except that padding is always 0 in the trigrams of the embeddings.
 """

@@ -1,5 +1,6 @@
 """ModernBERT: a pre-norm encoder with rotary positions, gated feed-forward, and a sliding window in most layers.
 
+Derived from: `bert`.
 Paper: Warner et al. 2024, "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient,
 and Long Context Finetuning and Inference", arXiv:2412.13663. Reference: `transformers.models.modernbert`.
 """

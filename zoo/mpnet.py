@@ -1,5 +1,6 @@
 """MPNet: a BERT with relative position biases, pretrained on masked and permuted texts.
 
+Derived from: `bert`.
 Paper: Song et al. 2020, "MPNet: Masked and Permuted Pre-training for Language Understanding", arXiv:2004.09297.
 Reference: `transformers.models.mpnet`.
 """

@@ -1,5 +1,8 @@
-"""RoBERTa: BERT with other training data and byte-level tokens, without sentence pairs.
+"""RoBERTa: BERT with byte-level tokens and more training data, pretrained without next sentence prediction.
 
+A pair of texts is encoded as `<s> A </s></s> B </s>`, without segments.
+
+Derived from: `bert`.
 Paper: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach", arXiv:1907.11692.
 Reference: `transformers.models.roberta`.
 """

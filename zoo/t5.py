@@ -1,5 +1,6 @@
 """T5: an encoder-decoder with relative position biases.
 
+Derived from: the Transformer.
 Paper: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
 arXiv:1910.10683; gated feed-forward (1.1, Flan): Shazeer 2020, arXiv:2002.05202. Reference: `transformers.models.t5`.
 """

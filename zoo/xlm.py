@@ -1,5 +1,6 @@
 """XLM: an encoder for several languages, with an embedding for each language.
 
+Derived from: `bert`.
 Paper: Lample and Conneau 2019, "Cross-lingual Language Model Pretraining", arXiv:1901.07291.
 Reference: `transformers.models.xlm`.
 """

@@ -1,5 +1,6 @@
 """XLM-RoBERTa: RoBERTa for 100 languages, with tokens of SentencePiece.
 
+Derived from: `roberta`.
 Paper: Conneau et al. 2020, "Unsupervised Cross-lingual Representation Learning at Scale", arXiv:1911.02116.
 Reference: `transformers.models.xlm_roberta`.
 """

@@ -28,6 +28,7 @@ from kerasformer.cli.console import (
     table,
 )
 from kerasformer.cli.export_command import export
+from kerasformer.cli.models_command import models
 from kerasformer.cli.run_command import run
 from kerasformer.cli.web_commands import serve, web
 from kerasformer.errors import BundleError, argument, require
@@ -78,27 +79,12 @@ def command(*lines: str) -> Callable[[Callable[..., None]], Callable[..., None]]
     return app.command(cls=Command, epilog=examples(*lines))
 
 
-@command("kerasformer models", "kerasformer models --json | jq .architectures.bert")
-def models(as_json: Json = False) -> None:
-    """List the supported architectures, tasks and presets."""
-    from kerasformer import architectures, sources
-
-    models = architectures.models()
-    presets = [_preset(name) for name in sources.presets()]
-    if as_json:
-        print_json({"architectures": models, "presets": presets})
-        return
-    table("Architectures", ["model_type", "tasks"], [[name, ", ".join(tasks)] for name, tasks in models.items()])
-    table("Presets", ["name", "model_type", "MB"], [[*row.values()] for row in presets])
-
-
-def _preset(name: str) -> dict[str, Any]:
-    from kerasformer import sources
-
-    folder = sources.resolve(name)
-    size = (folder / "model.safetensors").stat().st_size / 1e6
-    model_type = sources.read_json(folder / "config.json").get("model_type", "")
-    return {"name": name, "model_type": model_type, "mb": round(size, 1)}
+command(
+    "kerasformer models",
+    "kerasformer models roberta",
+    "kerasformer models --json | jq .architectures.bert.tasks",
+    "kerasformer models --picture models.svg",
+)(models)
 
 
 @command("kerasformer info sentiment-bert", "kerasformer info out --json | jq .fidelity")

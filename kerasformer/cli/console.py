@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -97,15 +98,22 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints a table: formatted on a terminal; otherwise one row per line, with tab-separated cells."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], compact: bool = False) -> None:
+    """Prints a table: formatted on a terminal; otherwise one row per line, with tab-separated cells.
+
+    Args:
+        title: Heading.
+        columns: Names of the columns.
+        rows: Cells of each row.
+        compact: Draw no lines between columns, for tables that are wide or one of several.
+    """
     if not on_terminal():
         say(title)
         for row in [columns, *rows]:
             print_row(row)
         return
     console.print(f"[bold]{escape(title)}[/]")
-    formatted = Table()
+    formatted = Table(box=SIMPLE_HEAD, padding=(0, 1)) if compact else Table()
     for column in columns:
         formatted.add_column(column, overflow="fold")
     for row in rows:

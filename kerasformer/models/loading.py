@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kerasformer import architectures as descriptions
 from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import (
@@ -35,10 +36,14 @@ from kerasformer.tokenization.fitting import vocabulary_warning
 logger = logging.getLogger("kerasformer")
 
 
-@cache
 def architectures() -> tuple[str, ...]:
     """Returns the `model_type` of all architectures, one for each file of `kerasformer.zoo`."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())])))
+    return tuple(descriptions.architectures())
+
+
+@cache
+def _modules() -> frozenset[str]:
+    return frozenset(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())]))
 
 
 def architecture(model_type: str) -> ModuleType:
@@ -48,10 +53,8 @@ def architecture(model_type: str) -> ModuleType:
         UnsupportedConfigError: the architecture is unsupported.
     """
     name = model_type.replace("-", "_")
-    if name not in architectures():
-        raise UnsupportedConfigError(
-            f"Unsupported model_type. Expected one of {', '.join(architectures())}. Received: {model_type!r}"
-        )
+    if name not in _modules():
+        descriptions.find(model_type)
     return importlib.import_module(f"kerasformer.zoo.{name}")
 
 

@@ -152,6 +152,7 @@ ALWAYS_QUANTIZED = {
 }
 
 
+@pytest.mark.bundles(quantize="none")
 @pytest.mark.parametrize(("name", "format"), grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format]))
 def test_f32_answers_are_those_of_keras(name, format, answers):
     folder = shared_bundle(name, format)
@@ -164,6 +165,7 @@ def test_f32_answers_are_those_of_keras(name, format, answers):
     assert_same(CALLS[pipe.task](pipe), answers(name))
 
 
+@pytest.mark.bundles(format=FORMATS, quantize="none")
 @pytest.mark.parametrize("name", grid(OTHERS, always=("albert-question-answering", "llama-text-classification")))
 def test_every_other_head(name, tmp_path):
     model = OTHERS[name].model()
@@ -180,6 +182,7 @@ def test_every_other_head(name, tmp_path):
 QUANTIZED = [name for name in ROWS if not name.endswith("sentence-similarity")]
 
 
+@pytest.mark.bundles()
 @pytest.mark.parametrize(
     ("name", "format", "quantize"),
     [

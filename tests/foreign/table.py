@@ -1,4 +1,4 @@
-"""Generates the tables of docs/runtimes.md and `kerasformer/tested.json` from the acceptance tests.
+"""Generates the tables of docs/runtimes.md and `kerasformer/tested.json` from the tests.
 
 python -m tests.foreign.table [--write]        without --write, only reports whether they are up to date
 """
@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from kerasformer import tested
+from kerasformer.export.targets import TARGETS
 from kerasformer.tested import Tested
+from tests.export import test_export
+from tests.export import ticks as exports
+from tests.export.text_models import Row
+from tests.foreign import refusals
 from tests.foreign.environments import HERE
-from tests.foreign.ticks import collect
+from tests.foreign.ticks import OWN, collect, in_order
+from tests.zoo import test_checkpoints
 
 ROOT = HERE.parents[1]
 JSON = ROOT / "kerasformer" / "tested.json"
@@ -51,21 +58,54 @@ def page(text: str, runtimes: Sequence[Tested]) -> str:
     return f"{before}{_BEGIN}\n{versions(runtimes)}\n\n{ticks(runtimes)}\n{_END}{after}"
 
 
+def formats(runtimes: Sequence[Tested]) -> dict[str, tested.Bundles]:
+    """Returns the bundles that were compared with Keras, by format, in this package or in a third-party runtime."""
+    own = {name: option.split()[-1] for name, (option, _) in OWN.items()}
+    written_for = own | {name: target.required_options["format"] for name, target in TARGETS.items()}
+
+    def claims() -> Iterator[exports.Claim]:
+        yield from exports.claims(test_export)
+        for each in runtimes:
+            for task, models in each.bundles.items():
+                for model_type, recipes in models.items():
+                    yield from ((written_for[each.name], Row(model_type, task), recipe) for recipe in recipes)
+
+    return {format: in_order(bundles) for format, bundles in exports.collect(claims()).items()}
+
+
+def checkpoints() -> dict[str, list[str]]:
+    """Returns the published checkpoints whose configuration is tested, by model type."""
+    found: dict[str, list[str]] = {}
+    for row in test_checkpoints.ROWS:
+        found.setdefault(test_checkpoints.model_type(row), []).append(row["checkpoint"])
+    return dict(sorted(found.items()))
+
+
 def content(runtimes: Sequence[Tested]) -> str:
     """Returns the content of `tested.json`."""
-    return json.dumps([asdict(each) for each in runtimes], indent=1, ensure_ascii=False) + "\n"
+    listed = {
+        "formats": formats(runtimes),
+        "checkpoints": checkpoints(),
+        "runtimes": [asdict(each) for each in runtimes],
+    }
+    return json.dumps(listed, indent=1, ensure_ascii=False) + "\n"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes or compares both files; returns the exit status."""
-    runtimes = collect()
+    """Writes or compares both files; returns the exit status.
+
+    Refusals are collected only to be written: `test_targets.py` compares the listed ones with those that it gets.
+    """
+    write = "--write" in arguments
+    refused = refusals.collect() if write else {name: each.refused for name, each in tested.runtimes().items()}
+    runtimes = collect(refused)
     texts = {JSON: content(runtimes), PAGE: page(PAGE.read_text(encoding="utf-8"), runtimes)}
     differing = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in differing:
-        if "--write" in arguments:
+        if write:
             path.write_text(texts[path], encoding="utf-8")
-        print(f"{'written' if '--write' in arguments else 'out of date'}: {path.relative_to(ROOT)}")
-    return 0 if "--write" in arguments else len(differing)
+        print(f"{'written' if write else 'out of date'}: {path.relative_to(ROOT)}")
+    return 0 if write else len(differing)
 
 
 if __name__ == "__main__":

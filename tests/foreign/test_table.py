@@ -22,9 +22,9 @@ def test_the_page_and_the_list_are_up_to_date(capsys):
 
 
 def test_a_tick_without_a_test_is_detected(monkeypatch):
-    collected = ticks.collect()
+    collected = ticks.collect({})
     extra = replace(collected[0], bundles={**collected[0].bundles, "translation": {"bert": ["none"]}})
-    monkeypatch.setattr(table, "collect", lambda: [extra, *collected[1:]])
+    monkeypatch.setattr(table, "collect", lambda refused: [extra, *collected[1:]])
     assert table.main([]) == 2
 
 

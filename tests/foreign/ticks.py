@@ -6,12 +6,12 @@ import importlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from kerasformer.export.targets import TARGETS
-from kerasformer.tested import Tested
+from kerasformer.tested import Bundles, Tested
 from tests.foreign.cases import Case
 from tests.foreign.environments import HERE
 
@@ -56,23 +56,29 @@ def _marks(owner: Any) -> list[Any]:
     return marks if isinstance(marks, list) else [marks]
 
 
-def collect() -> list[Tested]:
-    """Returns all runtimes with their tested bundles; presets, which are tested only on demand, do not count."""
+def collect(refused: Mapping[str, dict[str, dict[str, list[str]]]]) -> list[Tested]:
+    """Returns all runtimes with their tested bundles; presets, which are tested only on demand, do not count.
+
+    Args:
+        refused: Model types that each target refuses, by reason and task.
+    """
     covered: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for path in sorted(HERE.glob("test_*.py")):
         for runtime, case in claims(importlib.import_module(f"tests.foreign.{path.stem}")):
-            recipes = covered[runtime][case.task][case.model_type]
-            if case.quantize not in recipes:
-                recipes.append(case.quantize)
+            covered[runtime][case.task][case.model_type].append(case.quantize)
     known = {**OWN, **{name: (f"--target {name}", target.summary) for name, target in TARGETS.items()}}
     if unknown := covered.keys() - known.keys():
         raise ValueError(f"the argument of a mark foreign(…) must be the name of a target. Received: {sorted(unknown)}")
-    return [Tested(name, *about, version(name), _sorted(covered[name])) for name, about in known.items()]
+    return [
+        Tested(name, *about, version(name), in_order(covered[name]), refused.get(name, {}))
+        for name, about in known.items()
+    ]
 
 
-def _sorted(bundles: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
+def in_order(bundles: Bundles) -> Bundles:
+    """Returns the same bundles, sorted and each once."""
     return {
-        task: {name: sorted(recipes) for name, recipes in sorted(models.items())}
+        task: {name: sorted(set(recipes)) for name, recipes in sorted(models.items())}
         for task, models in sorted(bundles.items())
     }
 

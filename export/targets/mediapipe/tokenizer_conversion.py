@@ -68,8 +68,9 @@ def vocabulary(tokenizer: Tokenizer) -> VocabularyFile:
 
 def _refusal(reason: str) -> ExportError:
     return ExportError(
-        f"MediaPipe cannot tokenize texts like this tokenizer. Received: {reason}. Export with format='tflite' and "
-        "without a target: the bundle then has tokenizer.json, with which the app tokenizes texts"
+        f"MediaPipe cannot tokenize texts like this model's tokenizer: {reason}. Received: the tokenizer of this "
+        "model. Export with format='tflite' and without a target: the bundle then has tokenizer.json, with which the "
+        "app tokenizes texts"
     )
 
 

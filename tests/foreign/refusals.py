@@ -1,0 +1,60 @@
+"""Which of the small models each target refuses, with the reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from typing import Any
+
+from kerasformer.errors import ExportError
+from kerasformer.export.formats.registry import FORMATS, find_format
+from kerasformer.export.options import ExportOptions, resolve_options
+from kerasformer.export.targets import TARGETS
+from tests.export.ticks import ALL
+
+Refusals = dict[str, dict[str, list[str]]]
+"""Model types by the reason why they are refused, and by task."""
+
+
+@cache
+def model(name: str) -> Any:
+    """Returns a small model, created once; callers must not change it."""
+    return ALL[name].model()
+
+
+def try_to_export(target: str, name: str) -> None:
+    """Runs all checks of an export before the first file is written.
+
+    Raises:
+        ExportError: the target refuses the model.
+    """
+    runtime = TARGETS[target]
+    options = runtime.with_requirements(ExportOptions())
+    kind = find_format(options.format or FORMATS[0])
+    kind.check(options, "none")
+    job = resolve_options(model(name), options, kind.profiles, kind.static, runtime.lengths)
+    runtime.check(job, "none")
+    if not runtime.functions(job, kind.functions(job)):
+        raise AssertionError(f"{target} has no function of {name}")
+
+
+def reason(error: ExportError) -> str:
+    """Returns why a model is refused: the message without what was received."""
+    return str(error).partition(" Received: ")[0].rstrip(".")
+
+
+def collect() -> dict[str, Refusals]:
+    """Returns the refusals of each target; it creates all small models, which takes a minute."""
+    found: dict[str, Refusals] = {}
+    for target in TARGETS:
+        refused: Refusals = defaultdict(lambda: defaultdict(list))
+        for name, row in ALL.items():
+            try:
+                try_to_export(target, name)
+            except ExportError as error:
+                refused[reason(error)][row.task].append(row.model_type)
+        found[target] = {
+            why: {task: sorted(set(types)) for task, types in sorted(tasks.items())}
+            for why, tasks in sorted(refused.items())
+        }
+    return found
