@@ -10,6 +10,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import FORMATS
 from kerasformer.export.targets import TARGETS
 from kerasformer.tasks import PRETRAINING
+from tests import tiny_text
 from tests.export.ticks import ALL
 from tests.foreign.refusals import reason, try_to_export
 from tests.test_cli import main
@@ -17,12 +18,8 @@ from tests.test_cli import main
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
 ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
-BERTS = {
-    name
-    for name in ENCODERS
-    if name.split("-")[0] in ("bert", "distilbert", "albert", "electra", "mobilebert", "modernbert")
-}
-"""Encoders with a tokenizer like BERT's or ALBERT's, whatever their inputs."""
+BERTS = {name for name in ENCODERS if ALL[name].tokenizer is tiny_text.wordpiece}
+"""Encoders with a tokenizer like BERT's, whatever their inputs."""
 PIPED = {name for name, row in ALL.items() if row.task not in {*PRETRAINING, "sentence-similarity"}}
 _EMBEDS = "sentence-similarity"
 _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
