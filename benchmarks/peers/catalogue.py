@@ -44,7 +44,7 @@ class Library:
         requirements: Pinned requirements for pip.
         module: Module of `benchmarks.peers` whose class `Model` implements `Peer`.
         variants: Titles of the variants by name.
-        shapes: Names of the shapes that a variant supports; all if the variant is not listed.
+        shapes: Names of the shapes that each variant is measured on.
     """
 
     requirements: tuple[str, ...]
@@ -60,14 +60,23 @@ class Library:
 
 
 _TORCH = "torch==2.13.0"  # other versions may install gigabytes of packages for GPUs
+_EMBEDDINGS = ("minilm",)
 _ENCODER = ("bert", "tiny-bert")
+_DECODERS = ("gpt2", "t5", "tiny-gpt2", "tiny-t5")
+_SHORT = (*_DECODERS, *_ENCODER)
 
 LIBRARIES = {
     "transformers": Library(
         (_TORCH, "transformers==5.23.0"),
         "pytorch",
         {"transformers": "transformers, PyTorch f32"},
-        {},
+        {"transformers": (*_SHORT, "longformer")},
+    ),
+    "sentence-transformers": Library(
+        (_TORCH, "transformers==5.23.0", "sentence-transformers==6.2.0"),
+        "sentence_transformers_torch",
+        {"sentence-transformers": "sentence-transformers, PyTorch f32"},
+        {"sentence-transformers": _EMBEDDINGS},
     ),
     "keras-hub": Library(
         ("tensorflow==2.21.0", "keras==3.15.1", "keras-hub==0.32.0", "ai-edge-litert==2.3.0"),
@@ -77,13 +86,13 @@ LIBRARIES = {
             "keras-hub-litert-f32": "KerasHub export to LiteRT f32",
             "keras-hub-litert-int8": "KerasHub export to LiteRT int8",
         },
-        {"keras-hub-litert-f32": _ENCODER, "keras-hub-litert-int8": _ENCODER},
+        {"keras-hub": _SHORT, "keras-hub-litert-f32": _ENCODER, "keras-hub-litert-int8": _ENCODER},
     ),
     "ctranslate2": Library(
         ("ctranslate2==4.8.5", "transformers==4.57.6", _TORCH),
         "opennmt",
         {"ctranslate2-f32": "CTranslate2 f32", "ctranslate2-int8": "CTranslate2 int8"},
-        {},
+        {"ctranslate2-f32": (*_SHORT, *_EMBEDDINGS), "ctranslate2-int8": (*_SHORT, *_EMBEDDINGS)},
     ),
     "optimum": Library(
         ("optimum-onnx[onnxruntime]==0.1.0", "optimum==2.1.0", "transformers==4.57.6", "onnxruntime==1.31.1", _TORCH),
@@ -92,8 +101,14 @@ LIBRARIES = {
             "optimum-f32": "optimum, ONNX Runtime f32",
             "optimum-int8": "optimum, ONNX Runtime int8",
             "optimum-o2-int8": "optimum, ONNX Runtime O2 and int8",
+            "optimum-o3-int8": "optimum, ONNX Runtime O3 and int8",
         },
-        {"optimum-o2-int8": _ENCODER},
+        {
+            "optimum-f32": (*_SHORT, *_EMBEDDINGS),
+            "optimum-int8": (*_SHORT, *_EMBEDDINGS),
+            "optimum-o2-int8": (*_ENCODER, *_EMBEDDINGS),
+            "optimum-o3-int8": _EMBEDDINGS,
+        },
     ),
     "litert-torch": Library(
         (
@@ -105,7 +120,7 @@ LIBRARIES = {
         ),  # its exporter imports tensorflow without requiring it
         "litert_from_torch",
         {"litert-torch-f32": "litert-torch f32", "litert-torch-int8": "litert-torch int8"},
-        {},
+        {"litert-torch-f32": _SHORT, "litert-torch-int8": _SHORT},
     ),
 }
 
@@ -132,7 +147,7 @@ def peers_for(shape: str) -> list[str]:
         variant
         for library in LIBRARIES.values()
         for variant in library.variants
-        if shape in library.shapes.get(variant, (shape,))
+        if shape in library.shapes[variant]
     ]
 
 

@@ -1,4 +1,4 @@
-"""Generation with the API of Hugging Face, which transformers (PyTorch) and optimum (ONNX Runtime) share."""
+"""Answers with the API of Hugging Face, which transformers (PyTorch) and optimum (ONNX Runtime) share."""
 
 from __future__ import annotations
 
@@ -24,6 +24,29 @@ class TokenCallback:
 
     def end(self) -> None:
         """Does nothing."""
+
+
+def embeddings(run: Callable[[Any, Any], Any], question: Question, tokenizer: Any) -> Tokens:
+    """Computes the embeddings of a question: pooling by the mean, normalized.
+
+    Texts run one by one, which takes less time on CPUs than padding all of them to the longest one.
+
+    Args:
+        run: Returns the hidden states `(B, T, E)` of ids and mask, both int64 `(B, T)`.
+        question: Ids or texts.
+        tokenizer: Tokenizer for texts.
+    """
+    import numpy as np
+
+    rows = [question.ids(VOCABULARY)]
+    if question.texts:
+        rows = [np.array([ids]) for ids in tokenizer(list(question.texts))["input_ids"]]
+    for ids in rows:
+        ids = ids.astype("int64")
+        mask = np.ones_like(ids)
+        means = np.asarray(run(ids, mask)).mean(axis=1)
+        means / np.linalg.norm(means, axis=1, keepdims=True)
+    return Tokens(sum(ids.size for ids in rows), 0)
 
 
 def answer(model: Any, question: Question, on_token: Callable[[], Any]) -> Tokens:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.peers import hugging_face
 from benchmarks.peers.catalogue import Job
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.own_models import size_mb
@@ -15,6 +16,7 @@ _KINDS = {
     "GPT2LMHeadModel": "Generator",
     "T5ForConditionalGeneration": "Translator",
     "BertForSequenceClassification": "Encoder",
+    "BertModel": "Encoder",
 }
 
 
@@ -31,10 +33,14 @@ class Model:
         source = self._job.folder.with_name(f"{self._job.folder.name}-source")
         shutil.copytree(self._job.checkpoint, source, dirs_exist_ok=True)
         try:
-            _write_tokenizer(source)
+            if self._job.shape.package is None:
+                _write_tokenizer(source)
             converter = TransformersConverter(str(source))
             quantization = "int8" if self._job.variant.endswith("int8") else "float32"
             converter.convert(str(self._job.folder), quantization=quantization, force=True)
+            if self._job.shape.package is not None:
+                ignored = shutil.ignore_patterns("*.safetensors")
+                shutil.copytree(source, self._job.folder / "tokenizer", ignore=ignored)
         finally:
             shutil.rmtree(source)
 
@@ -50,12 +56,18 @@ class Model:
         kind = getattr(ctranslate2, _KINDS[shape.kind])
         compute = "int8" if self._job.variant.endswith("int8") else "float32"
         self._model: Any = kind(str(folder), device="cpu", compute_type=compute, intra_threads=threads or 0)
+        if shape.package is not None:
+            import transformers
+
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
         return Facts("ctranslate2", shape.kind, shape.generates, size_mb=size_mb(folder))
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
         import numpy as np
 
+        if self._job.shape.package is not None:
+            return hugging_face.embeddings(self._states, question, self._tokenizer)
         ids = question.ids(VOCABULARY)
         if not question.write:
             output = self._model.forward_batch(ids.tolist())
@@ -89,6 +101,9 @@ class Model:
             )
             written = [len(result.sequences_ids[0]) for result in results]
         return Tokens(ids.size, sum(written))
+
+    def _states(self, ids: Any, mask: Any) -> Any:
+        return self._model.forward_batch(ids.tolist()).last_hidden_state
 
 
 def _word(token: int) -> str:

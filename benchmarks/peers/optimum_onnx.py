@@ -16,6 +16,7 @@ _CLASSES = {
     "GPT2LMHeadModel": "ORTModelForCausalLM",
     "T5ForConditionalGeneration": "ORTModelForSeq2SeqLM",
     "BertForSequenceClassification": "ORTModelForSequenceClassification",
+    "BertModel": "ORTModelForFeatureExtraction",
 }
 
 
@@ -30,6 +31,8 @@ class Model:
         folder, variant = self._job.folder, self._job.variant
         plain = folder if variant == "optimum-f32" else folder / "f32"
         self._class.from_pretrained(self._job.checkpoint, export=True).save_pretrained(plain)
+        if self._job.shape.package is not None:
+            shutil.copytree(self._job.checkpoint, folder / "tokenizer", ignore=shutil.ignore_patterns("*.safetensors"))
         if plain == folder:
             return
         if variant == "optimum-int8":
@@ -46,8 +49,9 @@ class Model:
         from optimum.onnxruntime.configuration import AutoOptimizationConfig
 
         optimizer = ORTOptimizer.from_pretrained(self._class.from_pretrained(plain))
-        optimizer.optimize(save_dir=folder / "o2", optimization_config=AutoOptimizationConfig.O2())
-        (path,) = (folder / "o2").glob("*.onnx")
+        level = AutoOptimizationConfig.O3() if "-o3-" in self._job.variant else AutoOptimizationConfig.O2()
+        optimizer.optimize(save_dir=folder / "optimized", optimization_config=level)
+        (path,) = (folder / "optimized").glob("*.onnx")
         # The types of the outputs of fused operators cannot be inferred.
         options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
         quantize_dynamic(path, folder / "model.onnx", weight_type=QuantType.QInt8, extra_options=options)
@@ -70,11 +74,21 @@ class Model:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         folder, shape = self._job.folder, self._job.shape
         self._model: Any = self._class.from_pretrained(folder, session_options=options)
+        if shape.package is not None:
+            import transformers
+
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
         return Facts("onnxruntime", shape.kind, shape.generates, size_mb=size_mb(folder))
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
+        if self._job.shape.package is not None:
+            return hugging_face.embeddings(self._states, question, self._tokenizer)
         return hugging_face.answer(self._model, question, on_token)
+
+    def _states(self, ids: Any, mask: Any) -> Any:
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": mask * 0}
+        return self._model(**inputs).last_hidden_state
 
     @property
     def _class(self) -> Any:
@@ -98,5 +112,5 @@ def _quantize(source: Path, target: Path) -> None:
 def _keep_only_top_level(folder: Path) -> None:
     """Removes the files of intermediate steps, so that the size on disk is that of the loaded model."""
     for path in folder.iterdir():
-        if path.is_dir():
+        if path.is_dir() and path.name != "tokenizer":
             shutil.rmtree(path)

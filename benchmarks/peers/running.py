@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     if name == "keras":
         return [sys.executable, "-m", "kerasformer.bench.worker", str(checkpoint), str(settings.threads)]
     if name in OURS:
-        _export(checkpoint, target, name, settings.fresh)
+        _export(checkpoint, target, name, SHAPES[shape].long_lengths, settings.fresh)
         return [sys.executable, "-m", "kerasformer.bench.worker", str(target), str(settings.threads)]
     library = library_of(name)
     python = environments.find(library, LIBRARIES[library], settings.environments)
@@ -106,13 +107,13 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     return [*worker, "serve", *arguments]
 
 
-def _export(checkpoint: Path, target: Path, name: str, fresh: bool) -> None:
+def _export(checkpoint: Path, target: Path, name: str, lengths: Sequence[int], fresh: bool) -> None:
     """Exports one of our bundles and writes the time and memory of the export to a file beside it."""
     figures = target.with_name(f"{name}.json")
     if figures.exists() and not fresh:
         return
     try:
-        figures.write_text(json.dumps(export_in_subprocess(checkpoint, target, *name.split("-"))))
+        figures.write_text(json.dumps(export_in_subprocess(checkpoint, target, *name.split("-"), lengths)))
     except subprocess.CalledProcessError as error:
         raise UnsupportedError(f"the export failed with status {error.returncode}") from error
 

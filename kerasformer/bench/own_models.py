@@ -68,6 +68,8 @@ class Source:
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """Runs the model; see `Subject.answer`."""
+        if question.texts and self._info.embedding is not None:
+            return self._embeddings(question.texts)
         inputs = self._texts(question.texts) if question.texts else {"input_ids": question.ids(self._vocab_size)}
         mask = inputs.get("attention_mask")
         read = int(inputs["input_ids"].size if mask is None else mask.sum())
@@ -113,13 +115,26 @@ class Source:
     def _vocab_size(self) -> int:
         return self._info.vocab_size or int(getattr(self._engine, "vocab_size", 0))
 
-    def _texts(self, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Tokenizes texts; this is part of the measured time."""
+    def _embeddings(self, texts: tuple[str, ...]) -> Tokens:
+        """Computes embeddings as a program does, with the pipeline."""
+        from kerasformer.pipelines.opening import Opened
+        from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+
+        tokenizer = self._loaded_tokenizer()
+        opened = Opened("", self._engine, tokenizer, self._info, self._info.task)
+        SentenceSimilarityPipeline(opened).encode(list(texts), prompt="", batch_size=len(texts))
+        return Tokens(int(tokenizer(list(texts)).attention_mask.sum()), 0)
+
+    def _loaded_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
             from kerasformer.tokenization import load_tokenizer
 
             self._tokenizer = load_tokenizer(self._folder)
-        encoded = self._tokenizer(list(texts), padding_side="right")
+        return self._tokenizer
+
+    def _texts(self, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Tokenizes texts; this is part of the measured time."""
+        encoded = self._loaded_tokenizer()(list(texts), padding_side="right")
         if hasattr(self._engine, "start"):
             return {"input_ids": encoded.input_ids, "attention_mask": encoded.attention_mask}
         arrays = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}

@@ -1,4 +1,4 @@
-"""Validation of the arrays that callers pass to engines.
+"""Validation of the arrays that callers pass to engines, and grouping of their rows by length.
 
 Ids are checked before any cast could change them. Runtimes do not check them: an id of -1 reads the last row of an
 embedding table, and an id that is too large reads unrelated memory.
@@ -16,6 +16,9 @@ from kerasformer.errors import InputError
 
 _INT32_LIMIT = 2**31
 """Upper bound of ids, exclusive: they are int32 in all engines."""
+
+_MAX_PADDING = 0.1
+"""Largest share of padding in a group of rows of similar length."""
 
 
 def token_array(
@@ -132,3 +135,40 @@ def row_indices(rows: Any, count: int) -> np.ndarray:
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or ((indices < 0) | (indices >= count)).any():
         raise InputError(f"Rows must be integers from 0 to {count - 1}. Received: {indices.tolist()}")
     return indices
+
+
+def row_lengths(mask: np.ndarray) -> np.ndarray:
+    """Returns the length of each row up to its last token that is not padding, at least 1, `(B,)`.
+
+    Args:
+        mask: `(B, T)`, 1 for real tokens.
+    """
+    last = mask.shape[1] - (mask > 0)[:, ::-1].argmax(axis=1)
+    return np.where((mask > 0).any(axis=1), last, 1)
+
+
+def similar_rows(lengths: np.ndarray, max_rows: int, max_slots: int | None = None) -> list[np.ndarray]:
+    """Groups rows of similar length, so that padding takes at most a tenth of the slots of each group.
+
+    Args:
+        lengths: Length of each row, `(B,)`.
+        max_rows: Largest number of rows of a group.
+        max_slots: Largest number of slots of a group, that is its rows times the length of the longest one; a row that
+            is longer than that is a group of its own. Unlimited by default.
+
+    Returns:
+        Indices of the rows of each group, longest rows first.
+    """
+    groups: list[list[int]] = []
+    width = padding = 0
+    for row in np.argsort(-lengths, kind="stable").tolist():
+        slots = width * (len(groups[-1]) + 1) if groups else 0
+        missing = padding + width - int(lengths[row])
+        fits = groups and len(groups[-1]) < max_rows and (max_slots is None or slots <= max_slots)
+        if fits and missing <= _MAX_PADDING * slots:
+            groups[-1].append(row)
+            padding = missing
+        else:
+            groups.append([row])
+            width, padding = int(lengths[row]), 0
+    return [np.array(group) for group in groups]

@@ -9,6 +9,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, check, integer, optional
 from kerasformer.decoding import Forward, Step
+from kerasformer.decoding.arrays import similar_rows
 from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Encoding
@@ -53,21 +54,23 @@ class Pipeline:
         Args:
             encoded: The tokenized texts.
             batch_size: Number of rows in a batch.
-            by_length: Whether to put rows of similar length into the same batch, which then has little padding; only
-                for outputs without an entry for each token.
+            by_length: Whether to put rows of similar length into the same batch, so that at most a tenth of it is
+                padding; batches may then have fewer rows. Only for outputs without an entry for each token.
         """
         available = {**encoded.inputs, "token_type_ids": encoded.token_type_ids}
         # Arrays that the tokenizer does not return are 0 with every engine, as in bundles.
         others = np.zeros_like(encoded.input_ids)
         arrays = {name: available.get(name, others) for name in self.info.input_names}
         forward, lengths = self._forward(), encoded.attention_mask.sum(axis=1)
-        order = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
+        if by_length:
+            batches = similar_rows(np.maximum(lengths, 1), batch_size)
+        else:
+            batches = np.split(np.arange(len(lengths)), range(batch_size, len(lengths), batch_size))
         parts = []
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        for rows in batches:
             width = max(1, int(lengths[rows].max())) if by_length else None
             parts.append(forward.run({name: array[rows, :width] for name, array in arrays.items()}))
-        inverse = np.argsort(order)
+        inverse = np.argsort(np.concatenate(batches))
         answers = {name: np.concatenate([part[name] for part in parts])[inverse] for name in parts[0]}
         if any(np.isnan(values).any() for values in answers.values()):
             raise InputError(

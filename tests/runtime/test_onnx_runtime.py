@@ -15,6 +15,7 @@ from kerasformer.models.keras_engine import KerasForward
 from kerasformer.runtime import open_engine
 from kerasformer.runtime.onnx import OnnxForward, OnnxStep
 from kerasformer.runtime.onnx import caches as onnx_caches
+from kerasformer.runtime.onnx import session as onnx_session
 from kerasformer.runtime.onnx.caches import GrowingCaches, SharedCaches
 from tests.export.onnx_bundles import padded, tiny, write
 
@@ -67,6 +68,41 @@ def test_forward_equals_keras(classifier):
     ids, mask = padded(3, 9, "right")
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
     assert_close(engine.run(inputs)["logits"], keras.ops.convert_to_numpy(model(inputs)))
+
+
+def test_rows_of_similar_length_run_together(tmp_path, monkeypatch):
+    model = tiny("bert", "fill-mask")
+    engine, whole = (OnnxForward(tmp_path, write(tmp_path, model), num_threads=threads) for threads in (1, 64))
+    calls: list[tuple[int, int]] = []
+    call = engine._session.call
+
+    def recorded(inputs, outputs):
+        calls.append((inputs["attention_mask"].size, int(inputs["attention_mask"].sum())))
+        return call(inputs, outputs)
+
+    monkeypatch.setattr(engine._session, "call", recorded)
+    lengths = np.array([3, 20, 9, 32, 10, 3, 19, 31])
+    mask = (np.arange(32) < lengths[:, None]).astype("int32")
+    mask[2, 0] = 0  # padding on the left stays
+    ids = np.random.default_rng(0).integers(1, 61, mask.shape).astype("int32") * mask
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    logits = engine.run(inputs)["logits"]
+    expected = keras.ops.convert_to_numpy(model(inputs)) * (np.arange(32) < lengths[:, None])[..., None]
+    assert_close(logits, expected)
+    assert_close(whole.run(inputs)["logits"], expected)
+    assert sorted(calls) == [(6, 6), (20, 18), (40, 39), (64, 63)]
+
+
+def test_a_provider_for_accelerators_runs_a_batch_at_once(classifier, monkeypatch):
+    _, folder, manifest = classifier
+    monkeypatch.setattr(onnx_session, "CPU", "another provider")
+    engine = OnnxForward(folder, manifest, providers=["CPUExecutionProvider"])
+    ids, mask = padded(3, 9, "right")
+    sizes = []
+    monkeypatch.setattr(engine._session, "call", lambda inputs, _: sizes.append(inputs["input_ids"].shape) or [])
+    with pytest.raises(ValueError):
+        engine.run({"input_ids": ids, "attention_mask": mask})
+    assert sizes == [(3, 9)]
 
 
 FOREIGN_IDS = [

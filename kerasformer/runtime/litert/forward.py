@@ -12,12 +12,11 @@ from threading import RLock
 import numpy as np
 
 from kerasformer.bundle import Manifest, Role
-from kerasformer.decoding.arrays import text_arrays
+from kerasformer.decoding.arrays import row_lengths, text_arrays
 from kerasformer.runtime.litert.signatures import (
     by_length,
     open_file,
     per_token,
-    row_lengths,
     smallest,
 )
 
@@ -87,7 +86,7 @@ class LiteRTForward:
         """Returns all inputs of the signatures, and the length of each row without padding on its right."""
         arrays = text_arrays(inputs, next(iter(self._signatures.values()))[1].inputs, self._counts)
         mask = arrays.get("attention_mask")
-        return arrays, row_lengths(np.ones_like(arrays["input_ids"]) if mask is None else mask)
+        return arrays, row_lengths(np.ones_like(arrays["input_ids"]) if mask is None else mask).tolist()
 
     def _padded(self, arrays: dict[str, np.ndarray], row: int, length: int, size: int) -> dict[str, np.ndarray]:
         padded = {}

@@ -126,12 +126,6 @@ def rows_at_once(count: int, sizes: Iterable[int]) -> int:
     return larger[0] if larger else smaller[-1] if smaller else sizes[0]
 
 
-def row_lengths(mask: np.ndarray) -> list[int]:
-    """Returns the length of each row up to its last token that is not padding; at least 1."""
-    used = mask > 0
-    return [int(row.nonzero()[0][-1]) + 1 if row.any() else 1 for row in used]
-
-
 def per_token(signatures: dict[int, tuple[str, Signature]]) -> set[str]:
     """Returns the names of outputs with an entry for each token: their second axis is the length in every signature."""
     names = set()

@@ -27,7 +27,6 @@ from kerasformer.runtime.litert.signatures import (
     decode_steps,
     open_file,
     prefill_plan,
-    row_lengths,
     rows_at_once,
     smallest,
     verify_steps,
@@ -229,7 +228,7 @@ class LiteRTStep:
             return LiteRTState([self._copy(row) for row in _rows_of(state)])
 
     def _encode(self, ids: np.ndarray, mask: np.ndarray) -> list[_Row]:
-        lengths = row_lengths(mask)
+        lengths = row_lengths(mask).tolist()
         selected = [smallest(self._signatures, length, "input") for length in lengths]
         rows = []
         for index, (length, (size, name, _)) in enumerate(zip(lengths, selected, strict=True)):
