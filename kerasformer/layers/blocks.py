@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
@@ -13,7 +14,7 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dropout, build_once, packed, serialize_part, unpacked
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor, zero_padding
+from kerasformer.layers.tensor import Tensor, at_slots, zero_padding
 from kerasformer.layers.visibility import Visibility
 
 
@@ -46,6 +47,8 @@ class EncoderLayer(Composite):
         count: Number of first tokens to compute (`T` of the output), all by default; they still attend to all tokens.
             A classifier that uses only the first token needs no others from the last layer. Unsupported with a cache
             or rotary positions.
+        slots: Slot of the only token of each row to compute, int32 `(B,)`, instead of `count`; only for attention whose
+            masks and biases are the same for all queries, without positions.
         attention_inputs: Further keyword arguments of the attention's call, optional.
         return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
         return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
@@ -107,6 +110,7 @@ class EncoderLayer(Composite):
         visibility: Visibility | None = None,
         cache: LayerCache | None = None,
         count: int | None = None,
+        slots: Tensor | None = None,
         attention_inputs: Mapping[str, Any] | None = None,
         training: bool = False,
         return_attention: bool = False,
@@ -115,6 +119,9 @@ class EncoderLayer(Composite):
         """Applies the layer."""
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
         residual, query, others = self.attended(x, count)
+        if slots is not None:
+            others = {"key_value": query}
+            residual, query = (ops.expand_dims(at_slots(states, slots), 1) for states in (residual, query))
         if count is not None and visibility is not None:
             visibility = visibility.of_first(count)
         y, states = split_output(

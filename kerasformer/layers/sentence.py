@@ -95,9 +95,8 @@ class SentencePooling(OptionalOutputs):
 
 def _pooled(mode: str, states: Tensor, real: Tensor, slots: Tensor) -> Tensor:
     """Returns the vector `(B, E)` of states `(B, T, E)`, where `real` `(B, T)` is 1; `slots` are 0, 1, 2 … `(T,)`."""
-    length = ops.shape(states)[1]
     last = ops.max(slots * real, axis=1, keepdims=True)
-    first = ops.minimum(length - ops.max((length - slots) * real, axis=1, keepdims=True), length - 1)
+    first = _first(real, slots)
     if mode in ("cls", "lasttoken"):
         slot = first if mode == "cls" else last
         return ops.take_along_axis(states, ops.expand_dims(slot, -1), axis=1)[:, 0]
@@ -107,6 +106,22 @@ def _pooled(mode: str, states: Tensor, real: Tensor, slots: Tensor) -> Tensor:
     weights = ops.cast(ops.expand_dims(weights, -1), "float32")
     total = ops.maximum(ops.sum(weights, axis=1), 1.0)
     return ops.sum(states * weights, axis=1) / (ops.sqrt(total) if mode == "mean_sqrt_len_tokens" else total)
+
+
+def first_slots(attention_mask: Tensor) -> Tensor:
+    """Returns the slot of the first real token of each text, int32 `(B,)`; the last slot of a text without any.
+
+    Args:
+        attention_mask: 1 for real tokens, `(B, T)`.
+    """
+    slots = ops.arange(ops.shape(attention_mask)[1], dtype="int32")
+    return _first(ops.cast(attention_mask > 0, "int32"), slots)[:, 0]
+
+
+def _first(real: Tensor, slots: Tensor) -> Tensor:
+    """Returns the slot of the first token where `real` `(B, T)` is 1, `(B, 1)`; `slots` are 0, 1, 2 … `(T,)`."""
+    length = ops.shape(real)[1]
+    return ops.minimum(length - ops.max((length - slots) * real, axis=1, keepdims=True), length - 1)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

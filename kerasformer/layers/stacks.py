@@ -104,6 +104,7 @@ class Encoder(_Stack):
         bias: Added to the scores of all layers, float, broadcastable to `(B, H, T, T)`; optional.
         visibility: `Visibility` of all layers, optional.
         count: Number of first tokens to compute in the last layer, all by default.
+        slots: Slot of the only token of each row to compute in the last layer, as in `EncoderLayer`; optional.
         attention_inputs: Further keyword arguments of each attention's call, optional.
         return_hidden_states: Returns a dictionary of `output` and `hidden_states`: the input of the stack and the
             output of each layer, `(B, T, E)` each, the last one after the final norm.
@@ -120,6 +121,7 @@ class Encoder(_Stack):
         bias: Tensor | None = None,
         visibility: Visibility | None = None,
         count: int | None = None,
+        slots: Tensor | None = None,
         attention_inputs: Mapping[str, Any] | None = None,
         training: bool = False,
         return_hidden_states: bool = False,
@@ -130,6 +132,8 @@ class Encoder(_Stack):
         arguments: list[dict[str, Any]] = [{} for _ in self.schedule]
         if count is not None:
             arguments[-1]["count"] = count
+        if slots is not None:
+            arguments[-1]["slots"] = slots
         flags = (return_hidden_states, return_attention, False)
         shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)

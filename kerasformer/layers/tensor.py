@@ -1,4 +1,4 @@
-"""The tensor type, and reshapes between hidden vectors and heads."""
+"""The tensor type, selection of tokens, and reshapes between hidden vectors and heads."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def shifted(x: Tensor, distance: int, count: int | None = None) -> list[Tensor]:
         x if start == distance and count is None else padded[:, start : start + length]
         for start in range(2 * distance + 1)
     ]
+
+
+def at_slots(x: Tensor, slots: Tensor) -> Tensor:
+    """Selects one slot of each row, int32 `(B,)`, from states `(B, T, E)`: `(B, E)`."""
+    return ops.take_along_axis(x, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]
 
 
 def split_heads(x: Tensor, head_dim: int) -> Tensor:

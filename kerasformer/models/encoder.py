@@ -96,6 +96,8 @@ class BidirectionalEncoder(Backbone):
         attention_mask: 1 for real tokens, `(B, T)`.
         visibility: The keys that each token attends to, instead of `attention_mask`; optional.
         count: Number of first tokens to compute in the last layer, all by default.
+        slots: Slot of the only token of each row to compute in the last layer, int32 `(B,)`; optional, and only if
+            `computes_single_tokens`.
         return_pooled: Returns a dictionary of `output` and `pooled`, the output of the pooler `(B, E)`.
         return_hidden_states: Returns a dictionary of `output` and `hidden_states`: the embeddings and the output of
             each layer, `(B, T, E)` each.
@@ -148,6 +150,17 @@ class BidirectionalEncoder(Backbone):
     def schedule(self) -> list[int]:
         """Indices of the layers in the order in which they are applied, which may repeat."""
         return list(range(self.config.num_layers))
+
+    @property
+    def computes_single_tokens(self) -> bool:
+        """Whether the last layer can compute any single token: its attention does not depend on positions."""
+        layer = self.encoder.layers[self.schedule[-1]]
+        plain = type(layer) is EncoderLayer and type(layer.attention) is MultiHeadAttention
+        if not plain or self.zero_padding or self.blind_padding:
+            return False
+        if self.relative is not None or self.position_bias is not None:
+            return False
+        return layer.attention.spec.rotary is None and layer.attention.spec.window is None
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates the embeddings, named `embeddings`; `options` are further arguments of `TransformerEmbeddings`."""
@@ -246,6 +259,7 @@ class BidirectionalEncoder(Backbone):
         attention_mask: Tensor | None = None,
         visibility: Visibility | None = None,
         count: int | None = None,
+        slots: Tensor | None = None,
         training: bool = False,
         return_pooled: bool = False,
         return_hidden_states: bool = False,
@@ -259,8 +273,8 @@ class BidirectionalEncoder(Backbone):
         if arrays.get("positions") is not None:  # rotary positions are part of the attention
             visibility = replace(visibility, positions=arrays["positions"])
         if self.position_bias is not None:
-            slots = ops.arange(ops.shape(ids)[1], dtype="int32")
-            visibility = visibility.with_bias(self.position_bias(slots, slots))
+            every = ops.arange(ops.shape(ids)[1], dtype="int32")
+            visibility = visibility.with_bias(self.position_bias(every, every))
         if self.zero_padding and attention_mask is not None:
             x = zero_padding(x, attention_mask)
         if self.blind_padding and attention_mask is not None:
@@ -269,6 +283,7 @@ class BidirectionalEncoder(Backbone):
             x,
             visibility=visibility,
             count=count,
+            slots=slots,
             attention_inputs=None if self.relative is None else self.relative(x, training=training),
             training=training,
             return_hidden_states=return_hidden_states,

@@ -16,7 +16,8 @@ from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead, SentenceHead
 from kerasformer.layers.core import Composite, unpacked
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.sentence import first_slots
+from kerasformer.layers.tensor import Tensor, at_slots
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.sentence_settings import SentenceSettings
@@ -123,7 +124,32 @@ class FeatureModel(TextModel):
 
 
 class FeatureExtraction(FeatureModel, EncoderModel):
-    """Encoder that returns the hidden states `(B, T, E)` of the last layer, or embeddings of texts `(B, D)`."""
+    """Encoder that returns the hidden states `(B, T, E)` of the last layer, or embeddings of texts `(B, D)`.
+
+    The last layer computes only the first token of each text if no other token is part of its embedding.
+    """
+
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+        """See `TextModel.backbone_arguments`."""
+        arguments = super().backbone_arguments(arrays, every_token)
+        if self._reads_first_token and not every_token and "attention_mask" in arrays:
+            arguments["slots"] = first_slots(arrays["attention_mask"])
+        elif self._reads_first_token and not every_token:
+            arguments["count"] = 1
+        return arguments
+
+    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+        """Returns the hidden states, or the embeddings."""
+        hidden = states["output"]
+        if self._reads_first_token and hidden.shape[1] == 1:
+            return self.head(hidden)
+        return super().answer(states, inputs, training)
+
+    @property
+    def _reads_first_token(self) -> bool:
+        """Whether the embedding is computed from the first token, and the backbone can compute that one alone."""
+        pooling = None if self.sentence is None else self.sentence.pooling
+        return pooling == ("cls",) and getattr(self.backbone, "computes_single_tokens", False)
 
 
 class EncoderFeatures(FeatureExtraction):
@@ -594,11 +620,6 @@ class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
         if "attention_mask" in inputs:
             ranks = ranks * ops.cast(inputs["attention_mask"] > 0, "int32")
         return self.head(at_slots(states["output"], ops.max(ranks, axis=1) % length), training=training)
-
-
-def at_slots(states: Tensor, slots: Tensor) -> Tensor:
-    """Selects one slot of each row, int32 `(B,)`, from states `(B, T, E)`: `(B, E)`."""
-    return ops.take_along_axis(states, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]
 
 
 def mean_of_tokens(states: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -156,6 +156,13 @@ ROWS = {
             seed=5,
         ),
         Row("roberta", "fill-mask", _ROBERTA, tiny_text.byte_pairs_in_texts, min_agreement=0.95),
+        Row(
+            "roberta",
+            "sentence-similarity",
+            {**_ROBERTA, "sentence": SentenceSettings(("cls",), (NORMALIZE,))},
+            tiny_text.byte_pairs_in_texts,
+            min_cosine=0.99,
+        ),
         Row("camembert", "fill-mask", _ROBERTA, tiny_text.pieces_in_texts, min_agreement=0.95),
         Row("xlm-roberta", "feature-extraction", _ROBERTA, tiny_text.pieces_in_texts),
         Row("mpnet", "feature-extraction", _MPNET, tiny_text.wordpiece_with_ends),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from kerasformer import layers, zoo
+from kerasformer.layers.sentence import NORMALIZE
+from kerasformer.models.sentence_settings import SentenceSettings
 from tests.layers.parity import assert_close
 
 SIZES = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "max_length": 16}
@@ -39,3 +41,32 @@ def test_a_text_classifier_computes_only_the_first_token(task, expected, monkeyp
     assert lengths == [expected]
     model(inputs, return_hidden_states=True)  # requests the states of all tokens
     assert lengths == [expected, 7]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "expected"),
+    [
+        ("bert", {}, 1),
+        ("albert", {}, 1),
+        ("roberta", {}, 1),
+        ("mpnet", {}, 7),  # scores depend on the position of the query
+        ("modernbert", {"window": 2}, 7),
+    ],
+)
+def test_an_embedding_of_the_first_token_computes_no_others(model_type, settings, expected, monkeypatch) -> None:
+    sizes = SIZES if model_type != "roberta" else {**SIZES, "num_positions": 18}
+    if model_type in ("roberta", "mpnet"):
+        sizes = {name: size for name, size in {**sizes, "num_positions": 18}.items() if name != "max_length"}
+    pooling = SentenceSettings(("cls",), (NORMALIZE,))
+    model = zoo.build(model_type, "sentence-similarity", vocab_size=20, sentence=pooling, **sizes, **settings)
+    lengths = []
+    part = model.backbone.encoder.layers[-1].feed_forward
+    call = part.call
+    monkeypatch.setattr(part, "call", lambda x, *rest, **named: lengths.append(x.shape[1]) or call(x, *rest, **named))
+    ids = np.arange(3, 17, dtype="int32").reshape(2, 7)
+    mask = np.array([[0, 0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]], "int32")  # padding on both sides, and none
+    for inputs in ({"input_ids": ids, "attention_mask": mask}, {"input_ids": ids}):
+        every_token = model(inputs, return_hidden_states=True)["output"]
+        lengths.clear()
+        assert_close(np.asarray(model(inputs)), np.asarray(every_token))
+        assert lengths[-1] == expected
