@@ -1,8 +1,9 @@
-"""Memory and time of a process that opens a bundle and computes one output: `python -m benchmarks.memory BUNDLE`.
+"""Memory and time of a process that opens a bundle and computes an output: `python -m benchmarks.memory BUNDLE`.
 
-Each measurement runs in a separate process: without a weight cache, with an empty one and with a full one, on one
-thread and on two. The memory is the increase of the peak resident size after the import of the runtime. It is also
-printed relative to the size of the model files, whose mapped pages are included.
+An encoder answers one text of each of the lengths that `--lengths` lists. Each measurement runs in a separate process:
+without a weight cache, with an empty one and with a full one, on one thread and on two. The memory is the increase of
+the peak resident size after the import of the runtime. It is also printed relative to the size of the model files,
+whose mapped pages are included.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 RUNTIMES = {
-    "tflite": ("ai_edge_litert.compiled_model", "ai_edge_litert.options", "ai_edge_litert.environment"),
-    "onnx": ("onnxruntime",),
+    "tflite": (
+        "ai_edge_litert.compiled_model",
+        "ai_edge_litert.options",
+        "ai_edge_litert.environment",
+        "ai_edge_litert.interpreter",
+        "kerasformer.runtime.litert",
+    ),
+    "onnx": ("onnxruntime", "kerasformer.runtime.onnx"),
 }
 
 
@@ -28,14 +36,15 @@ def peak() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def measure(folder: Path, threads: int, cache_dir: str | None, rows: int) -> dict[str, float]:
+def measure(folder: Path, threads: int, cache_dir: str | None, rows: int, lengths: Sequence[int]) -> dict[str, float]:
     """Measures times in seconds and memory in bytes of this process.
 
     Args:
         folder: Folder of a bundle.
         threads: Number of threads of the runtime.
         cache_dir: Folder of the weight cache, or `None`.
-        rows: Number of prompts or texts, of 32 tokens each.
+        rows: Number of prompts or texts.
+        lengths: Numbers of tokens of the texts of an encoder, one after another; that of a prompt is the first one.
     """
     start = time.perf_counter()
     import numpy as np
@@ -51,13 +60,17 @@ def measure(folder: Path, threads: int, cache_dir: str | None, rows: int) -> dic
     read = time.perf_counter()
     engine = runtime.open_engine(folder, manifest, threads, cache_dir=cache_dir)
     loaded = time.perf_counter()
-    ids = np.arange(10, 10 + 32, dtype="int32")[None].repeat(rows, 0)
+    texts = [np.arange(10, 10 + length, dtype="int32")[None].repeat(rows, 0) for length in lengths]
+    ids = texts[0]
     if isinstance(engine, Step):
         state = engine.start(ids, np.ones_like(ids))
         engine.step(ids[:, -1:], state)
     else:
         engine.run({"input_ids": ids})
     answered = time.perf_counter()
+    if not isinstance(engine, Step):
+        for ids in texts[1:]:
+            engine.run({"input_ids": ids})
     return {
         "import": imported - start,
         "read and check the files": read - imported,
@@ -73,7 +86,7 @@ def weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx", ".data"))
 
 
-def report(folder: Path, rounds: int, rows: int) -> None:
+def report(folder: Path, rounds: int, rows: int, lengths: Sequence[int]) -> None:
     """Measures in new processes and prints the minimum of each time and the maximum of the memory."""
     size = weight_bytes(folder)
     print(f"{folder}: {size:,} bytes of model files, {rows} rows; best of {rounds}, seconds")
@@ -84,7 +97,7 @@ def report(folder: Path, rounds: int, rows: int) -> None:
                 for turn in range(rounds):
                     path = {"none": "-", "empty": f"{temporary}/{threads}-{turn}", "full": f"{temporary}/1-0"}[cache]
                     command = [sys.executable, "-m", __spec__.name, str(folder), "--measure", path]
-                    command += ["--threads", str(threads), "--rows", str(rows)]
+                    command += ["--threads", str(threads), "--rows", str(rows), "--lengths", *map(str, lengths)]
                     process = subprocess.run(command, capture_output=True, text=True, check=True)
                     runs.append(json.loads(process.stdout))
                 times = ", ".join(f"{key} {min(run[key] for run in runs):.2f}" for key in runs[0] if key != "memory")
@@ -100,13 +113,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[32])
     parser.add_argument("--measure", help="measure this process, with this weight cache (-: none)")
     arguments = parser.parse_args()
     if arguments.measure is None:
-        report(arguments.folder, arguments.rounds, arguments.rows)
+        report(arguments.folder, arguments.rounds, arguments.rows, arguments.lengths)
     else:
         cache = None if arguments.measure == "-" else arguments.measure
-        print(json.dumps(measure(arguments.folder, arguments.threads, cache, arguments.rows)))
+        print(json.dumps(measure(arguments.folder, arguments.threads, cache, arguments.rows, arguments.lengths)))
 
 
 if __name__ == "__main__":

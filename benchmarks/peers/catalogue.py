@@ -144,10 +144,7 @@ def library_of(variant: str) -> str:
 def peers_for(shape: str) -> list[str]:
     """Returns all variants of other libraries that support a shape."""
     return [
-        variant
-        for library in LIBRARIES.values()
-        for variant in library.variants
-        if shape in library.shapes[variant]
+        variant for library in LIBRARIES.values() for variant in library.variants if shape in library.shapes[variant]
     ]
 
 

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.errors import BundleError, CapacityError

@@ -19,7 +19,7 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, token_array
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert.engine import Held
 from kerasformer.runtime.litert.signatures import (
