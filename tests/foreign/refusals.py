@@ -49,7 +49,7 @@ def reason(error: ExportError) -> str:
 
 
 def collect() -> dict[str, Refusals]:
-    """Returns the refusals of each target; it creates all small models, which takes a minute. What only `test_targets.py` finds fails there."""
+    """Returns the refusals of each target, except those by its functions; creates all small models, in a minute."""
     found: dict[str, Refusals] = {}
     for target in TARGETS:
         refused: Refusals = defaultdict(lambda: defaultdict(list))
