@@ -70,7 +70,7 @@ def find(model_type: str) -> Architecture:
     """
     known = architectures()
     if model_type not in known:
-        near = difflib.get_close_matches(model_type.lower().replace("_", "-"), known, n=1)
+        near = difflib.get_close_matches(model_type.lower().replace("_", "-"), known, n=1, cutoff=0.75)
         hint = f". Did you mean {near[0]!r}?" if near else ""
         raise UnsupportedConfigError(
             f"Unsupported model_type. Expected one of {', '.join(known)}. Received: {model_type!r}{hint}"

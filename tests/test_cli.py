@@ -140,7 +140,7 @@ def test_lists_fit_the_terminal(arguments, width, monkeypatch, capsys):
     assert all(name in shown for name in names)  # no name is broken
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("Robertta", "roberta"), ("deberta_v2", "deberta-v2"), ("xyz", None)])
+@pytest.mark.parametrize(("typed", "meant"), [("Robertta", "roberta"), ("deberta_v2", "deberta-v2"), ("xlnet", None)])
 def test_an_unknown_architecture(typed, meant, capsys):
     assert main("models", typed) == 1
     shown = capsys.readouterr().err

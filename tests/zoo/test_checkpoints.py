@@ -1,6 +1,7 @@
-"""Published checkpoints of BERT and RoBERTa: their `config.json` is read, and small models of it have parity.
+"""Published checkpoints of encoders: their `config.json` is read, and small models of it have parity.
 
-`checkpoints.json` has the configuration of each, and the page that shows it or a copy of it.
+`checkpoints.json` has the configuration of each, the page that shows it or a copy of it, and the task of a file
+that names none and has no head.
 """
 
 from __future__ import annotations
@@ -34,9 +35,16 @@ def config_type(row: dict[str, Any]) -> Any:
 def reduced(content: dict[str, Any]) -> dict[str, Any]:
     """Returns a small configuration with the same keys, and the same ratios and hidden size if it is below 400."""
     heads, hidden = content["num_attention_heads"], content["hidden_size"]
-    small = hidden if hidden < 400 else 4 * heads
+    small = hidden if hidden < 400 or "intra_bottleneck_size" in content else 4 * heads
     offset = content["max_position_embeddings"] - 512 if content["max_position_embeddings"] in (512, 514) else 2
-    sizes = {"vocab_size": 97, "num_hidden_layers": 2, "max_position_embeddings": 41 + offset, "hidden_size": small}
+    distances = {"attention_window": [8, 8], "position_buckets": 12}
+    sizes = {
+        **{name: value for name, value in distances.items() if name in content},
+        "vocab_size": 97,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 41 + offset,
+        "hidden_size": small,
+    }
     return {**content, **sizes, "intermediate_size": content["intermediate_size"] * small // hidden}
 
 
@@ -57,10 +65,16 @@ def test_parity(row, tmp_path):
     content = reduced(row["config"])
     kinds = zoo.architecture(model_type(row)).MODELS.items()
     saved = content.get("architectures", [])
-    task = next((task for task, kind in kinds if kind.architecture in saved), "fill-mask")
+    task = next((task for task, kind in kinds if kind.architecture in saved), row.get("task", "fill-mask"))
     omitted = ("model_type", "torch_dtype", "id2label", "label2id", "num_labels")
     settings = {key: value for key, value in content.items() if key not in omitted}
-    case = Case(row["checkpoint"], model_type(row), settings, std=1.8 / content["hidden_size"] ** 0.5)
+    case = Case(
+        row["checkpoint"],
+        model_type(row),
+        settings,
+        std=1.8 / content["hidden_size"] ** 0.5,
+        zero_padding="trigram_input" in content,
+    )
     reference = case.reference(task)
     reference.save_pretrained(tmp_path)
     saved_labels = {"id2label": reference.config.id2label} if task == "text-classification" else {}
