@@ -126,3 +126,9 @@ def check_arrays(folder: Path, expected: Mapping[str, Any], received: Mapping[st
         assert np.abs(np.asarray(received[name]) - reference).max() <= max(tolerance, 1e-5) * np.abs(reference).max(), (
             name
         )
+
+
+def cosines(some: Any, others: Any) -> np.ndarray:
+    """Returns the cosines of corresponding rows."""
+    one, other = np.array(some), np.array(others)
+    return np.asarray((one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)))

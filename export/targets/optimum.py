@@ -15,9 +15,13 @@ from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
+from kerasformer.export.card.quoting import python
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.generation_settings import refuse
+from kerasformer.export.targets.model_outputs import embeddings, example, scores
+from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
+from kerasformer.tasks import SENTENCE_SIMILARITY
 
 _CLASSES = {
     "text-classification": "ORTModelForSequenceClassification",
@@ -25,6 +29,9 @@ _CLASSES = {
     "question-answering": "ORTModelForQuestionAnswering",
     "fill-mask": "ORTModelForMaskedLM",
     "feature-extraction": "ORTModelForFeatureExtraction",
+    SENTENCE_SIMILARITY: "ORTModelForCustomTasks",
+    RANKING: "ORTModelForSequenceClassification",
+    ZERO_SHOT: "ORTModelForSequenceClassification",
     "text-generation": "ORTModelForCausalLM",
     "text2text-generation": "ORTModelForSeq2SeqLM",
     "summarization": "ORTModelForSeq2SeqLM",
@@ -58,6 +65,8 @@ class Optimum(Target):
                 f"{job.info.name} for {job.info.task}. Remove target: ONNX Runtime itself runs the plain bundle of "
                 f"{argument('format', 'onnx')}"
             )
+        if job.info.task == ZERO_SHOT:
+            nli_classes(self.name, job.info)
         if job.model.generates:
             self._check_heads(job)
             ignored = [name for name in _IGNORED if name in job.info.generation]
@@ -81,21 +90,32 @@ class Optimum(Target):
         info = manifest.info
         lines = [f"model = {_CLASSES[info.task]}.from_pretrained(folder{_file(manifest)})"]
         lines += ["tokenizer = AutoTokenizer.from_pretrained(folder)"]
-        lines += [f'pipe = pipeline("{info.task}", model=model, tokenizer=tokenizer)', f"print({_call(manifest)})"]
-        code = "\n".join(lines)
-        batches = _BATCHES if info.task == "text-generation" else ""
+        remarks = _BATCHES if info.task == "text-generation" else ""
+        with_pipeline = info.task not in (SENTENCE_SIMILARITY, RANKING)
+        if with_pipeline:
+            lines += [f'pipe = pipeline("{info.task}", model=model, tokenizer=tokenizer)']
+        elif info.embedding is not None:
+            text = python(example(info.embedding))
+            lines += [f'inputs = tokenizer([{text}], padding=True, truncation=True, return_tensors="pt")']
+            remarks = embeddings(info.embedding)
+        else:
+            lines += ['texts = ["A query.", "A query."], ["A text.", "Another text."]']
+            lines += ['inputs = tokenizer(*texts, padding=True, truncation=True, return_tensors="pt")']
+            remarks = scores(info)
+        code = "\n".join([*lines, f"print({_call(manifest)})"])
+        imports = "AutoTokenizer, pipeline" if with_pipeline else "AutoTokenizer"
         return f"""## optimum
 
 `pip install "optimum-onnx[onnxruntime]==0.1.0" "transformers<4.58"`.
 
 ```python
 from optimum.onnxruntime import {_CLASSES[info.task]}
-from transformers import AutoTokenizer, pipeline
+from transformers import {imports}
 
 folder = "path/to/this/folder"
 {code}
 ```
-{batches}"""
+{remarks}"""
 
 
 def _file(manifest: Manifest) -> str:
@@ -111,6 +131,12 @@ def _call(manifest: Manifest) -> str:
     """Returns an example call of the pipeline."""
     if manifest.info.task == "question-answering":
         return 'pipe(question="Who?", context="A text.")'
+    if manifest.info.task == SENTENCE_SIMILARITY:
+        return "model(**inputs).sentence_embedding.tolist()"
+    if manifest.info.task == RANKING:
+        return "model(**inputs).logits.tolist()"
+    if manifest.info.task == ZERO_SHOT:
+        return 'pipe("A text.", ["a class", "another class"])'
     if manifest.info.task == "fill-mask":
         return 'pipe(f"A {tokenizer.mask_token} text.")'
     if not manifest.capacity:

@@ -35,17 +35,20 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.card.quoting import code
+from kerasformer.export.card.quoting import code, javascript
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import sets_token_types
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
-from kerasformer.tasks import PRETRAINING
+from kerasformer.export.targets.model_outputs import embeddings, example, scores
+from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
+from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY
 
 VERSION = "4.3.1"
 
@@ -62,7 +65,14 @@ _LACKS = {
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""
 
-_NO_PIPELINE = (*PRETRAINING, "sentence-similarity", "text-ranking", "zero-shot-classification")
+_CLASSES = {SENTENCE_SIMILARITY: "AutoModel", RANKING: "AutoModelForSequenceClassification"}
+"""Classes for tasks without a pipeline, of models that its pipelines for other tasks open."""
+_OF_CLASS = {
+    SENTENCE_SIMILARITY: "feature-extraction",
+    RANKING: "text-classification",
+    ZERO_SHOT: "text-classification",
+}
+"""Tasks of the same class for these tasks."""
 
 SUPPORTED_SETTINGS = (
     "max_new_tokens",
@@ -147,11 +157,19 @@ class TransformersJs(Target):
 
     def _check_pipeline(self, job: ExportJob) -> None:
         """Refuses models for which transformers.js has no pipeline."""
-        if job.info.task in (*_NO_PIPELINE, *_LACKS.get(job.info.model_type, ())):
+        task = _OF_CLASS.get(job.info.task, job.info.task)
+        if task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ())):
             raise ExportError(
                 f"{argument('target', self.name)} needs a model that one of its pipelines supports. Received: "
                 f"{job.info.name} for {job.info.task}, which transformers.js {VERSION} does not support. Remove "
                 f"{argument('target')}: ONNX Runtime Web itself runs the plain bundle of {argument('format', 'onnx')}"
+            )
+
+        if job.info.task == ZERO_SHOT and not _finds_classes(job.info):
+            raise ExportError(
+                f"{argument('target', self.name)} needs the classes 'entailment' and 'contradiction' or "
+                "'not_entailment' for zero-shot-classification; it would read the scores of other classes. Received: "
+                f"{', '.join(job.info.labels)}. Set these names (id2label)"
             )
 
     def _check_tokenizer(self, job: ExportJob) -> None:
@@ -168,7 +186,8 @@ class TransformersJs(Target):
                 f"fails or tokenizes differently. Received: {', '.join(unsupported)}. Remove {argument('target')}, and "
                 "tokenize with another library"
             )
-        pairs = job.info.task == "question-answering" and "token_type_ids" in job.model.input_names
+        of_pairs = job.info.task in ("question-answering", RANKING, ZERO_SHOT)
+        pairs = of_pairs and "token_type_ids" in job.model.input_names
         if pairs and not sets_token_types(tokenizer):
             raise ExportError(
                 f"{argument('target', self.name)} needs a tokenizer like BERT's or ALBERT's for {job.info.name}: with "
@@ -183,7 +202,10 @@ class TransformersJs(Target):
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
-        call = _call(manifest)
+        if manifest.info.task == ZERO_SHOT and not _finds_classes(manifest.info):
+            return ""  # of a plain bundle, which is not checked for this target
+        names = _CLASSES.get(manifest.info.task)
+        imports = f"{names}, AutoTokenizer, env" if names else "env, pipeline"
         return f"""## transformers.js
 
 `npm install @huggingface/transformers@{VERSION}`. No `dtype` is needed: `config.json` specifies which files this folder
@@ -191,11 +213,11 @@ contains.
 
 ```javascript
 import path from "node:path";
-import {{ env, pipeline }} from "@huggingface/transformers";
+import {{ {imports} }} from "@huggingface/transformers";
 
 env.allowRemoteModels = false;
-const pipe = await pipeline("{manifest.info.task}", path.resolve("path/to/this/folder"));
-console.log({call});
+{_opened(manifest, 'path.resolve("path/to/this/folder")')}
+console.log({_call(manifest)});
 ```
 
 In a browser, with this folder beside the page, named `model`:
@@ -203,16 +225,25 @@ In a browser, with this folder beside the page, named `model`:
 ```html
 <!doctype html>
 <script type="module">
-  import {{ env, pipeline }} from "https://cdn.jsdelivr.net/npm/@huggingface/transformers@{VERSION}";
+  import {{ {imports} }} from "https://cdn.jsdelivr.net/npm/@huggingface/transformers@{VERSION}";
 
   env.allowRemoteModels = false;
   env.allowLocalModels = true;
   env.localModelPath = "./";
-  const pipe = await pipeline("{manifest.info.task}", "model");
-  document.body.append(JSON.stringify({call}));
+{indent(_opened(manifest, '"model"'), "  ")}
+  document.body.append(JSON.stringify({_call(manifest)}));
 </script>
 ```
 {_remarks(manifest)}"""
+
+
+def _finds_classes(info: ModelInfo) -> bool:
+    """Returns whether its pipeline for zero-shot classification reads the same classes as `kf.pipeline`."""
+    labels = [label.lower() for label in info.labels]
+    # It expects these names, and falls back to fixed indices.
+    entailment = labels.index("entailment") if "entailment" in labels else 2
+    known = [name for name in ("contradiction", "not_entailment") if name in labels]
+    return nli_classes(TransformersJs.name, info) == (entailment, labels.index(known[0]) if known else 0)
 
 
 def _unsupported_rules(content: dict[str, Any]) -> Iterator[str]:
@@ -251,9 +282,29 @@ def _ignored_settings(info: ModelInfo) -> list[str]:
     return [name for name in info.generation if name not in supported]
 
 
-def _call(manifest: Manifest) -> str:
-    """Returns an example call of the pipeline."""
+def _opened(manifest: Manifest, folder: str) -> str:
+    """Returns code that opens a folder as a pipeline or, for a task without one, as a model with inputs."""
     task = manifest.info.task
+    if task not in _CLASSES:
+        return f'const pipe = await pipeline("{task}", {folder});'
+    if manifest.info.embedding is not None:
+        texts = f"[{javascript(example(manifest.info.embedding))}], {{ padding: true, truncation: true }}"
+    else:
+        texts = '["A query.", "A query."], { text_pair: ["A text.", "Another text."], padding: true, truncation: true }'
+    return f"""const tokenizer = await AutoTokenizer.from_pretrained({folder});
+const model = await {_CLASSES[task]}.from_pretrained({folder});
+const inputs = tokenizer({texts});"""
+
+
+def _call(manifest: Manifest) -> str:
+    """Returns an example call of the pipeline, or of the model."""
+    task = manifest.info.task
+    if task == SENTENCE_SIMILARITY:
+        return "(await model(inputs)).sentence_embedding.tolist()"
+    if task == RANKING:
+        return "(await model(inputs)).logits.tolist()"
+    if task == ZERO_SHOT:
+        return 'await pipe("A text.", ["a class", "another class"])'
     if task == "question-answering":
         return 'await pipe("Who?", "A text.")'
     if task == "fill-mask":
@@ -267,9 +318,13 @@ def _call(manifest: Manifest) -> str:
 
 def _remarks(manifest: Manifest) -> str:
     """Returns the differences from Python."""
+    info = manifest.info
+    if info.embedding is not None:
+        return embeddings(info.embedding)
+    if info.task == RANKING:
+        return scores(info)
     if not manifest.capacity:
         return ""
-    info = manifest.info
     prefixes = [code(text) for text in info.prefixes().values()]
     before = f"Put one of these before the text: {', '.join(prefixes)}. " if len(prefixes) > 1 else ""
     before += "" if info.is_encoder_decoder else f"Prompt and answer together have at most {info.max_length} tokens. "

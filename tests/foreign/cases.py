@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import kerasformer as kf
 from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, Row, sentence_row, shared_bundle, size_options
 from tests.grids import grid
 from tests.shared import once
+from tests.tiny_text import pieces_in_texts
 
 PRESETS = "KERASFORMER_FOREIGN_PRESETS"
 """If this environment variable is set, the tests also run on the presets."""
@@ -85,6 +86,29 @@ def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None
 def embedder(model_type: str, quantize: str = "none") -> Case:
     """Returns the case of a tiny model for sentence-similarity."""
     return Case(sentence_row(model_type), quantize)
+
+
+EMBEDDERS = ("bert", "albert", "camembert", "deberta-v2", "distilbert", "electra", "gpt2", "longformer", "mobilebert")
+EMBEDDERS += ("modernbert", "mpnet", "roberta", "xlm-roberta")
+"""Architectures that are tested for embeddings."""
+
+
+def _pairs(row: Row, task: str, **settings: Any) -> Case:
+    """Returns the case of a classifier of pairs of texts."""
+    return Case(replace(row, settings={**row.settings, **settings}), as_task=task)
+
+
+CROSS_ENCODER = _pairs(ROWS["bert-text-classification"], "text-ranking", num_labels=1)
+CROSS_ENCODER_OF_PIECES = _pairs(
+    Row("xlm-roberta", "text-classification", ROWS["xlm-roberta-feature-extraction"].settings, pieces_in_texts),
+    "text-ranking",
+    num_labels=1,
+)
+NLI = _pairs(
+    replace(ROWS["bert-text-classification"], settings=ROWS["bert-feature-extraction"].settings),
+    "zero-shot-classification",
+    id2label={0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"},
+)
 
 
 def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = ()) -> Any:

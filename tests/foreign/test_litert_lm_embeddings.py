@@ -24,6 +24,7 @@ from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.foreign.cases import PRESETS, cases, embedder, tiny
 from tests.foreign.environments import HERE, HOME, need, run
+from tests.margins import cosines
 
 TARGET, TASK = "litert-lm", "sentence-similarity"
 LENGTHS = (16, 64)
@@ -39,12 +40,6 @@ def embeddings(folder: Path, texts: list[str], normalize: bool = False, **option
 def expected(model: Any, texts: list[str]) -> np.ndarray:
     """Returns the embeddings of the Keras model."""
     return np.array(kf.pipeline(TASK, model).encode(texts))
-
-
-def cosines(some: Any, others: Any) -> np.ndarray:
-    """Returns the cosines of corresponding rows."""
-    one, other = np.array(some), np.array(others)
-    return (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
 
 
 def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:

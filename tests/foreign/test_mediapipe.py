@@ -34,6 +34,7 @@ from tests.code_blocks import blocks
 from tests.export.text_models import ROWS, Row
 from tests.foreign.cases import PRESETS, Case, cases, tiny
 from tests.foreign.environments import need, run
+from tests.margins import cosines
 
 TARGET = "mediapipe"
 LENGTH = 32
@@ -217,12 +218,6 @@ def test_the_code_on_the_card(name, tmp_path):
     done = subprocess.run([python, "-I", "-c", code], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("LABEL_" if name == "bert-text-classification" else "[")
-
-
-def cosines(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the cosines of corresponding rows."""
-    norms = np.linalg.norm(some, axis=1) * np.linalg.norm(others, axis=1)
-    return np.asarray((some * others).sum(axis=1) / norms)
 
 
 @pytest.mark.skipif(not os.environ.get(PRESETS), reason="a real checkpoint, only on demand")

@@ -17,13 +17,13 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.reference_texts import PROMPTS
-from kerasformer.pipelines.base import softmax
+from kerasformer.pipelines.base import sigmoid, softmax
 from tests import tiny_text
 from tests.export.text_models import ROWS, Row
 from tests.foreign.cards import block
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, EMBEDDERS, NLI, Case, cases, embedder, tiny
 from tests.foreign.environments import started
-from tests.margins import check_arrays, check_classes, check_tokens
+from tests.margins import check_arrays, check_classes, check_tokens, cosines
 
 TEXTS = list(PROMPTS[:5])
 NEW = 12
@@ -182,6 +182,73 @@ def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> Non
     pipe = kf.pipeline(case.task, model if case.quantize == "none" else folder)
     for result, each in zip(answer["pipeline"], pipeline_calls, strict=True):
         assert_same(normalized(case.task, result, each), pipe(*each["args"], **each["kwargs"]))
+
+
+@pytest.mark.foreign("optimum")
+@cases(
+    *(embedder(name) for name in EMBEDDERS),
+    embedder("bert", "int8_weights"),
+    always=("bert-sentence-similarity-none", "roberta-sentence-similarity-none"),
+)
+def test_embeddings(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Of a padded batch; pooling and all that follows it are in the graph."""
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="optimum")
+    received = np.array(successful(ask({**request(folder), "texts": TEXTS}))["outputs"]["sentence_embedding"])
+    keras = np.array(kf.pipeline(case.task, model).encode(TEXTS))
+    if case.quantize == "none":
+        np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
+    assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
+
+
+@pytest.mark.foreign("optimum")
+@cases(CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, always=(str(CROSS_ENCODER),))
+def test_scores_of_pairs(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Logits of a cross-encoder, for a padded batch of pairs."""
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="optimum")
+    query = "Who came home?"
+    answer = successful(ask({**request(folder), "texts": [query] * len(TEXTS), "pairs": TEXTS}))
+    scores = {row["corpus_id"]: row["score"] for row in kf.pipeline(case.task, model).rank(query, TEXTS)}
+    received = sigmoid(np.array(answer["outputs"]["logits"])[:, 0])
+    np.testing.assert_allclose(received, [scores[row] for row in range(len(TEXTS))], atol=1e-5)
+    assert len(set(np.round(received, 3))) == len(TEXTS)
+
+
+@pytest.mark.foreign("optimum")
+@cases(NLI)
+def test_zero_shot_classification(case: Case, ask: Ask, tmp_path: Path) -> None:
+    model = case.model()
+    folder = case.export(tmp_path / "bundle", model, target="optimum")
+    labels, pipe = ["a house", "the river", "rain"], kf.pipeline(case.task, model)
+    each = [{"args": [TEXTS[0], labels], "kwargs": {"multi_label": multi}} for multi in (False, True)]
+    answer = successful(ask({**request(folder), "texts": TEXTS, "task": case.task, "calls": each}))
+    for call, received in zip(each, answer["pipeline"], strict=True):
+        assert_same(received, pipe(*call["args"], **call["kwargs"]))
+
+
+def test_a_model_without_a_class_of_entailment_is_refused(tmp_path: Path) -> None:
+    settings = {**NLI.source.settings, "id2label": {0: "yes", 1: "no"}}
+    case = dataclasses.replace(NLI, source=dataclasses.replace(NLI.source, settings=settings))
+    for target in ("optimum", "transformers.js"):
+        with pytest.raises(ExportError, match="whose name starts with 'entail' .* Received: yes, no"):
+            case.export(tmp_path / "bundle", target=target)
+
+
+@pytest.mark.parametrize("case", [embedder("bert"), CROSS_ENCODER, NLI], ids=lambda case: case.task)
+def test_the_python_of_the_card_for_other_tasks(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Unchanged, except for the folder."""
+    model = case.model()
+    folder, pipe = case.export(tmp_path / "bundle", model, target="optimum"), kf.pipeline(case.task, model)
+    program = block(folder, "optimum").replace("path/to/this/folder", str(folder))
+    printed = ast.literal_eval(successful(ask({"program": program}))["printed"])
+    if case.task == "sentence-similarity":
+        assert_same(printed, np.array(pipe.encode(["A text."])).tolist())
+    elif case.task == "text-ranking":
+        scores = {row["corpus_id"]: row["score"] for row in pipe.rank("A query.", ["A text.", "Another text."])}
+        assert_same(sigmoid(np.array(printed)).tolist(), [[scores[0]], [scores[1]]])
+    else:
+        assert_same(printed, pipe("A text.", ["a class", "another class"]))
 
 
 def check_quantized(case: Case, model: Any, folder: Path, expected: dict[str, Any], received: dict[str, Any]) -> None:

@@ -22,12 +22,13 @@ from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.export.targets import TARGETS
+from kerasformer.pipelines.base import sigmoid
 from tests import tiny_text
 from tests.export.text_models import OTHERS, ROWS
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, EMBEDDERS, NLI, Case, cases, embedder, tiny
 from tests.foreign.environments import HERE, need, started
 from tests.grids import grid
-from tests.margins import check_classes, check_tokens
+from tests.margins import check_classes, check_tokens, cosines
 from tests.web.pages import chromium, served
 
 # Presets have settings that it does not support; the tests pass others.
@@ -286,6 +287,91 @@ def test_reading(case: Case, exported: Export, both: list[Ask]) -> None:
 
 @pytest.mark.foreign("transformers.js")
 @cases(
+    *(embedder(name) for name in EMBEDDERS),
+    embedder("bert", "int8_weights"),
+    always=("bert-sentence-similarity-none", "roberta-sentence-similarity-none"),
+)
+def test_embeddings(case: Case, exported: Export, both: list[Ask]) -> None:
+    """Of a padded batch; pooling and all that follows it are in the graph."""
+    bundle = exported(case)
+    keras = np.array(kf.pipeline(case.task, bundle.model).encode(TEXTS))
+    for answers in both:
+        calls = [[TEXTS, {"padding": True, "truncation": True}]]
+        (outputs,) = answers(bundle.folder, "AutoModel", calls, False)
+        received = np.array(outputs["sentence_embedding"])
+        if case.quantize == "none":
+            np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
+        assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
+
+
+@pytest.mark.foreign("transformers.js")
+@cases(tiny("bert", "feature-extraction"))
+def test_embeddings_of_hidden_states(case: Case, exported: Export, both: list[Ask]) -> None:
+    """Its pipeline can do what a checkpoint of sentence-transformers with a mean and a normalization does."""
+    bundle = exported(case)
+    states = [kf.pipeline(case.task, bundle.model)(text) for text in TEXTS]
+    keras = np.stack([np.mean(state, axis=0) / np.linalg.norm(np.mean(state, axis=0)) for state in states])
+    for answers in both:
+        (received,) = answers(bundle.folder, case.task, [[TEXTS, {"pooling": "mean", "normalize": True}]], False)
+        np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
+
+
+@pytest.mark.foreign("transformers.js")
+@cases(CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, always=(str(CROSS_ENCODER),))
+def test_scores_of_pairs(case: Case, exported: Export, both: list[Ask]) -> None:
+    """Logits of a cross-encoder, for a padded batch of pairs."""
+    bundle, settings = exported(case), {"text_pair": TEXTS, "padding": True, "truncation": True}
+    pipe = kf.pipeline(case.task, bundle.model)
+    scores = {row["corpus_id"]: row["score"] for row in pipe.rank(QUESTION, TEXTS)}
+    for answers in both:
+        calls = [[[QUESTION] * len(TEXTS), settings]]
+        (outputs,) = answers(bundle.folder, "AutoModelForSequenceClassification", calls, False)
+        received = sigmoid(np.array(outputs["logits"])[:, 0])
+        np.testing.assert_allclose(received, [scores[row] for row in range(len(TEXTS))], atol=1e-5)
+        assert len(set(np.round(received, 3))) == len(TEXTS)
+
+
+@pytest.mark.foreign("transformers.js")
+@cases(NLI)
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_zero_shot_classification(multi_label: bool, case: Case, exported: Export, both: list[Ask]) -> None:
+    bundle, labels = exported(case), ["a house", "the river", "rain"]
+    expected = kf.pipeline(case.task, bundle.model)(TEXTS, labels, multi_label=multi_label)
+    for answers in both:
+        (received,) = answers(bundle.folder, case.task, [[TEXTS, labels, {"multi_label": multi_label}]], False)
+        for one, other in zip(received, expected, strict=True):
+            assert (one["sequence"], one["labels"]) == (other["sequence"], other["labels"])
+            np.testing.assert_allclose(one["scores"], other["scores"], atol=1e-4)
+
+
+@pytest.mark.parametrize("labels", [("no", "entails"), ("neutral", "entailment", "contradiction")])
+def test_classes_that_it_would_confuse_are_refused(labels: tuple[str, ...], tmp_path: Path) -> None:
+    case = replace(
+        NLI, source=replace(NLI.source, settings={**NLI.source.settings, "id2label": dict(enumerate(labels))})
+    )
+    with pytest.raises(ExportError, match="needs the classes 'entailment' and 'contradiction' or .* Received: n"):
+        case.export(tmp_path / "out", target="transformers.js")
+
+
+@pytest.mark.parametrize("case", [embedder("bert"), CROSS_ENCODER, NLI], ids=lambda case: case.task)
+def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
+    """Unchanged, except for the folder."""
+    bundle = exported(case)
+    printed, pipe = program_of_the_card(bundle.folder), kf.pipeline(case.task, bundle.model)
+    numbers = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-\d+)?", printed)]
+    if case.task == "sentence-similarity":
+        expected = pipe.encode(["A text."])[0]  # Node prints the first hundred numbers
+    elif case.task == "text-ranking":
+        scores = {row["corpus_id"]: row["score"] for row in pipe.rank("A query.", ["A text.", "Another text."])}
+        numbers, expected = sigmoid(np.array(numbers)), [scores[0], scores[1]]
+    else:
+        expected = pipe("A text.", ["a class", "another class"])["scores"]
+    np.testing.assert_allclose(numbers, expected[: len(numbers)], atol=1e-4)
+    assert len(numbers) == min(len(expected), 100)
+
+
+@pytest.mark.foreign("transformers.js")
+@cases(
     *WRITERS,
     tiny("bart", "text2text-generation"),
     tiny("gpt2", "text-generation", "fp16"),
@@ -438,13 +524,8 @@ def test_ignored_settings(tmp_path: Path) -> None:
     assert "It ignores `num_beams`, `top_p` of `generation_config.json`" in card
 
 
-def test_a_folder_whose_name_it_cannot_resolve(home: Path) -> None:
-    """The export warns; the program of the card opens it in Node by its complete path."""
-    case = READERS[0]
-    with pytest.warns(
-        UserWarning, match=r"Below env.localModelPath, transformers.js finds only names .* Received: 'of two words'"
-    ):
-        folder = case.export(home / "of two words", target="transformers.js")
+def program_of_the_card(folder: Path) -> str:
+    """Returns what the card's program for Node prints."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     code = re.findall(r"```javascript\n(import path.*?)```", card, re.DOTALL)[0]
     program = need("node").parent / f"{os.getpid()}-card.mjs"
@@ -453,7 +534,18 @@ def test_a_folder_whose_name_it_cannot_resolve(home: Path) -> None:
         done = subprocess.run(["node", str(program)], capture_output=True, text=True, timeout=120)
     finally:
         program.unlink()
-    assert done.returncode == 0 and "[" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_folder_whose_name_it_cannot_resolve(home: Path) -> None:
+    """The export warns; the program of the card opens it in Node by its complete path."""
+    case = READERS[0]
+    with pytest.warns(
+        UserWarning, match=r"Below env.localModelPath, transformers.js finds only names .* Received: 'of two words'"
+    ):
+        folder = case.export(home / "of two words", target="transformers.js")
+    assert "[" in program_of_the_card(folder)
     good = ["a", "my-model_1.5", "x" * 96]
     bad = ["a b", "", "é", "a--b", "a..b", "x" * 97, "-a", "a.git"]
     with warnings.catch_warnings(record=True) as caught:

@@ -10,6 +10,7 @@ from kerasformer.export.card.program import lengths_of
 from kerasformer.export.card.quoting import code, cpp, kotlin, python, swift
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.card import VERSIONS
+from kerasformer.export.targets.model_outputs import example
 
 _SECTION = """## LiteRT-LM
 
@@ -81,11 +82,10 @@ int main() {
 def section(manifest: Manifest) -> str:
     """Returns the section in Markdown, for a bundle for sentence-similarity."""
     info = manifest.info.embedding or EmbeddingInfo(0)
-    prompt = info.prompts[info.default_prompt] if info.default_prompt else ""
     quotes: dict[str, Callable[[str], str]] = {"python": python, "kotlin": kotlin, "swift": swift, "cpp": cpp}
     return Template(_SECTION).substitute(
         {f"{name}_version": version for name, version in VERSIONS.items()},
-        **{f"{language}_text": quote(f"{prompt}A text.") for language, quote in quotes.items()},
+        **{f"{language}_text": quote(example(info)) for language, quote in quotes.items()},
         file=litertlm_file.NAME,
         longest=max(lengths_of(manifest)),
         vectors=_vectors(info),

@@ -1,7 +1,8 @@
 """Runs models of optimum, with the tokenizers and pipelines of transformers; reads a request on each line.
 
-A request has `folder`, `class`, `texts` (one batch) and optionally `options` of `from_pretrained`, `searches` (settings
-of `generate`), `task` and `calls` (arguments of the pipeline). Or it has a `program`, whose output is the answer.
+A request has `folder`, `class`, `texts` (one batch) and optionally `pairs` (the second text of each), `options` of
+`from_pretrained`, `searches` (settings of `generate`), `task` and `calls` (arguments of the pipeline). Or it has a
+`program`, whose output is the answer.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ def answer(request):
         tokenizer.pad_token = tokenizer.eos_token
     if "searches" in request and not model.config.is_encoder_decoder:
         tokenizer.padding_side = "left"
-    inputs = tokenizer(request["texts"], padding=True, return_tensors="pt")
+    inputs = tokenizer(request["texts"], request.get("pairs"), padding=True, return_tensors="pt")
     result = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
     if "searches" in request:
         result["tokens"] = [model.generate(**inputs, **each).tolist() for each in request["searches"]]
