@@ -14,7 +14,7 @@ def example(info: EmbeddingInfo) -> str:
 def embeddings(info: EmbeddingInfo) -> str:
     """Returns what a program does with embeddings of texts, in addition to running the graph."""
     length = ", which have length 1" if info.normalized else ""
-    lines = [f"Pooling and all that follows it are in the graph: each row is the embedding of a text{length}."]
+    lines = [f"Pooling and all that follows it are in the graph: the output is one embedding for each text{length}."]
     if info.truncate_dim:
         lines.append(f"Keep only the first {info.truncate_dim} entries of each.")
     if info.prompts:

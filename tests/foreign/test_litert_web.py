@@ -19,7 +19,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets import TARGETS
 from kerasformer.pipelines.base import softmax
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import EMBEDDERS, Case, cases, embedder, tiny
 from tests.foreign.environments import need
 from tests.margins import check_classes, check_tokens
 from tests.web.pages import Page, chromium, served
@@ -93,7 +93,14 @@ GENERATORS = [
 
 
 @pytest.mark.foreign("litert-web")
-@cases(*ENCODERS, rest=[tiny("deberta-v2", "token-classification")])
+@cases(
+    *ENCODERS,
+    embedder("bert"),
+    rest=[
+        tiny("deberta-v2", "token-classification"),
+        *(embedder(name) for name in EMBEDDERS if name != "bert"),
+    ],
+)
 def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(card_page(folder)) as url:

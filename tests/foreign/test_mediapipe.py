@@ -32,7 +32,7 @@ from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.export.text_models import ROWS, Row
-from tests.foreign.cases import PRESETS, Case, cases, tiny
+from tests.foreign.cases import PRESETS, Case, cases, embedder, tiny
 from tests.foreign.environments import need, run
 from tests.margins import cosines
 
@@ -103,6 +103,17 @@ def character_pieces(**settings: Any) -> Tokenizer:
     backend = Backend.from_str(json.dumps(content))
     backend.normalizer = normalizer
     return Tokenizer(backend, special_tokens=tiny_text.wordpiece().special_tokens)
+
+
+def with_other_ends() -> Tokenizer:
+    """Returns a tokenizer like that of MPNet, with `[CLS]` and `[SEP]` as unused tokens."""
+    content = json.loads(character_pieces().backend.to_str())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["<s>"], vocabulary["</s>"] = len(vocabulary), len(vocabulary) + 1
+    backend = Backend.from_str(json.dumps(content))
+    around = [(token, vocabulary[token]) for token in ("<s>", "</s>")]
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=around)
+    return Tokenizer(backend, special_tokens={"unk_token": "[UNK]", "cls_token": "<s>", "sep_token": "</s>"})
 
 
 def with_accents() -> Tokenizer:
@@ -209,7 +220,42 @@ def test_vectors(case, tmp_path):
     np.testing.assert_allclose(cosines(normal, received[:3]), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert-text-classification", "bert-feature-extraction"])
+def with_pieces(case: Case) -> Case:
+    """Returns a case with the tokenizer of `albert_pieces`."""
+    return replace(case, source=replace(case.source, tokenizer=albert_pieces))
+
+
+@pytest.mark.foreign(TARGET)
+@cases(
+    embedder("bert"),
+    embedder("mpnet"),
+    embedder("bert", "int8_weights"),
+    with_pieces(embedder("albert")),
+    always=("bert-sentence-similarity-none", "mpnet-sentence-similarity-none"),
+    rest=[embedder(name) for name in ("distilbert", "electra", "mobilebert", "modernbert")],
+)
+def test_embeddings(case, tmp_path):
+    """Pooling and all that follows it are in the graph."""
+    need(TARGET)
+    model = case.model()
+    folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
+    pipe = kf.pipeline(case.task, model)
+    keras = np.stack([pipe.encode([cut(model.tokenizer, text)])[0] for text in READING])
+    received = np.array(mediapipe(folder, [cut(model.tokenizer, text) for text in READING], normalize=False))
+    assert np.abs(keras - keras[0]).max() > 0.1 * np.abs(keras).max(), "the embeddings must differ"
+    if case.quantize == "none":
+        np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
+    assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
+
+
+def cut(tokenizer: Tokenizer, text: str) -> str:
+    """Returns the words at the beginning of a text that the model reads at once."""
+    while len(tokenizer.encode(text)) > LENGTH:
+        text = text.rpartition(" ")[0]
+    return text
+
+
+@pytest.mark.parametrize("name", ["bert-text-classification", "bert-feature-extraction", "bert-sentence-similarity"])
 def test_the_code_on_the_card(name, tmp_path):
     python = need(TARGET)
     folder = kf.export.export(ROWS[name].model(), tmp_path / "out", target=TARGET, lengths=[LENGTH])
@@ -233,7 +279,7 @@ def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
     assert (cosines(received, expected) > (0.9999 if quantize == "none" else 0.97)).all()
 
 
-@pytest.mark.parametrize("tokenizer", [character_pieces, with_accents, albert_pieces])
+@pytest.mark.parametrize("tokenizer", [character_pieces, with_accents, with_other_ends, albert_pieces])
 def test_tokens(tokenizer, tmp_path):
     """For normalized texts, tokens are those of the model, except for the differences that the card lists."""
     need(TARGET)

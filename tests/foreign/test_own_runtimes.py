@@ -9,7 +9,7 @@ import kerasformer as kf
 from kerasformer.bundle import read
 from kerasformer.pipelines.base import softmax
 from tests.foreign.cards import keras_arrays, run_python
-from tests.foreign.cases import cases, tiny
+from tests.foreign.cases import EMBEDDERS, cases, embedder, tiny
 from tests.margins import check_classes, check_tokens
 
 SENTENCES = ("The old man went out to look for the boat.", "A letter!", "Nobody knew why.")
@@ -22,6 +22,8 @@ CASES = (
     tiny("bert", "question-answering"),
     tiny("bert", "fill-mask"),
     tiny("bert", "feature-extraction"),
+    tiny("bert", "sentence-similarity"),
+    *(embedder(name) for name in EMBEDDERS if name != "bert"),
     tiny("distilbert", "text-classification"),
     tiny("albert", "fill-mask"),
     tiny("roberta", "text-classification"),

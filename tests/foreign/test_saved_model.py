@@ -15,7 +15,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.export.text_models import OTHERS, ROWS
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import EMBEDDERS, Case, cases, embedder, tiny
 from tests.foreign.environments import started
 
 TARGET = "saved-model"
@@ -88,6 +88,7 @@ def assert_near(received: Any, expected: Any) -> None:
 @pytest.mark.foreign("saved-model")
 @cases(
     *ENCODERS,
+    *(embedder(name) for name in EMBEDDERS if name not in ("bert", "gpt2")),
     Case("sentiment-bert"),
     always=("bert-text-classification-none", "gpt2-text-classification-none", "t5-feature-extraction-none"),
 )

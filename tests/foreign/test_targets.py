@@ -18,9 +18,11 @@ from tests.test_cli import main
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
 ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
-BERTS = {name for name in ENCODERS if ALL[name].tokenizer is tiny_text.wordpiece}
-"""Encoders with a tokenizer like BERT's, whatever their inputs."""
-PIPED = {name for name, row in ALL.items() if row.task not in {*PRETRAINING, "sentence-similarity"}}
+BERTS = {
+    name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiece, tiny_text.wordpiece_with_ends)
+}
+"""Encoders with a tokenizer like that of BERT or MPNet, whatever their inputs."""
+FOR_TASKS = {name for name, row in ALL.items() if row.task not in PRETRAINING}
 _EMBEDS = "sentence-similarity"
 _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
 
@@ -29,13 +31,17 @@ RUNS = {
     "litert-lm": DECODERS | {name for name in ENCODERS if name.endswith("sentence-similarity")},
     "litert-web": set(ALL),
     # Without heads for which it has no class, or a class for other files.
-    "transformers.js": PIPED
+    "transformers.js": FOR_TASKS
     - {"albert-token-classification", "bart-feature-extraction", "bart-question-answering"}
     - {"mobilebert-token-classification", "modernbert-question-answering", "t5-feature-extraction"}
     - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")}
-    - {name for name in ENCODERS if name.startswith("longformer") and not name.endswith("feature-extraction")},
+    - {
+        name
+        for name in ENCODERS
+        if name.startswith("longformer") and not name.endswith(("feature-extraction", _EMBEDS))
+    },
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
-    "optimum": PIPED - ENCODER_DECODERS - {"llama-text-generation"},
+    "optimum": FOR_TASKS - ENCODER_DECODERS - {"llama-text-generation"},
     "genai": DECODERS,
     "saved-model": set(ALL),
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kerasformer.bundle import PROBABILITIES, Manifest
 from kerasformer.export.targets.mediapipe.plain_text import LANGUAGES, plain
+from kerasformer.export.targets.model_outputs import embeddings
 
 _SEE = "https://ai.google.dev/edge/mediapipe/solutions/text"
 
@@ -59,7 +60,7 @@ def section(manifest: Manifest, folder: Path) -> str:
     argument = 'plain("A text.")' if functions else '"A text."'
     return "\n".join(
         (
-            _about(task, file, length, remark),
+            _about(task, manifest, file, length, remark),
             _kotlin(task, file, before["kotlin"], argument),
             _swift(task, before["swift"], argument),
             _web(task, file, before["javascript"], argument),
@@ -87,12 +88,12 @@ more than 100 bytes is unknown, where the tokenizer counts characters; U+FFFD is
 characters, the character tables of the two may differ."""
 
 
-def _about(task: _Task, file: str, length: int | str, remark: str) -> str:
-    answer = (
-        "Scores are probabilities with the names of the classes."
-        if task is _CLASSIFIER
-        else "The embedding is the mean over the tokens; with the option `l2_normalize` its norm is 1."
-    )
+def _about(task: _Task, manifest: Manifest, file: str, length: int | str, remark: str) -> str:
+    answer = "The embedding is the mean over the tokens; with the option `l2_normalize` its norm is 1."
+    if task is _CLASSIFIER:
+        answer = "Scores are probabilities with the names of the classes."
+    elif manifest.info.embedding is not None:
+        answer = embeddings(manifest.info.embedding).strip()
     return f"""## MediaPipe {task.name}
 
 `{file}` is the only file that an app needs: it contains the tokenizer and all names. {answer}

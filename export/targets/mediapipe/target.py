@@ -40,7 +40,7 @@ class MediapipeTokenizerWarning(UserWarning):
 
 
 class Mediapipe(Target):
-    """MediaPipe tasks, for text classifiers and text encoders with the tokenizer of BERT or ALBERT."""
+    """MediaPipe tasks, for text classifiers and text encoders with the tokenizer of BERT, MPNet or ALBERT."""
 
     name = "mediapipe"
     summary = "MediaPipe Text Classifier and Text Embedder: Android, iOS, web, Python"

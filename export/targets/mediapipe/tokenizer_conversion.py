@@ -1,7 +1,8 @@
 """Conversion of tokenizers to MediaPipe's format, and the reasons for which it is impossible.
 
 MediaPipe lowercases A to Z, splits a text, looks up the pieces, and adds the tokens named `[CLS]` and `[SEP]`; padding
-is 0 and masked. Its WordPiece tokenizer does not strip accents, and words of more than 100 bytes become `[UNK]`. Its
+is 0 and masked. Its third tokenizer, by a regular expression, looks up whole words, which no tokenizer of a Transformer
+does. Its WordPiece tokenizer does not strip accents, and words of more than 100 bytes become `[UNK]`. Its
 SentencePiece tokenizer uses the normalization rules of the model file, which can reproduce those of our tokenizer.
 
 Source: https://github.com/google-ai-edge/mediapipe, `mediapipe/calculators/tensor/bert_preprocessor_calculator.cc` and
@@ -59,11 +60,25 @@ def check(tokenizer: Tokenizer | None) -> int:
 
 
 def vocabulary(tokenizer: Tokenizer) -> VocabularyFile:
-    """Converts a tokenizer that `check` accepts to a file for the model's metadata."""
-    content = json.loads(tokenizer.backend.to_str())
+    """Converts a tokenizer that `check` accepts to a file for the model's metadata.
+
+    MediaPipe finds the tokens that it adds to a text by the names `[CLS]` and `[SEP]`, which they therefore get in the
+    file; the tokenizer may have others, such as `<s>` and `</s>`.
+    """
+    content, backend = json.loads(tokenizer.backend.to_str()), tokenizer.backend
+    ids = backend.encode("a", add_special_tokens=True).ids
+    names = {ids[0]: _FIRST, ids[-1]: _LAST}
     if content["model"]["type"] == "WordPiece":
-        return VocabularyFile(WORDPIECE, "vocab.txt", _lines(content["model"]["vocab"]))
-    return VocabularyFile(SENTENCEPIECE, "spiece.model", _sentencepiece(content, tokenizer.backend.normalizer))
+        tokens = {index: token for token, index in content["model"]["vocab"].items()}
+        return VocabularyFile(WORDPIECE, "vocab.txt", _lines(_renamed(tokens, names)))
+    pieces = {index: token for index, (token, _) in enumerate(content["model"]["vocab"])}
+    file = _sentencepiece(content, backend.normalizer, _renamed(pieces, names))
+    return VocabularyFile(SENTENCEPIECE, "spiece.model", file)
+
+
+def _renamed(tokens: dict[int, str], names: dict[int, str]) -> dict[int, str]:
+    """Returns tokens by id, some with new names; other tokens that have one of these names are left out."""
+    return {index: token for index, token in tokens.items() if token not in names.values()} | names
 
 
 def _refusal(reason: str) -> ExportError:
@@ -77,12 +92,11 @@ def _refusal(reason: str) -> ExportError:
 def _common_differences(tokenizer: Tokenizer, content: dict[str, Any]) -> Differences:
     encoded = tokenizer.backend.encode("a", add_special_tokens=True)
     special = [token for token, mask in zip(encoded.tokens, encoded.special_tokens_mask, strict=True) if mask]
-    same_special = [encoded.tokens[0], encoded.tokens[-1]] == special == [_FIRST, _LAST]
+    one_each = [encoded.tokens[0], encoded.tokens[-1]] == special and len(set(special)) == 2
     added = [token["content"] for token in content["added_tokens"] if not token["special"]]
     return {
-        f"MediaPipe adds {_FIRST} and {_LAST} to a text; the tokenizer {' … '.join(special) or 'nothing'}": (
-            not same_special
-        ),
+        "MediaPipe adds one token before a text and another after it; the tokenizer "
+        f"{' … '.join(special) or 'nothing'}": not one_each,
         "MediaPipe uses token type 0 for a single text; the tokenizer does not": any(encoded.type_ids),
         "MediaPipe truncates texts on the right; the tokenizer on the left": tokenizer.truncation_side != "right",
         f"MediaPipe does not support added tokens; the tokenizer has {', '.join(added[:5])}": bool(added),
@@ -128,9 +142,8 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def _lines(vocab: dict[str, int]) -> bytes:
+def _lines(tokens: dict[int, str]) -> bytes:
     """Returns the content of `vocab.txt`, in which the line number is the id of the token."""
-    tokens = {index: token for token, index in vocab.items()}
     # Unused ids get a line with a space, which no word contains; MediaPipe would skip an empty line.
     lines = [_line(tokens.get(index, "")) or f"no token {index}" for index in range(max(tokens) + 1)]
     return "".join(f"{line}\n" for line in lines).encode()
@@ -141,12 +154,22 @@ def _line(token: str) -> str:
     return "" if {*token} & {*LINE_ENDS} else token
 
 
-def _sentencepiece(content: dict[str, Any], normalizer: Any) -> bytes:
-    """Returns a SentencePiece model whose rules reproduce the tokenizer's normalizer."""
+def _sentencepiece(content: dict[str, Any], normalizer: Any, names: dict[int, str]) -> bytes:
+    """Returns a SentencePiece model whose rules reproduce the tokenizer's normalizer.
+
+    Args:
+        content: Content of `tokenizer.json`.
+        normalizer: Normalizer of the tokenizer.
+        names: Names of the pieces in the model by their ids; those without a name are never used.
+    """
     special, unknown = {token["content"] for token in content["added_tokens"]}, content["model"]["unk_id"]
     pieces = [
-        spiece.Piece(text, score, spiece.CONTROL if text in special else spiece.NORMAL)
-        for text, score in content["model"]["vocab"]
+        spiece.Piece(
+            names.get(index, f"<no token {index}>"),
+            score,
+            spiece.CONTROL if text in special or index not in names else spiece.NORMAL,
+        )
+        for index, (text, score) in enumerate(content["model"]["vocab"])
     ]
     pieces[unknown].kind = spiece.UNKNOWN
     steps = content["normalizer"].get("normalizers", [content["normalizer"]])
