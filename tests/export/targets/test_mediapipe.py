@@ -182,7 +182,7 @@ def _around(template: str) -> Callable[[Backend], None]:
         (changed(lambda each: setattr(each, "normalizer", normalizers.Lowercase())), "the tokenizer has Lowercase"),
         (changed(lambda each: setattr(each, "pre_tokenizer", pre_tokenizers.Whitespace())), "and Whitespace"),
         (changed(_around("[CLS] $A")), r"the tokenizer \[CLS\]"),
-        (changed(_around("[MASK] $A [SEP]")), r"the tokenizer \[MASK\] … \[SEP\]"),
+        (changed(_around("[SEP] $A [SEP]")), r"the tokenizer \[SEP\] … \[SEP\]"),
         (changed(_around("[CLS]:1 $A:1 [SEP]:1")), "token type 0"),
         (changed(lambda each: each.add_tokens([AddedToken("wow")])), "added tokens; the tokenizer has wow"),
         (changed(lambda each: None, unk_token="[MASK]"), r"the tokenizer \[MASK\]"),
