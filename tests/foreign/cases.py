@@ -88,8 +88,8 @@ def embedder(model_type: str, quantize: str = "none") -> Case:
     return Case(sentence_row(model_type), quantize)
 
 
-EMBEDDERS = ("bert", "albert", "camembert", "deberta-v2", "distilbert", "electra", "gpt2", "longformer", "mobilebert")
-EMBEDDERS += ("modernbert", "mpnet", "roberta", "xlm-roberta")
+EMBEDDERS = ("bert", "albert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "gpt2", "longformer")
+EMBEDDERS += ("mobilebert", "modernbert", "mpnet", "roberta", "xlm-roberta")
 """Architectures that are tested for embeddings."""
 
 

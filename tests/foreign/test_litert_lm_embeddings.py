@@ -56,7 +56,7 @@ def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
     tiny("bert", TASK, "int8"),
     tiny("bert", TASK, "int8_weights"),
     rest=[embedder(name) for name in ("distilbert", "albert", "camembert", "mpnet", "modernbert", "longformer")]
-    + [embedder(name) for name in ("electra", "mobilebert", "deberta-v2", "llama", "bloom")],
+    + [embedder(name) for name in ("electra", "mobilebert", "deberta", "deberta-v2", "llama", "bloom")],
 )
 def test_embeddings_are_those_of_keras(case, tmp_path):
     need(TARGET)
@@ -203,6 +203,10 @@ def test_unsupported_tokenizers_are_refused(tmp_path):
     case = replace(BERT, source=replace(BERT.source, tokenizer=with_types))
     with pytest.raises(ExportError, match="before and after every text, all of type 0. Received: a tokenizer that"):
         case.export(tmp_path / "out", target=TARGET)
+    with pytest.raises(
+        ExportError, match="passes only input_ids, attention_mask, token_type_ids to a model. Received: Xlm"
+    ):
+        embedder("xlm").export(tmp_path / "out", target=TARGET)
     model = BERT.model()
     model.tokenizer = None
     with pytest.raises(ExportError, match="needs a tokenizer"):

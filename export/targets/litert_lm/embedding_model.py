@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kerasformer.bundle.interface import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.litert_lm import litertlm_file
@@ -19,15 +18,9 @@ def check(job: ExportJob) -> None:
     """Refuses models whose embeddings LiteRT-LM would compute differently.
 
     Raises:
-        ExportError: The model has inputs that the engine lacks, or its tokenizer does more than to put the same tokens
-            before and after every text.
+        ExportError: The tokenizer is to be in the graph, or does more than to put the same tokens before and after
+            every text.
     """
-    if others := [name for name in job.model.input_names if name not in (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)]:
-        raise ExportError(
-            "LiteRT-LM's embedding engine passes only tokens and their mask to a model. Received: "
-            f"{job.info.name} with the inputs {', '.join(others)}. Export with {argument('format', 'tflite')} and "
-            "without a target"
-        )
     around(job.model.tokenizer)
     if job.in_graph:
         raise ExportError(

@@ -14,7 +14,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import ExportJob
-from kerasformer.export.targets.base import Target, refuse_signatures
+from kerasformer.export.targets.base import TOKENIZED, Target, refuse_signatures
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card, embedding_model, litertlm_file
 from kerasformer.tokenization import Tokenizer
@@ -36,6 +36,8 @@ class LitertLm(Target):
     name = "litert-lm"
     summary = "LiteRT-LM: decoders, and encoders for embeddings, on Android, iOS and desktops"
     required_options = {"format": "tflite"}
+    inputs = TOKENIZED
+    reads_tokenizer = True
     rolling_caches = False
 
     def check(self, job: ExportJob, quantize: str) -> None:
