@@ -168,7 +168,7 @@ def test_prompts_are_on_the_card(with_prompts, exported):
     card = (with_prompts[0] / "README.md").read_text()
     assert '` rain "$1":  ` (`query`)' in card and "first 40 entries" in card and "normalize=False" in card
     card = (exported[0] / "README.md").read_text()
-    assert "` rain:  ` (`query`)" in card and "entries" not in card and "normalize=True" in card
+    assert "` rain:  ` (`query`)" in card and "Keep only" not in card and "normalize=True" in card
 
 
 def many_special_tokens() -> Any:

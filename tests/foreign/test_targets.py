@@ -18,9 +18,7 @@ from tests.test_cli import main
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 DECODERS = {"bloom-text-generation", "gpt2-text-generation", "llama-text-generation"}
 ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
-BERTS = {
-    name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiece, tiny_text.wordpiece_with_ends)
-}
+BERTS = {name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiece, tiny_text.wordpiece_with_ends)}
 """Encoders with a tokenizer like that of BERT or MPNet, whatever their inputs."""
 FOR_TASKS = {name for name, row in ALL.items() if row.task not in PRETRAINING}
 _EMBEDS = "sentence-similarity"
