@@ -9,7 +9,9 @@ from kerasformer.errors import ExportError
 from kerasformer.export.options import ExportJob
 from kerasformer.layers.attention_spec import AttentionSpec
 
-FEATURES = frozenset({"num_key_value_heads", "query_key_norm", "rotary", "rotary_scaling", "softcap", "window"})
+FEATURES = frozenset(
+    {"blocks", "num_key_value_heads", "query_key_norm", "rotary", "rotary_scaling", "softcap", "window"}
+)
 """Keys of `AttentionSpec.features` that the lowerings of all formats support."""
 
 

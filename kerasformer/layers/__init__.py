@@ -8,6 +8,7 @@ require("keras", "tensorflow")
 from kerasformer.layers.activations import activation
 from kerasformer.layers.attention import (
     AttentionHead,
+    BlockSparseAttention,
     GlobalMultiHeadAttention,
     MultiHeadAttention,
     scaled_dot_product_attention,
@@ -28,9 +29,10 @@ from kerasformer.layers.core import Dense, Dropout, Embedding
 from kerasformer.layers.disentangled import ConvolutionEncoderLayer, DisentangledAttention, RelativeEmbeddings
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
-from kerasformer.layers.heads import ClassificationHead, LMHead, MaskedLMHead
+from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
 from kerasformer.layers.norms import ElementwiseAffine, LayerNormalization, RMSNormalization, normalization
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
+from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
@@ -38,6 +40,7 @@ from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
 __all__ = [
     "AttentionHead",
     "AttentionSpec",
+    "BlockSparseAttention",
     "BottleneckEncoderLayer",
     "ClassificationHead",
     "ConvolutionEncoderLayer",
@@ -51,6 +54,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "FeedForwardHead",
     "FixedCache",
     "GlobalMultiHeadAttention",
     "GrowingCache",
@@ -72,6 +76,7 @@ __all__ = [
     "SentenceHead",
     "SentencePooling",
     "SinusoidalPositions",
+    "SparseBlocks",
     "StaticCache",
     "TransformerEmbeddings",
     "Visibility",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 import keras
 from keras import backend, ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers import banded, primitives
+from kerasformer.layers import banded, block_sparse, primitives
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.norms import RMSNormalization
+from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, visibility_of
 
@@ -260,6 +262,16 @@ class MultiHeadAttention(Composite):
                 zero_padding=self.zero_padding,
                 return_attention=return_attention,
             )
+        elif self.spec.blocks is not None:
+            context, weights = block_sparse.multi_head_attention(
+                *states,
+                self.spec,
+                visibility,
+                dropout,
+                training,
+                first_tokens=key_value is not None,
+                return_attention=return_attention,
+            )
         else:
             context, weights, cache = primitives.multi_head_attention(*states, self.spec, visibility, cache, dropout)
         return packed(
@@ -277,6 +289,11 @@ class MultiHeadAttention(Composite):
     def global_states(self, query: Tensor, memory: Tensor, value: Tensor) -> Callable[[GlobalTokens], States] | None:
         """Returns a function that projects global tokens, or `None` if all tokens share the same projections."""
         return None
+
+    def check_features(self, *unsupported: str) -> None:
+        """Refuses features of attention, by the names of `AttentionSpec.features`, that a subclass does not support."""
+        if found := sorted(set(unsupported) & set(self.spec.features)):
+            raise InputError(f"{type(self).__name__} does not support: {', '.join(found)}")
 
     def _normalized(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """Normalizes each head of `(B, T, H * D)`."""
@@ -335,9 +352,7 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
 
     def __init__(self, num_heads: int, hidden_dim: int, window: int, **kwargs: Any) -> None:
         super().__init__(num_heads, hidden_dim, window=window, **kwargs)
-        unsupported = sorted({"rotary", "query_key_norm", "num_key_value_heads"} & set(self.spec.features))
-        if unsupported:
-            raise InputError(f"{type(self).__name__} does not support: {', '.join(unsupported)}")
+        self.check_features("rotary", "query_key_norm", "num_key_value_heads")
         size = num_heads * self.spec.head_dim
         self.query_global = self._dense(size, self.use_bias, "query_global")
         self.key_global = self._dense(size, self.key_bias, "key_global")
@@ -357,3 +372,41 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
             return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(value)
 
         return states
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class BlockSparseAttention(MultiHeadAttention):
+    """Block-sparse self attention, in memory that grows linearly with the length of the text.
+
+    Texts are divided into blocks. The first and the last block attend to all tokens. Each other block attends to these
+    two, to itself, and to its two neighbors; in training also to random blocks, which are constants of the layer, the
+    length of the text and the head. In evaluation, the keys of the first block count `num_random` times more instead,
+    as in the reference. Texts of up to `blocks.full_length` tokens have full attention.
+
+    Args:
+        num_heads: Number of attention heads.
+        hidden_dim: Size `E` of the output.
+        blocks: Description of the blocks, `SparseBlocks` or a dictionary of its attributes; full attention by default.
+        kwargs: Arguments of `MultiHeadAttention`, except `rotary`, `query_key_norm`, `num_key_value_heads` and
+            `window`. `dropout` applies to full attention only, as in the reference.
+
+    Raises:
+        InputError: an unsupported argument of `MultiHeadAttention`; a causal mask; or, in training, texts of a length
+            that is unknown when TensorFlow traces the layer.
+
+    Reference: Zaheer et al. 2020, arXiv:2007.14062, section 2; `transformers.models.big_bird`.
+    """
+
+    def __init__(
+        self, num_heads: int, hidden_dim: int, blocks: SparseBlocks | dict[str, int] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(num_heads, hidden_dim, **kwargs)
+        self.check_features("rotary", "query_key_norm", "num_key_value_heads", "window")
+        self.blocks = SparseBlocks(**blocks) if isinstance(blocks, dict) else blocks
+        self.spec = replace(self.spec, blocks=self.blocks)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        unused = ("rotary", "query_key_norm", "num_key_value_heads", "window")
+        arguments = {name: value for name, value in super().get_config().items() if name not in unused}
+        return {**arguments, "blocks": None if self.blocks is None else asdict(self.blocks)}

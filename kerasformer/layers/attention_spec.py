@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
+from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Tensor
 
 SCALING_KINDS = ("linear", "dynamic", "yarn", "llama3", "longrope")
@@ -250,6 +251,7 @@ class AttentionSpec:
         query_key_norm: Whether queries and keys of each head are normalized before rotation (Qwen 3, Gemma 3).
         window: Size of a sliding window in tokens, optional. In causal attention a token sees this many tokens, itself
             included; in bidirectional attention it sees this many on each side.
+        blocks: Description of block-sparse attention, optional (BigBird).
     """
 
     num_heads: int
@@ -260,6 +262,7 @@ class AttentionSpec:
     rotary: Rotary | None = None
     query_key_norm: bool = False
     window: int | None = None
+    blocks: SparseBlocks | None = None
 
     @property
     def group_size(self) -> int:
@@ -270,7 +273,7 @@ class AttentionSpec:
     def features(self) -> dict[str, Any]:
         """Features beyond plain multi-head attention, by attribute, which a runtime may not support."""
         features: dict[str, Any] = {
-            name: getattr(self, name) for name in ("softcap", "rotary", "window") if getattr(self, name)
+            name: getattr(self, name) for name in ("softcap", "rotary", "window", "blocks") if getattr(self, name)
         }
         if self.rotary is not None and self.rotary.scaling is not None:
             features["rotary_scaling"] = self.rotary.scaling.kind

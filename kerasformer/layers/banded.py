@@ -22,6 +22,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
+from kerasformer.layers.text_blocks import Blocks, is_plain, padded, with_key_mask
 from kerasformer.layers.visibility import Visibility, mask_to_bias
 
 States = tuple[Tensor, Tensor, Tensor]
@@ -128,11 +129,11 @@ def multi_head_attention(
             f"Received: window={spec.window}, causal={visibility.causal}"
         )
     dtype = backend.standardize_dtype(query.dtype)
-    visibility = visibility.rendered("keys", lambda: _with_key_mask(visibility))
+    visibility = visibility.rendered("keys", lambda: with_key_mask(visibility))
     tokens = visibility.rendered(("global tokens", dtype), lambda: GlobalTokens.of(visibility, dtype))
     length = ops.shape(query)[1] if first_tokens else None
     queried = tokens if tokens is None or length is None else tokens.of_first(length)
-    dense = return_attention or first_tokens or not _is_banded(query.shape[1], spec.window, visibility)
+    dense = return_attention or first_tokens or not is_plain(visibility) or _is_short(query.shape[1], spec.window)
     weights = None
     if dense:
         visible = _of_queries(visibility, tokens, queried, key, length)
@@ -152,21 +153,9 @@ def multi_head_attention(
     return _joined(context, weights, queried, separate, real)
 
 
-def _with_key_mask(visibility: Visibility) -> Visibility:
-    """Moves a mask that depends on keys alone from `mask` to `key_mask`."""
-    mask = visibility.mask
-    if mask is None or tuple(mask.shape[1:3]) != (1, 1):
-        return visibility
-    keys = ops.cast(mask[:, 0, 0], "int32")
-    if visibility.key_mask is not None:
-        keys = keys * ops.cast(visibility.key_mask, "int32")
-    return replace(visibility, mask=None, key_mask=keys)
-
-
-def _is_banded(length: int | None, window: int, visibility: Visibility) -> bool:
-    """Whether the text is long enough, or of unknown length, and the visibility has no further mask."""
-    plain = visibility.mask is None and visibility.position_bias is None and visibility.starts is None
-    return plain and (length is None or length > 3 * window)
+def _is_short(length: int | None, window: int) -> bool:
+    """Whether the text is so short that the dense form is smaller."""
+    return length is not None and length <= 3 * window
 
 
 def _of_queries(
@@ -210,7 +199,7 @@ def _in_blocks(
 ) -> Tensor:
     """Computes attention of all tokens to their windows and to the global tokens, `(B, T, H * D)`."""
     blocks = visibility.rendered(
-        ("blocks", spec.window, query.shape[1]), lambda: Blocks(ops.shape(query)[1], int(spec.window or 0))
+        ("blocks", spec.window, query.shape[1]), lambda: Windows(ops.shape(query)[1], int(spec.window or 0))
     )
     dtype = backend.standardize_dtype(query.dtype)
     visible = visibility.rendered(
@@ -219,39 +208,21 @@ def _in_blocks(
     )
     keys, values = (blocks.keys(x, None if tokens is None else tokens.select(x)) for x in (key, value))
     dense_spec = replace(spec, window=None)
-    context = primitives.multi_head_attention(blocks.queries(query), keys, values, dense_spec, visible, None, dropout)
+    context = primitives.multi_head_attention(blocks.rows(query), keys, values, dense_spec, visible, None, dropout)
     return blocks.merged(context[0], query)
 
 
-class Blocks:
-    """Division of a text into blocks.
+class Windows(Blocks):
+    """Blocks of the size of the window, each with its neighbors and the global tokens as keys.
 
     Args:
         length: Length `T` of the text, a number or a scalar tensor.
-        window: Size `w` of the window.
-
-    Attributes:
-        size: Length `b` of a block: the window, or the length of a shorter text.
-        count: Number of blocks `N`; the last one is padded.
-        missing: Number of tokens that the last block lacks.
+        window: Size `w` of the window; a shorter text is one block.
     """
 
     def __init__(self, length: Any, window: int) -> None:
-        self.length, self.window = length, window
-        self.size = min(length, window) if isinstance(length, int) else ops.minimum(length, window)
-        self.count = (length + self.size - 1) // self.size
-        self.missing = self.count * self.size - length
-
-    def queries(self, x: Tensor) -> Tensor:
-        """Cuts `(B, T, E)` into blocks `(B * N, b, E)`."""
-        return ops.reshape(_padded(x, 0, self.missing), (-1, self.size, x.shape[-1]))
-
-    def merged(self, x: Tensor, like: Tensor) -> Tensor:
-        """Joins blocks `(B * N, b, E)` to `(B, T, E)`, the shape of `like`."""
-        x = ops.reshape(x, (ops.shape(like)[0], self.count * self.size, like.shape[-1]))
-        if isinstance(self.missing, int) and self.missing == 0:
-            return x
-        return ops.reshape(x[:, : self.length], ops.shape(like))
+        super().__init__(length, min(length, window) if isinstance(length, int) else ops.minimum(length, window))
+        self.window = window
 
     def keys(self, x: Tensor, first: Tensor | None) -> Tensor:
         """Returns each block of `(B, T, E)` with its neighbours, after the global tokens: `(B * N, G + 3 * b, E)`.
@@ -261,7 +232,7 @@ class Blocks:
             first: Global tokens `(B, G, E)`, optional.
         """
         batch, size = ops.shape(x)[0], x.shape[-1]
-        x = ops.reshape(_padded(x, self.size, self.size + self.missing), (batch, self.count + 2, self.size, size))
+        x = ops.reshape(padded(x, self.size, self.size + self.missing), (batch, self.count + 2, self.size, size))
         parts = [x[:, :-2], x[:, 1:-1], x[:, 2:]]
         width = 3 * self.size
         if first is not None:
@@ -289,13 +260,6 @@ class Blocks:
             within = ops.concatenate([ops.zeros((self.size, ops.shape(first)[1]), dtype), within], axis=1)
         hidden = ops.transpose(mask_to_bias(self.keys(seen, first), dtype), (0, 2, 1))
         return ops.expand_dims(hidden + within, 1)
-
-
-def _padded(x: Tensor, before: Any, after: Any) -> Tensor:
-    """Pads `(B, T, E)` with zeros before and after the tokens."""
-    if isinstance(before, int) and isinstance(after, int) and before == after == 0:
-        return x
-    return ops.pad(x, ((0, 0), (before, after), (0, 0)))
 
 
 def _joined(

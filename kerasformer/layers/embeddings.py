@@ -31,6 +31,7 @@ class TransformerEmbeddings(Composite):
         tables: Number of rows of each further embedding table, by name, such as `{"languages": 15}`; optional.
         epsilon: Epsilon of the norm; `None` for no norm.
         norm: Kind of the norm, see `normalization`.
+        token_scale: Factor of the token embeddings.
         projection_first: Whether the projection precedes the norm (DeBERTa) or follows it (ALBERT).
         projection_bias: Whether the projection has a bias.
         padding_id: Id of the padding token; its position is `padding_id`, and the positions of other tokens start at
@@ -74,13 +75,14 @@ class TransformerEmbeddings(Composite):
         neighbors: int = 0,
         norm: str = "layer_norm",
         optional_tables: bool = False,
+        token_scale: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.max_length, self.hidden_dim = vocab_size, max_length, hidden_dim
         self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
         self.token_dim = self.embedding_dim if token_dim is None else token_dim
-        self.neighbors, self.norm_kind = neighbors, norm
+        self.neighbors, self.norm_kind, self.token_scale = neighbors, norm, token_scale
         self.num_segments, self.tables = num_segments, dict(tables or {})
         self.projection_first, self.projection_bias = projection_first, projection_bias
         self.padding_id, self.optional_tables = padding_id, optional_tables
@@ -136,6 +138,8 @@ class TransformerEmbeddings(Composite):
         """Looks up all embeddings and adds them."""
         ids = as_ids(ids)
         x = self.tokens(ids)
+        if self.token_scale != 1.0:
+            x = x * ops.cast(self.token_scale, x.dtype)
         if self.token_projection is not None:
             x = self.token_projection(self._with_neighbors(x, attention_mask))
         if self.segments is not None:
@@ -176,7 +180,9 @@ class TransformerEmbeddings(Composite):
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
         names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer", "norm_bias")
-        arguments = {name: getattr(self, name) for name in (*sizes, *names, "neighbors", "optional_tables")}
+        arguments = {
+            name: getattr(self, name) for name in (*sizes, *names, "neighbors", "optional_tables", "token_scale")
+        }
         arguments["embedding_dim"] = None if self.projection is None else self.embedding_dim
         arguments["token_dim"] = None if self.token_projection is None else self.token_dim
         arguments["norm"] = self.norm_kind

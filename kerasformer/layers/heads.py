@@ -11,6 +11,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LowRank, build_once
+from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
 
@@ -94,6 +95,68 @@ class ClassificationHead(Composite):
         of_dense = ("dense_bias", "epsilon", "norm_bias")
         arguments = {name: getattr(self, name) for name in (*names, *of_dense)}
         initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class FeedForwardHead(Composite):
+    """Classification head of a feed-forward network with residual connection and norm, and an output layer (BigBird).
+
+    Args:
+        num_labels: Number of classes.
+        hidden_dim: Size `E` of the input.
+        intermediate_dim: Size of the intermediate layer of the feed-forward network.
+        activation: Name of the activation of the feed-forward network.
+        epsilon: Epsilon of the norm.
+        dropout: Dropout rate of the input and of the output of the feed-forward network.
+        kernel_initializer: A Keras initializer.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(..., E)`; the result is `(..., num_labels)`.
+    """
+
+    def __init__(
+        self,
+        num_labels: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        activation: str = "gelu",
+        epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_labels, self.hidden_dim, self.intermediate_dim = num_labels, hidden_dim, intermediate_dim
+        self.activation, self.epsilon, self.dropout = activation, epsilon, dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        options = {"kernel_initializer": keras.initializers.serialize(self.kernel_initializer)}
+        options["dtype"] = self.dtype_policy
+        self.feed_forward = FeedForward(hidden_dim, intermediate_dim, activation, name="feed_forward", **options)
+        self.norm = LayerNormalization(epsilon, name="norm", dtype=self.dtype_policy)
+        self.residual_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.output_dense = Dense(num_labels, name="output", **options)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the weights for inputs whose last axis is `E`."""
+        for layer in (self.feed_forward, self.norm, self.output_dense):
+            build_once(layer, input_shape)
+
+    def call(self, x: Tensor, training: bool = False) -> Tensor:
+        """Applies the head."""
+        y = self.feed_forward(self.residual_dropout(x, training=training), training=training)
+        return self.output_dense(self.norm(primitives.residual(x, self.residual_dropout(y, training=training))))
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Maps `(..., E)` to `(..., num_labels)`."""
+        return (*input_shape[:-1], self.num_labels)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = ("num_labels", "hidden_dim", "intermediate_dim", "activation", "epsilon", "dropout")
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        arguments = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **arguments, "kernel_initializer": initializer}
 
 

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization import spiece
-from kerasformer.tokenization.families import ALBERT, DEBERTA, MPNET, ROBERTA, T5, Family
+from kerasformer.tokenization.families import ALBERT, BIG_BIRD, DEBERTA, MPNET, ROBERTA, T5, Family
 
 _SPACE = "▁"
 
@@ -71,7 +71,7 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
 
 
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """Builds a Unigram tokenizer, as of T5, ALBERT, DeBERTa v2 and XLM-RoBERTa, from a file of SentencePiece."""
+    """Builds a Unigram tokenizer, as of T5, ALBERT, BigBird and DeBERTa v2, from a file of SentencePiece."""
     model = read_spiece(file)
     if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
         raise TokenizerError(
@@ -87,7 +87,7 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     _normalize(backend, model, settings, file)
     scheme = _prepend_scheme(settings)
     split: list[pre_tokenizers.PreTokenizer] = []
-    if settings.family is not DEBERTA:
+    if settings.family not in (BIG_BIRD, DEBERTA):
         split.append(pre_tokenizers.WhitespaceSplit())
     elif settings.options.get("split_by_punct", False):
         split.append(pre_tokenizers.Punctuation(behavior="isolated"))
@@ -191,7 +191,7 @@ def _prepend_scheme(settings: BuildSettings) -> str:
         return "always"
     if settings.family is DEBERTA:
         return "first"
-    return "never" if settings.family.first_pieces else "always"
+    return "never" if settings.family.first_pieces or settings.family is BIG_BIRD else "always"
 
 
 def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> None:
@@ -219,6 +219,8 @@ def _normalize(
         steps += [normalizers.Lowercase()] if settings.options.get("do_lower_case", False) else []
         steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
         steps.append(normalizers.Strip(left=False, right=True))
+    elif settings.family is BIG_BIRD:  # likewise
+        steps.append(normalizers.Replace(Regex(r" {2,}"), _SPACE))
     elif model.charsmap:
         with tokenizer_errors(f"{file} contains damaged normalization rules"):
             steps.append(normalizers.Precompiled(model.charsmap))

@@ -114,6 +114,13 @@ T5 = Family(
     single="$A:0 eos_token:0",
     pair="$A:0 eos_token:0 $B:0 eos_token:0",
 )
+BIG_BIRD = Family(
+    "sentencepiece",
+    {**_ROBERTA_TOKENS, "sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"},
+    PLAIN_INPUTS,
+    *_SEGMENTS,
+    mask_takes_spaces=True,
+)
 ALBERT = Family("sentencepiece", _ALBERT_TOKENS, SEGMENT_INPUTS, *_SEGMENTS)
 DEBERTA = Family(
     "sentencepiece", {**_BERT_TOKENS, "bos_token": "[CLS]", "eos_token": "[SEP]"}, SEGMENT_INPUTS, *_SEGMENTS
@@ -147,6 +154,7 @@ CLASSES: Mapping[str, Family] = {
     "XLMRobertaTokenizer": XLM_ROBERTA,
     "T5Tokenizer": T5,
     "AlbertTokenizer": ALBERT,
+    "BigBirdTokenizer": BIG_BIRD,
     "DebertaTokenizer": DEBERTA_BPE,
     "DebertaV2Tokenizer": DEBERTA,
     "XLMTokenizer": XLM,
@@ -160,6 +168,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "albert": ALBERT,
     "bart": ROBERTA,
     "bert": BERT,
+    "big_bird": BIG_BIRD,
     "camembert": CAMEMBERT,
     "convbert": BERT,
     "deberta": DEBERTA_BPE,
@@ -191,7 +200,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
     families = {
         "wordpiece": (BERT, MPNET),
         "bpe": (ROBERTA, GPT2, DEBERTA_BPE),
-        "sentencepiece": (ALBERT, XLM_ROBERTA, T5, DEBERTA),
+        "sentencepiece": (ALBERT, BIG_BIRD, XLM_ROBERTA, T5, DEBERTA),
         "bertweet": (),
     }[kind]
     for family in families:

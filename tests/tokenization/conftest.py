@@ -97,6 +97,11 @@ def _albert() -> dict[str, bytes]:
     return _spiece(pad_id=0, unk_id=1, eos_id=-1, normalization_rule_name="nfkc", **symbols)
 
 
+def _big_bird() -> dict[str, bytes]:
+    symbols = {"user_defined_symbols": "<s>,<sep_0>,[CLS],[SEP],[MASK],<unused_67>"}
+    return _spiece(pad_id=0, eos_id=1, unk_id=2, normalization_rule_name="nfkc", **symbols)
+
+
 def _deberta() -> dict[str, bytes]:
     ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
     pieces = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
@@ -195,6 +200,12 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
     "albert": (_albert, {"model_type": "albert"}, None),
+    "big_bird": (_big_bird, {"model_type": "big_bird"}, None),
+    "big_bird-no-prefix": (
+        _big_bird,
+        {"model_type": "big_bird"},
+        {"add_prefix_space": False, "model_max_length": 50, "tokenizer_class": "BigBirdTokenizer"},
+    ),
     "deberta-bpe": (lambda: _bpe(_DEBERTA_BPE), {"model_type": "deberta"}, {"vocab_type": "gpt2"}),
     "deberta-bpe-prefix": (
         lambda: _bpe(_DEBERTA_BPE),

@@ -241,6 +241,32 @@ CASES = (
         zero_padding=True,
     ),
     Case(
+        "big_bird",
+        "big_bird",
+        {
+            **BERT, "max_position_embeddings": 64, "type_vocab_size": 2, "sep_token_id": 2, "block_size": 4,
+            "num_random_blocks": 1, "hidden_dropout_prob": 0.11, "classifier_dropout": 0.13,
+        },
+        separator=2,
+        on_jax=True,
+    ),
+    Case(
+        "big_bird-odd",
+        "big_bird",
+        {
+            **BERT, "max_position_embeddings": 42, "block_size": 3, "num_random_blocks": 2, "hidden_act": "relu",
+            "use_bias": False, "rescale_embeddings": True, "sep_token_id": 5, "attention_probs_dropout_prob": 0.12,
+        },
+        separator=5,
+    ),
+    Case(
+        "big_bird-full",
+        "big_bird",
+        {**BERT, "attention_type": "original_full", "type_vocab_size": 2, "sep_token_id": 6, "hidden_act": "gelu"},
+        only=("feature-extraction", "text-classification", "question-answering"),
+        separator=6,
+    ),
+    Case(
         "longformer",
         "longformer",
         {
