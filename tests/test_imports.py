@@ -19,6 +19,7 @@ DERIVATIVES = {
     "mobilebert": {"bert"},
     "camembert": {"roberta"},
     "xlm_roberta": {"roberta"},
+    "big_bird": {"bert"},
     "deberta_v2": {"deberta"},
 }
 

@@ -85,6 +85,7 @@ def zoo_model(model_type: str, task: str) -> Any:
     decoder = {"num_decoder_layers": 1, "decoder_num_heads": 3, "decoder_intermediate_dim": 20}
     sizes = {
         "bart": {**encoder, **decoder},
+        "big_bird": {**encoder, "block_size": 1, "num_random_blocks": 1},
         "bloom": {},
         "deberta": {**encoder, "relative_attention": True, "relative_terms": "c2p|p2c"},
         "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},

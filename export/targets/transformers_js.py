@@ -55,6 +55,7 @@ VERSION = "4.3.1"
 _LACKS = {
     "albert": ("token-classification",),
     "bart": ("feature-extraction", "question-answering"),
+    "big_bird": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "bloom": ("text-classification",),
     "gpt2": ("text-classification",),
     "llama": ("text-classification",),

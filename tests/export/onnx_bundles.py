@@ -28,6 +28,16 @@ TINY = {
         "max_length": 32,
     },
     "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
+    "big_bird": {
+        "hidden_dim": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "intermediate_dim": 40,
+        "max_length": 64,
+        "block_size": 4,
+        "num_random_blocks": 1,
+        "sep_token_id": 2,
+    },
     "longformer": {
         "hidden_dim": 24,
         "num_layers": 2,

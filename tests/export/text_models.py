@@ -105,6 +105,8 @@ _LLAMA = {
     "intermediate_dim": 90,
 }
 _BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
+# Texts of more than 28 tokens are read in blocks.
+_BIG_BIRD = {**_ENCODER, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 3}
 # A window of another size in each layer, both narrower than the longest text.
 _LONGFORMER = {
     **{name: size for name, size in _ENCODER.items() if name != "max_length"},
@@ -176,6 +178,7 @@ ROWS = {
             spread=1.15,
             seed=13,
         ),
+        Row("big_bird", "question-answering", _BIG_BIRD, min_agreement=0.95),
         Row("deberta", "token-classification", {**_DEBERTA, "id2label": ENTITIES}, min_agreement=0.95),
         Row("deberta-v2", "token-classification", {**_DEBERTA_V2, "id2label": ENTITIES}, min_agreement=0.95),
         Row("xlm", "token-classification", {**_XLM, "n_languages": 4, "id2label": ENTITIES}, min_agreement=0.95),
@@ -216,6 +219,7 @@ _SETTINGS = {
     "distilbert": _ENCODER,
     "albert": {**_ENCODER, "embedding_dim": 40, "num_groups": 2},
     "bart": _BART,
+    "big_bird": _BIG_BIRD,
     "bloom": _BLOOM,
     "deberta": _DEBERTA,
     "gpt2": _GPT2,

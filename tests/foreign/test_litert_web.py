@@ -82,6 +82,7 @@ ENCODERS = [
     tiny("mpnet", "feature-extraction"),
     tiny("modernbert", "token-classification"),
     tiny("longformer", "text-classification"),
+    tiny("big_bird", "question-answering"),
     tiny("deberta", "token-classification"),
     tiny("xlm", "fill-mask"),
 ]

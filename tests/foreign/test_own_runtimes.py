@@ -38,6 +38,7 @@ CASES = (
     tiny("deberta-v2", "token-classification"),
     tiny("longformer", "text-classification"),
     tiny("longformer", "text-classification", "int8"),
+    tiny("big_bird", "question-answering"),
     tiny("deberta", "token-classification"),
     tiny("xlm", "token-classification"),
     tiny("gpt2", "text-generation"),

@@ -22,6 +22,7 @@ BERTS = {name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiec
 """Encoders with a tokenizer like that of BERT or MPNet, whatever their inputs."""
 FOR_TASKS = {name for name, row in ALL.items() if row.task not in PRETRAINING}
 _EMBEDS = "sentence-similarity"
+_HEADS = ("fill-mask", "question-answering", "text-classification", "token-classification")
 _FOR_TEXTS = ("text-classification", "feature-extraction", "sentence-similarity")
 
 RUNS = {
@@ -33,11 +34,7 @@ RUNS = {
     - {"albert-token-classification", "bart-feature-extraction", "bart-question-answering"}
     - {"mobilebert-token-classification", "modernbert-question-answering", "t5-feature-extraction"}
     - {f"{name}-text-classification" for name in ("bloom", "gpt2", "llama")}
-    - {
-        name
-        for name in ENCODERS
-        if name.startswith("longformer") and not name.endswith(("feature-extraction", _EMBEDS))
-    },
+    - {f"{kind}-{task}" for kind in ("big_bird", "longformer") for task in _HEADS},
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
     "optimum": FOR_TASKS - ENCODER_DECODERS - {"llama-text-generation"},
     "genai": DECODERS,
