@@ -1,9 +1,9 @@
 """Memory and time of an encoder with blockwise and dense attention: `python -m benchmarks.long_texts`.
 
-The model is a Longformer of base size with few layers for question answering, which has both local attention (in a
-window of 512 tokens) and global attention (of up to 64 tokens). The dense variant has a window that covers the whole
-text. Each measurement runs in a separate process with two threads; the memory is the increase of the peak resident size
-after the model was loaded.
+The model has the base size, few layers, and a head for question answering. Longformer has both local attention (in a
+window of 512 tokens) and global attention (of up to 64 tokens); its dense variant has a window that covers the whole
+text. BigBird (`--model big_bird`) has blocks of 64 tokens, or full attention. Each measurement runs in a separate
+process with two threads; the memory is the increase of the peak resident size after the model was loaded.
 """
 
 from __future__ import annotations
@@ -21,18 +21,29 @@ from typing import Any
 from benchmarks.memory import peak
 
 LENGTHS = (512, 1024, 2048, 4096)
-FORMS = {"blocks": 512, "dense": 8192}
-"""Attention windows: that of the model, and one that covers all texts."""
+_LONGFORMER = {"num_positions": 4098, "num_segments": 1}
+MODELS: dict[str, dict[str, dict[str, Any]]] = {
+    "longformer": {
+        "blocks": {**_LONGFORMER, "attention_window": 512},
+        "dense": {**_LONGFORMER, "attention_window": 8192},
+    },
+    "big_bird": {
+        "blocks": {"sep_token_id": 2},
+        "dense": {"sep_token_id": 2, "attention_type": "original_full"},
+    },
+}
+"""Settings of both variants of each model."""
+FORMS = ("blocks", "dense")
 ENGINES = ("keras", "litert", "onnx")
 THREADS = 2
 
 
 def model(form: str, layers: int) -> Any:
-    """Returns the model with random weights."""
+    """Returns the model with random weights; `form` names the model and the variant, such as `longformer dense`."""
     from kerasformer import zoo
 
-    settings: dict[str, Any] = {"vocab_size": 1000, "num_positions": 4098, "num_segments": 1, "num_layers": layers}
-    return zoo.build("longformer", "question-answering", attention_window=FORMS[form], **settings)
+    name, variant = form.split()
+    return zoo.build(name, "question-answering", vocab_size=1000, num_layers=layers, **MODELS[name][variant])
 
 
 def write(folder: Path, engine: str, form: str, layers: int, length: int) -> None:
@@ -43,13 +54,13 @@ def write(folder: Path, engine: str, form: str, layers: int, length: int) -> Non
     from kerasformer.export.formats.tflite.signatures import tflite_functions
     from kerasformer.export.quantization.recipes import recipe
 
-    longformer = model(form, layers)
+    encoder = model(form, layers)
     if engine == "litert":
-        functions = tflite_functions(longformer, None, None, [length])
-        write_tflite(functions, longformer.variables, recipe("none"), folder / "model.tflite")
+        functions = tflite_functions(encoder, None, None, [length])
+        write_tflite(functions, encoder.variables, recipe("none"), folder / "model.tflite")
     else:
-        (function,) = onnx_functions(longformer)
-        write_onnx({folder / "model.onnx": function}, longformer.variables, recipe("none"), profile="ort")
+        (function,) = onnx_functions(encoder)
+        write_onnx({folder / "model.onnx": function}, encoder.variables, recipe("none"), profile="ort")
 
 
 def opened(folder: Path, engine: str, form: str, layers: int, length: int) -> Callable[[dict[str, Any]], Any]:
@@ -71,9 +82,9 @@ def opened(folder: Path, engine: str, form: str, layers: int, length: int) -> Ca
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    longformer = model(form, layers)
-    function = tf.function(lambda inputs: longformer(inputs))
-    spec = {name: tf.TensorSpec((1, length), "int32") for name in longformer.input_names}
+    encoder = model(form, layers)
+    function = tf.function(lambda inputs: encoder(inputs))
+    spec = {name: tf.TensorSpec((1, length), "int32") for name in encoder.input_names}
     traced = function.get_concrete_function(spec)
     return lambda inputs: traced({name: tf.constant(value) for name, value in inputs.items()}).numpy()
 
@@ -97,6 +108,7 @@ def measure(folder: Path, engine: str, form: str, layers: int, length: int, roun
 def main() -> None:
     """Prints a table of all engines, variants and lengths."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="longformer", choices=MODELS)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
@@ -126,8 +138,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 for length in options.lengths:
                     if engine == "litert" or (engine == "onnx" and not cells):
-                        step("write", folder, engine, form, length)
-                    figures = json.loads(step("measure", folder, engine, form, length))
+                        step("write", folder, engine, f"{options.model} {form}", length)
+                    figures = json.loads(step("measure", folder, engine, f"{options.model} {form}", length))
                     cells.append(f"{figures['memory'] / 1e6:,.0f} / {1000 * figures['seconds']:,.0f}")
             print(f"| {engine}, {form} | " + " | ".join(cells) + " |", flush=True)
 

@@ -40,6 +40,7 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
         layers.RelativePositionBias(8, 10, 3, bidirectional=True),
         {"query_positions": np.arange(5, dtype="int32"), "key_positions": np.arange(7, dtype="int32")},
     ),
+    "feed-forward head": (layers.FeedForwardHead(2, 12, 20), {"x": np.ones((2, 3, 12), "float32")}),
     "output": (
         layers.LMHead(11, tied=False, use_bias=True, scale=0.5, softcap=3.0),
         {"x": np.ones((2, 3, 12), "float32")},

@@ -122,6 +122,7 @@ ALWAYS = {
         "roberta-fill-mask",
         "mpnet-feature-extraction",
         "longformer-text-classification",
+        "big_bird-question-answering",
         "xlm-token-classification",
         "gpt2-text-generation",
         "bloom-text-generation",

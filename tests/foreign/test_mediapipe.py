@@ -202,6 +202,7 @@ def test_classes_and_scores(case, tmp_path):
     tiny("distilbert", "feature-extraction"),
     tiny("electra", "feature-extraction"),
     tiny("mobilebert", "feature-extraction"),
+    tiny("big_bird", "feature-extraction"),
     albert("none", "feature-extraction"),
 )
 def test_vectors(case, tmp_path):
