@@ -1,5 +1,6 @@
 """BigBird: an encoder for long texts, whose tokens attend to blocks: the first, the last, its own and two neighbors.
 
+Derived from: `bert`.
 Paper: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062.
 Reference: `transformers.models.big_bird`.
 """
