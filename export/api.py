@@ -43,7 +43,7 @@ from kerasformer.export.options import (
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
-from kerasformer.export.quantization.calibration import calibrate
+from kerasformer.export.quantization.calibration import Calibration, calibrate
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
@@ -206,8 +206,21 @@ def _write_with_recipe(
             builder.job.model, calibration_texts, lambda done, total: builder.report("calibrate", done, total)
         )
         notes = {"calibration": {"texts": len(calibration_texts), "given": given}}
+    elif recipe.activations == "dynamic":
+        ranges = _ranges_of_whole_texts(builder)
     builder.write(recipe, ranges)
     return {**recipe.to_dict(), **notes}, builder.verify_decided(recipe)
+
+
+def _ranges_of_whole_texts(builder: BundleBuilder) -> Calibration | None:
+    """Returns ranges by which dynamic activations are scaled; `None` for a model that generates, which needs none.
+
+    ONNX Runtime rounds the activations of such models in blocks, so that large channels affect few others.
+    """
+    if builder.job.model.generates:
+        return None
+    builder.report("calibrate", 0, 0)
+    return calibrate(builder.job.model, read_texts())
 
 
 def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:

@@ -46,6 +46,7 @@ class BundleBuilder:
         self._converted: dict[Any, Any] = {}
         self._files: dict[str, list[Function]] = {}
         self._in_place: dict[str, Collection[str]] = {}
+        self._calibration: Calibration | None = None
         for function in target.functions(job, self.format.functions(job)):
             self._files.setdefault(self.format.file(function, name), []).append(function)
 
@@ -72,6 +73,7 @@ class BundleBuilder:
 
     def write(self, recipe: Recipe, calibration: Calibration | None = None) -> int:
         """Writes the model files and returns their total size in bytes."""
+        self._calibration = calibration
         # Files are deleted and not overwritten, since a runtime may still have the old ones mapped.
         for path in self.format.model_files(self.folder):
             path.unlink()
@@ -112,7 +114,8 @@ class BundleBuilder:
     def _rounding(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Rounding:
         self.report("measure rounding", 0, 0)
         layout = self.format.layout(self.job.profile, self.job.opset)
-        return measure_rounding(self.job.model, references, layout, recipe, self.functions[0].call)
+        function = self.functions[0].call
+        return measure_rounding(self.job.model, references, layout, recipe, function, self._calibration)
 
     def _report_weights(self, done: int, total: int) -> None:
         self.report(WRITE_WEIGHTS, done, total)

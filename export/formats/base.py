@@ -98,7 +98,8 @@ class Format:
             job: The model, whose variables the functions read, and its export options.
             files: Functions of each file.
             recipe: How weights are stored.
-            calibration: Activation ranges, for a recipe with static activations.
+            calibration: Activation ranges: required for a recipe with static activations; with dynamic ones, inputs of
+                products are scaled by them.
             progress: Called with the number of bytes of weights that are written, and the total.
             converted: Intermediate results, kept between calls for the same functions with different recipes.
 

@@ -26,7 +26,10 @@ class Layout(Protocol):
     four_bit_tables: bool
 
     def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
-        """Returns the dequantized matrix as the runtime reads it, float32 `(N, K)`."""
+        """Returns the dequantized matrix as the runtime reads it, float32 `(N, K)`.
+
+        It is the factor of the original input, even if the file stores it divided by scales of the input's channels.
+        """
         ...
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.export.graph.variable_names import below_model
+from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
 from kerasformer.layers.primitives import Primitives, lowering
@@ -31,6 +32,7 @@ class ModelMatrix:
         table: Whether its rows are looked up.
         output_first: Whether its shape is `(N, K)`, with a row for each output or token, and not `(K, N)`.
         incremental: Whether it is used token by token, and not only for whole texts.
+        ranges: Calibrated ranges of its products, if they were measured.
     """
 
     variable: keras.Variable
@@ -38,6 +40,7 @@ class ModelMatrix:
     table: bool
     output_first: bool
     incremental: bool
+    ranges: Ranges | None = None
 
     @property
     def path(self) -> str:
@@ -55,13 +58,26 @@ class ModelMatrix:
         value = ops.convert_to_numpy(self.variable.value).astype("float32", copy=False)
         return value if self.output_first else value.T
 
+    def calibration(self) -> Calibration:
+        """Returns the ranges as a calibration."""
+        return {} if self.ranges is None else {self.path: self.ranges}
+
+    def input_scale(self, recipe: Recipe) -> np.ndarray | None:
+        """Returns the scales of the products' inputs; see `calibration.input_scale`."""
+        return input_scale(self.calibration(), recipe, [self.path])
+
     def in_keras(self, rows: np.ndarray) -> np.ndarray:
         """Converts values `(N, K)` to the shape of the variable."""
         return rows if self.output_first else rows.T
 
 
-def matrices(model: PretrainedModel) -> list[ModelMatrix]:
-    """Returns the matrices that the model uses and that are large enough to be quantized, in variable order."""
+def matrices(model: PretrainedModel, calibration: Calibration | None = None) -> list[ModelMatrix]:
+    """Returns the matrices that the model uses and that are large enough to be quantized, in variable order.
+
+    Args:
+        model: Any model of the zoo.
+        calibration: Calibrated ranges of its products, if they were measured.
+    """
     inputs = as_inputs(next(one_by_one(passages(model, ["A text."]))))
     usage, encoder_usage = _MatrixUsage(), _MatrixUsage()
     with lowering(usage):
@@ -76,6 +92,7 @@ def matrices(model: PretrainedModel) -> list[ModelMatrix]:
             table=path in usage.tables,
             output_first=usage.output_first[path],
             incremental=model.generates and path not in encoder_usage.output_first,
+            ranges=(calibration or {}).get(path),
         )
         for path, variable in {v.path: v for v in model.variables}.items()
         if path in usage.output_first and prod(variable.shape) >= MIN_QUANTIZED

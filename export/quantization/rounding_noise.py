@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.recipes import Recipe
@@ -29,6 +30,7 @@ def measure_rounding(
     layout: Layout,
     recipe: Recipe,
     function: Callable[..., dict[str, Any]] | None = None,
+    calibration: Calibration | None = None,
 ) -> Rounding:
     """Measures the effect of a recipe's rounding on the texts that a bundle is verified on.
 
@@ -39,8 +41,9 @@ def measure_rounding(
         recipe: Recipe of the files. Static activations are simulated as dynamic ones, whose rounding is finer, so that
             the result is a lower bound for them.
         function: The exported function of a model that does not generate, as for `references.record`.
+        calibration: Calibrated ranges of the products, if the files were written with them.
     """
-    simulation = Simulation(model, matrices(model), layout, None if model.generates else function)
+    simulation = Simulation(model, matrices(model, calibration), layout, None if model.generates else function)
     simulation.store(replace(recipe, activations="float" if recipe.activations == "float" else "dynamic"))
     steps = single_pass_references(model, references_of_steps(references)) if model.generates else None
     return record_rounding(simulation, single_pass_references(model, references), steps)

@@ -80,11 +80,14 @@ class Simulation:
         self._originals = {part.path: ops.convert_to_tensor(part.variable.value) for part in parts}
         self._replaced: dict[str, tuple[Any, Tensor]] = {}
         self._rounded = {part.path: np.float32(0) for part in parts}
+        self._scales: dict[str, Any] = {part.path: np.ones(part.rows[1], np.float32) for part in parts}
         variables = {part.path: part.variable for part in parts}
 
-        def answer(inputs: Any, values: Mapping[str, Tensor], rounded: Mapping[str, Tensor]) -> Any:
+        def answer(
+            inputs: Any, values: Mapping[str, Tensor], rounded: Mapping[str, Tensor], scales: Mapping[str, Tensor]
+        ) -> Any:
             mapping = [(variables[path], value) for path, value in values.items()]
-            with keras.StatelessScope(state_mapping=mapping), lowering(_RoundedInputs(rounded)):
+            with keras.StatelessScope(state_mapping=mapping), lowering(_RoundedInputs(rounded, scales)):
                 return model.named(model(inputs, training=False)) if function is None else function(**inputs)
 
         self._answer = compiled(answer, model, jit_compile=False, any_length=True)
@@ -95,7 +98,7 @@ class Simulation:
             path: self._replaced[path][1] if path in self._replaced else self._originals[path]
             for path in self._originals
         }
-        outputs = self._answer(as_inputs(inputs), values, self._rounded)
+        outputs = self._answer(as_inputs(inputs), values, self._rounded, self._scales)
         arrays = {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
         return {name: compared(array, inputs) for name, array in arrays.items()}
 
@@ -117,10 +120,12 @@ class Simulation:
     def _replace(self, part: ModelMatrix, recipe: Recipe) -> None:
         storage = recipe.storage(part.path, part.rows, part.table)
         self._rounded[part.path] = np.float32(recipe.activations == "dynamic" and storage in _INTEGERS)
+        scale = part.input_scale(recipe)
+        self._scales[part.path] = np.ones(part.rows[1], np.float32) if scale is None else scale
         if storage == "float32":
             self._replaced.pop(part.path, None)
             return
-        setting = (storage, recipe.block)
+        setting = (storage, recipe.block, scale is not None)
         if part.path not in self._replaced or self._replaced[part.path][0] != setting:
             value = np.ascontiguousarray(part.in_keras(self.layout.as_stored(part, recipe)), "float32")
             self._replaced[part.path] = (setting, ops.convert_to_tensor(value, dtype=part.variable.dtype))
@@ -131,16 +136,19 @@ class _RoundedInputs(Primitives):
 
     Args:
         rounded: By the kernel's path, 1 if its input is rounded and 0 if not.
+        scales: By the kernel's path, the scales of the input's channels.
     """
 
-    def __init__(self, rounded: Mapping[str, Tensor]) -> None:
-        self.rounded = rounded
+    def __init__(self, rounded: Mapping[str, Tensor], scales: Mapping[str, Tensor]) -> None:
+        self.rounded, self.scales = rounded, scales
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """Computes the product with a rounded input."""
         if kernel.path in self.rounded:
-            scale = ops.maximum(ops.max(ops.abs(x), axis=-1, keepdims=True) / 127, 1e-30)
-            x = ops.where(self.rounded[kernel.path] > 0, ops.round(x / scale) * scale, x)
+            scaled = x * self.scales[kernel.path]
+            step = ops.maximum(ops.max(ops.abs(scaled), axis=-1, keepdims=True) / 127, 1e-30)
+            rounded = ops.round(scaled / step) * step / self.scales[kernel.path]
+            x = ops.where(self.rounded[kernel.path] > 0, rounded, x)
         return super().linear(x, kernel, bias, transposed=transposed)
 
 

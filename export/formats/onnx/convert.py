@@ -68,7 +68,8 @@ def write_onnx(
         recipe: How the matrices of products and the embedding tables are stored.
         profile: `"ort"` or `"portable"`; see `kerasformer.export.Onnx`.
         opset: Version of the standard operators, from 17 (the default) to 23.
-        calibration: Activation ranges, for a recipe with static activations.
+        calibration: Activation ranges: required for a recipe with static activations; with dynamic ones, inputs of
+            products are scaled by them.
         progress: Called with the number of bytes of weights that are written, and the total.
         converted: Cache of converted graphs, for several calls with the same functions, profile and opset.
 

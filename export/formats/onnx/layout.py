@@ -8,7 +8,7 @@ from onnx import TensorProto
 from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
 from kerasformer.export.formats.onnx.matrix_nodes import StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
-from kerasformer.export.formats.onnx.weights import StoredWeight, WeightStore
+from kerasformer.export.formats.onnx.weights import SCALED, StoredWeight, WeightStore
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import Recipe
 
@@ -32,7 +32,9 @@ class OnnxLayout:
             return matrix.value().astype(storage).astype("float32")
         stored = self._stored(matrix, recipe)
         name = next(name for name in stored if f"{name}.scale" in stored)
-        return _widened(matrix, stored[name], stored[f"{name}.scale"], 8 if storage == "int8" else 4)
+        values = _widened(matrix, stored[name], stored[f"{name}.scale"], 8 if storage == "int8" else 4)
+        scale = matrix.input_scale(recipe)
+        return values if scale is None or not name.endswith(SCALED) else values * scale
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""
@@ -42,7 +44,7 @@ class OnnxLayout:
         """Returns the tensors that are stored for products with the matrix and for lookups in it."""
         store = WeightStore({matrix.path: matrix.variable})
         tied = frozenset([matrix.path] if matrix.table and matrix.product else [])
-        plan = StoragePlan(recipe, self.opset, {}, tied, matrix.incremental)
+        plan = StoragePlan(recipe, self.opset, matrix.calibration(), tied, matrix.incremental)
         writer = WRITERS[self.profile].matrices(NodeList(self.opset), store, plan)
         if matrix.product:
             writer.product("x", [matrix.path], [], rank=3, output_first=matrix.output_first)

@@ -10,16 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from onnx import TensorProto
 
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
-from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.calibration import Calibration, input_scale
 from kerasformer.export.quantization.recipes import Recipe, Storage
 
 _INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
 _SMALLEST = 1e-30  # lower bound of a row's largest magnitude, which avoids a division by zero
+
+_GELU_ZERO = 32
+"""Zero point of outputs of GELU. At 128, half of the levels would be unused."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class StoragePlan:
     Attributes:
         recipe: How matrices and activations are stored.
         opset: Version of the standard operators.
-        calibration: Ranges for static activations.
+        calibration: Ranges for static activations, and for the scales of the inputs of dynamic products.
         tied: Tables that the bundle's files use in both lookups and products; all files share one copy.
         incremental: Whether the file's function reads a few tokens at a time, so that its products are bound by reading
             weights and not by arithmetic.
@@ -42,6 +46,23 @@ class StoragePlan:
     incremental: bool = False
 
 
+@dataclass(frozen=True)
+class _RoundedRows:
+    """A tensor `(..., K)` whose rows are quantized to uint8.
+
+    Attributes:
+        levels: Name of the levels.
+        scale: Name of the scale of each row, `(..., 1)`.
+        zero: Name of the zero point.
+        middle: Name of what was subtracted from each row, `(..., 1)`; `None` for rows that are not centered.
+    """
+
+    levels: str
+    scale: str
+    zero: str
+    middle: str | None = None
+
+
 class MatrixNodes:
     """Writer of products and lookups with standard operators.
 
@@ -49,11 +70,15 @@ class MatrixNodes:
         nodes: List that the nodes are appended to.
         store: Collects the weights that are used.
         plan: How to store them.
+
+    Attributes:
+        mostly_positive: Tensors that are never far below 0: outputs of GELU, whose minimum is -0.17.
     """
 
     def __init__(self, nodes: NodeList, store: WeightStore, plan: StoragePlan) -> None:
         self.nodes, self.store, self.plan = nodes, store, plan
-        self._rounded: dict[tuple[str, ...], tuple[str, str]] = {}
+        self.mostly_positive: set[str] = set()
+        self._rounded: dict[tuple[str, ...], _RoundedRows] = {}
 
     def product(
         self,
@@ -143,29 +168,88 @@ class MatrixNodes:
     def _dynamic_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
-        levels, scale = self._rounded_rows(x)
-        stored = self.store.channels(kernels, output_first, pairs=True)
-        sums = self._widened("MatMulInteger", [levels, stored.data, self.nodes.byte(128)])
-        y = self.nodes.node("Mul", [sums, stored.scale])
-        return self._with_bias("Mul", [y, scale], bias, output)
+        def products(rows: _RoundedRows, stored: Quantized) -> str:
+            sums = self._widened("MatMulInteger", [rows.levels, stored.data, rows.zero])
+            return self.nodes.node("Mul", [sums, stored.scale])
 
-    def _rounded_rows(self, x: str) -> tuple[str, str]:
-        """Quantizes rows to uint8 with the zero point 128 and scales `(..., 1)`; once for all products of a tensor."""
-        if (x,) not in self._rounded:
-            n = self.nodes
-            axes, settings = n.axes(-1)
-            largest = n.node("ReduceMax", [n.node("Abs", [x]), *axes], keepdims=1, **settings)
-            if self.plan.incremental:
-                # For a tensor without rows, as the encoder's states are after the first step, ReduceMax of ONNX Runtime
-                # keeps the width.
-                largest = n.node("Slice", [largest, n.integers(0), n.integers(1), n.integers(-1)])
+        return self._product_of_rounded(x, kernels, bias, output_first, output, products)
+
+    def _product_of_rounded(
+        self,
+        x: str,
+        kernels: Sequence[str],
+        bias: str | None,
+        output_first: bool,
+        output: str | None,
+        products: Callable[[_RoundedRows, Quantized], str],
+    ) -> str:
+        """Writes a product of which `products` writes the part in integers, without the scales of the rows.
+
+        Rows with scaled channels are also centered if a bias is added anyway: what the middle contributes is then added
+        together with it.
+        """
+        scale = None if output_first else self._input_scale(kernels)
+        rows = self._rounded_rows(x, scale, centered=scale is not None and bias is not None)
+        y = products(rows, self.store.channels(kernels, output_first, True, scale))
+        if rows.middle is None or bias is None:
+            return self._with_bias("Mul", [y, rows.scale], bias, output)
+        one = self.nodes.node("Pow", [rows.middle, self.nodes.number(0.0)])
+        factors = self.nodes.node("Concat", [rows.middle, one], axis=-1)
+        vectors = self.store.sums_and_bias(kernels, output_first, True, scale, bias)
+        added = self.nodes.node("MatMul", [factors, vectors])
+        return self.nodes.node("Add", [self.nodes.node("Mul", [y, rows.scale]), added], output)
+
+    def _input_scale(self, kernels: Sequence[str]) -> np.ndarray | None:
+        """Returns the scales of the channels of a product's input."""
+        paths = [self.store.variables[kernel].path for kernel in kernels]
+        return input_scale(self.plan.calibration, self.plan.recipe, paths)
+
+    def _rounded_rows(self, x: str, input_scale: np.ndarray | None, centered: bool) -> _RoundedRows:
+        """Quantizes rows to uint8, once for all products of a tensor.
+
+        Args:
+            x: Name of a tensor `(..., K)`.
+            input_scale: Factors of the channels `(K,)`, applied first; optional.
+            centered: Whether to subtract the middle of each row's range, which halves the step of a one-sided row.
+        """
+        n = self.nodes
+        if input_scale is not None:
+            factors = n.vector(input_scale)
+            x = n.once(f"{x}*{factors}", lambda: n.node("Mul", [x, factors]))
+        key = (x, "centered") if centered else (x,)
+        if key not in self._rounded:
+            middle, zero = None, 128
+            if centered:
+                high, low = self._extreme("ReduceMax", x), self._extreme("ReduceMin", x)
+                middle = n.node("Mul", [n.node("Add", [high, low]), n.number(0.5)])
+                largest = n.node("Mul", [n.node("Sub", [high, low]), n.number(0.5)])
+                x = n.node("Sub", [x, middle])
+            elif x in self.mostly_positive:
+                zero = _GELU_ZERO
+                # A negative value needs as large a step as a positive one of this many times its magnitude.
+                weighted = n.node("LeakyRelu", [x], alpha=-(255 - zero) / zero)
+                largest = self._extreme("ReduceMax", weighted)
+            else:
+                largest = self._extreme("ReduceMax", n.node("Abs", [x]))
             largest = n.node("Max", [largest, n.number(_SMALLEST)])
+            levels = float(255 - zero)
             # A multiplication by 127 / largest is faster than a division of every value.
-            scaled = n.node("Mul", [x, n.node("Div", [n.number(127.0), largest])])
-            levels = n.node("QuantizeLinear", [scaled, n.number(1.0), n.byte(128)])
-            scale = n.node("Mul", [largest, n.number(1 / 127)])
-            self._rounded[(x,)] = levels, scale
-        return self._rounded[(x,)]
+            scaled = n.node("Mul", [x, n.node("Div", [n.number(levels), largest])])
+            rounded = n.node("QuantizeLinear", [scaled, n.number(1.0), n.byte(zero)])
+            scale = n.node("Mul", [largest, n.number(1 / levels)])
+            self._rounded[key] = _RoundedRows(rounded, scale, n.byte(zero), middle)
+        return self._rounded[key]
+
+    def _extreme(self, operator: str, x: str) -> str:
+        """Returns the largest or smallest value of each row, `(..., 1)`."""
+        axes, settings = self.nodes.axes(-1)
+        values = self.nodes.node(operator, [x, *axes], keepdims=1, **settings)
+        if not self.plan.incremental:
+            return values
+        # For a tensor without rows, as the encoder's states are after the first step, ReduceMax of ONNX Runtime keeps
+        # the width.
+        n = self.nodes
+        return n.node("Slice", [values, n.integers(0), n.integers(1), n.integers(-1)])
 
     def _static_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
@@ -276,20 +360,19 @@ class OrtMatrixNodes(MatrixNodes):
     ) -> str:
         if self.plan.incremental or self.plan.tied.intersection(kernels):
             return self._product_of_blocks(x, kernels, bias, output_first, output)
-        levels, scale = self._rounded_rows(x)
-        stored = self.store.channels(kernels, output_first, pairs=True)
-        inputs = [levels, stored.data, self.nodes.number(1.0), stored.scale, self.nodes.byte(128)]
-        y = self.nodes.node("MatMulIntegerToFloat", inputs, domain=CONTRIB_DOMAIN)
-        return self._with_bias("Mul", [y, scale], bias, output)
+
+        def products(rows: _RoundedRows, stored: Quantized) -> str:
+            inputs = [rows.levels, stored.data, self.nodes.number(1.0), stored.scale, rows.zero]
+            return self.nodes.node("MatMulIntegerToFloat", inputs, domain=CONTRIB_DOMAIN)
+
+        return self._product_of_rounded(x, kernels, bias, output_first, output, products)
 
     def _static_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
         value, zero = self._input_range(kernels)
         scale, byte = self.nodes.number(value), self.nodes.byte(zero)
-        if (x, scale, byte) not in self._rounded:
-            self._rounded[(x, scale, byte)] = self.nodes.node("QuantizeLinear", [x, scale, byte]), scale
-        levels, _ = self._rounded[(x, scale, byte)]
+        levels = self.nodes.once(f"{x}/{scale}/{byte}", lambda: self.nodes.node("QuantizeLinear", [x, scale, byte]))
         stored = self.store.channels(kernels, output_first, pairs=True)
         inputs = [levels, stored.data, scale, stored.scale, byte] + ([] if bias is None else ["", bias])
         return self.nodes.node("MatMulIntegerToFloat", inputs, output, domain=CONTRIB_DOMAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,11 @@ class NodeList:
     def number(self, value: float) -> str:
         """Returns the name of a float32 scalar."""
         return self._constant(f"constant/{value!r}", np.array(value, dtype="float32"))
+
+    def vector(self, values: np.ndarray) -> str:
+        """Returns the name of a float32 vector."""
+        values = np.ascontiguousarray(values, "float32")
+        return self._constant(f"constant/{hashlib.sha256(values.tobytes()).hexdigest()[:16]}", values)
 
     def byte(self, value: int) -> str:
         """Returns the name of a uint8 scalar."""

@@ -50,6 +50,8 @@ class NodeWriter(NodeList):
             outputs: Names that the results must have; `""` for an unused result.
         """
         self.scope = outputs[0]
+        if marker.kind == "gelu":
+            self._matrices.mostly_positive.add(outputs[0])
         getattr(self, marker.kind)(marker, inputs, *outputs)
 
     def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:

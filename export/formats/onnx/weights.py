@@ -16,6 +16,9 @@ from onnx import TensorProto, helper
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 
+SCALED = "_scaled"
+"""End of the names of matrices that are divided by the scales of their input's channels."""
+
 
 @dataclass(frozen=True)
 class StoredWeight:
@@ -108,12 +111,49 @@ class WeightStore:
         shapes = [shape if output_first else shape[::-1] for shape in (self.variables[n].shape for n in names)]
         return sum(shape[0] for shape in shapes), shapes[0][1]
 
-    def channels(self, names: Sequence[str], output_first: bool, pairs: bool) -> Quantized:
-        """Stores int8 `(K, N)` and a scale for each output; see `rounding.in_channels`."""
+    def channels(
+        self, names: Sequence[str], output_first: bool, pairs: bool, input_scale: np.ndarray | None = None
+    ) -> Quantized:
+        """Stores int8 `(K, N)` and a scale for each output; see `rounding.in_channels`.
+
+        Args:
+            names: Names of the variables.
+            output_first: Whether the variables have the shape `(N, K)`.
+            pairs: Whether to limit the sums of adjacent levels.
+            input_scale: Scales of the input's channels `(K,)`, by which the matrix is divided; optional.
+        """
         rows, columns = size = self.size(names, output_first)
-        matrix = Quantized(f"{'+'.join(names)}.int8{'_pairs' if pairs else ''}", "", size)
-        halves = self._halves(names, output_first, lambda m: onnx_rounding.in_channels(m, pairs))
+        scaled = "" if input_scale is None else SCALED
+        matrix = Quantized(f"{'+'.join(names)}.int8{'_pairs' if pairs else ''}{scaled}", "", size)
+
+        halves = self._halves(names, output_first, _in_channels(pairs, input_scale))
         return self._quantized(matrix, TensorProto.INT8, (columns, rows), (rows,), halves)
+
+    def sums_and_bias(
+        self, names: Sequence[str], output_first: bool, pairs: bool, input_scale: np.ndarray | None, bias: str
+    ) -> str:
+        """Stores the sums over the inputs of a matrix from `channels`, dequantized, and a bias: `(2, N)`.
+
+        Args:
+            names: Names of the variables of the matrix.
+            output_first: As for `channels`.
+            pairs: As for `channels`.
+            input_scale: As for `channels`.
+            bias: Name of the initializer of the bias `(N,)`.
+
+        Returns:
+            The initializer's name.
+        """
+        rows, _ = self.size(names, output_first)
+        added, quantize = self.stored[bias], _in_channels(pairs, input_scale)
+
+        def produce() -> np.ndarray:
+            levels, scales = quantize(self._rows(names, output_first))
+            return np.stack([levels.sum(axis=0, dtype=np.int64) * scales, added.produce()])
+
+        stored = f"{'+'.join(names)}.sums_and_bias"
+        self._store(stored, (2, rows), "float32", produce)
+        return stored
 
     def rows(self, name: str) -> Quantized:
         """Stores a table in int8 `(N, K)`, with a scale for each row."""
@@ -149,7 +189,7 @@ class WeightStore:
     def _halves(
         self, names: Sequence[str], output_first: bool, quantize: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     ) -> _Halves:
-        return _Halves(lambda: quantize(self._values(names, 0) if output_first else self._values(names, 1).T))
+        return _Halves(lambda: quantize(self._rows(names, output_first)))
 
     def _quantized(
         self, matrix: Quantized, kind: int, shape: tuple[int, ...], scales: tuple[int, ...], halves: _Halves
@@ -163,6 +203,10 @@ class WeightStore:
     def _values(self, names: Sequence[str], axis: int) -> np.ndarray:
         values = [_value(self.variables[name]) for name in names]
         return values[0] if len(values) == 1 else np.concatenate(values, axis=axis)
+
+    def _rows(self, names: Sequence[str], output_first: bool) -> np.ndarray:
+        """Returns the matrix as `(N, K)`."""
+        return self._values(names, 0) if output_first else self._values(names, 1).T
 
     def _store(self, name: str, shape: Sequence[int], dtype: str, produce: Callable[[], np.ndarray]) -> None:
         def narrowed() -> np.ndarray:
@@ -193,6 +237,15 @@ class _Halves:
         scales = self.pending_scales if self.pending_scales is not None else self.quantize()[1]
         self.pending_scales = None
         return scales
+
+
+def _in_channels(pairs: bool, input_scale: np.ndarray | None) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Returns a function that divides a matrix `(N, K)` by the scales of its input, and quantizes it."""
+
+    def quantize(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return onnx_rounding.in_channels(matrix if input_scale is None else matrix / input_scale, pairs)
+
+    return quantize
 
 
 def _value(variable: keras.Variable) -> np.ndarray:

@@ -8,7 +8,7 @@ constants, quantized directly from the Keras values and stored once for all sign
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from kerasformer.export.formats.tflite.weights import store_weights
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.variable_names import by_path
-from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.calibration import Calibration, input_scale
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
@@ -43,12 +43,14 @@ class VariableWeight:
         name: Readable name of its tensor.
         variable: The Keras variable.
         transposed: Whether the transpose of the variable's value is stored.
+        input_scale: Scales of the input's channels, by which the columns are divided; optional.
     """
 
     argument: str
     name: str
     variable: keras.Variable
     transposed: bool = False
+    input_scale: np.ndarray | None = None
 
     @property
     def path(self) -> str:
@@ -62,9 +64,10 @@ class VariableWeight:
         return shape[::-1] if self.transposed else shape
 
     def value(self) -> np.ndarray:
-        """Returns the value as stored; a transpose is a view."""
+        """Returns the value as stored; a transpose that is not scaled is a view."""
         value = self.variable.value.numpy()
-        return value.T if self.transposed else value
+        value = value.T if self.transposed else value
+        return value if self.input_scale is None else value / self.input_scale
 
 
 def write_tflite(
@@ -83,7 +86,8 @@ def write_tflite(
         variables: All variables that the functions read. Unused variables are not stored.
         recipe: How weights are stored.
         path: The file, which is overwritten.
-        calibration: Activation ranges, for a recipe with static activations.
+        calibration: Activation ranges: required for a recipe with static activations; with dynamic ones, inputs of
+            products are scaled by them.
         progress: Called with the number of bytes of weights that are written, and the total.
         converted: Cache of converted graphs, for several calls with the same functions.
 
@@ -93,11 +97,12 @@ def write_tflite(
     """
     _check_interface(functions)
     _check_size(variables, recipe)
-    weights = _weights(variables)
+    scales = _input_scales(variables, recipe, calibration or {})
+    weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
-    key = recipe if recipe.activations == "float" else None  # graphs depend on nothing else
+    key = recipe if recipe.activations == "float" else None, bool(scales)  # graphs depend on nothing else
     if key not in graphs:
-        graphs[key] = _convert(functions, weights, recipe)
+        graphs[key] = _convert(functions, weights, recipe, scales)
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
@@ -136,7 +141,15 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
         )
 
 
-def _weights(variables: Sequence[keras.Variable]) -> list[VariableWeight]:
+def _input_scales(
+    variables: Sequence[keras.Variable], recipe: Recipe, calibration: Calibration
+) -> dict[str, np.ndarray]:
+    """Returns the scales of the inputs of products, by the path of the kernel."""
+    scales = {variable.path: input_scale(calibration, recipe, [variable.path]) for variable in variables}
+    return {path: scale for path, scale in scales.items() if scale is not None}
+
+
+def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarray]) -> list[VariableWeight]:
     """Returns the weights; every matrix twice, once for each orientation. `Skeleton` drops the unused ones."""
     weights = []
     for index, (name, variable) in enumerate(by_path(list({id(v): v for v in variables}.values())).items()):
@@ -147,11 +160,15 @@ def _weights(variables: Sequence[keras.Variable]) -> list[VariableWeight]:
             raise ExportError(f"TFLite export needs float32 variables. Received: {dtype} for {variable.path}")
         weights.append(VariableWeight(f"weight_{index}", name, variable))
         if len(variable.shape) == 2:
-            weights.append(VariableWeight(f"weight_{index}_transposed", name, variable, transposed=True))
+            weights.append(
+                VariableWeight(f"weight_{index}_transposed", name, variable, True, scales.get(variable.path))
+            )
     return weights
 
 
-def _trace(function: Function, weights: Sequence[VariableWeight], recipe: Recipe) -> Any:
+def _trace(
+    function: Function, weights: Sequence[VariableWeight], recipe: Recipe, scales: Mapping[str, np.ndarray]
+) -> Any:
     """Traces a function as a TensorFlow graph whose arguments are its inputs and all weights."""
     tf = tensorflow()
 
@@ -159,7 +176,7 @@ def _trace(function: Function, weights: Sequence[VariableWeight], recipe: Recipe
         tables = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
         mapping = [(w.variable, tensors[w.argument]) for w in weights if not w.transposed]
-        with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(recipe, kernels, tables)):
+        with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(recipe, kernels, tables, scales)):
             results = function.call(**{name: tensors[name] for name in function.inputs})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
@@ -183,12 +200,17 @@ def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
     return tensorflow().identity(result)
 
 
-def _convert(functions: Sequence[Function], weights: Sequence[VariableWeight], recipe: Recipe) -> bytes:
+def _convert(
+    functions: Sequence[Function],
+    weights: Sequence[VariableWeight],
+    recipe: Recipe,
+    scales: Mapping[str, np.ndarray],
+) -> bytes:
     """Converts all functions to a TFLite model in which every weight is an input."""
     tf = tensorflow()
     module = tf.Module()
     # The module tracks the graphs, so that saving includes the resources that they use.
-    module.graphs = {function.name: _trace(function, weights, recipe) for function in functions}
+    module.graphs = {function.name: _trace(function, weights, recipe, scales) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
             save_module(module, folder, module.graphs)

@@ -16,7 +16,10 @@ class TfliteLayout:
 
     def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
         """See `Layout.as_stored`."""
-        return as_stored(matrix.value(), self._form(matrix, recipe))
+        scale = matrix.input_scale(recipe)
+        if scale is None:
+            return as_stored(matrix.value(), self._form(matrix, recipe))
+        return as_stored(matrix.value() / scale, self._form(matrix, recipe)) * scale
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -25,12 +26,23 @@ class TfliteLowering(Primitives):
         recipe: How the weights will be stored.
         kernels: Placeholders `(F, E)` of the transposed kernels, by `id` of their variable.
         tables: Placeholders of all variables with their own shape, by `id` of the variable.
+        scales: Scales of the channels of products' inputs, by the path of the transposed kernel, which is divided by
+            them.
     """
 
-    def __init__(self, recipe: Recipe, kernels: dict[int, Tensor], tables: dict[int, Tensor]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        kernels: dict[int, Tensor],
+        tables: dict[int, Tensor],
+        scales: Mapping[str, np.ndarray],
+    ) -> None:
         self.recipe = recipe
         self.kernels = kernels
         self.tables = tables
+        self.scales = scales
+        # The first entry of a value keeps the key's object alive, so that its id stays unique.
+        self._scaled: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
@@ -39,6 +51,8 @@ class TfliteLowering(Primitives):
         if weight is None:
             return super().linear(x, kernel, bias, transposed=transposed)
         ops = keras.ops
+        if not transposed and kernel.path in self.scales:
+            x = self._scaled_input(x, self.scales[kernel.path])
         rows = ops.reshape(x, (-1, x.shape[-1]))
         form = form_of(self.recipe, kernel.path, weight.shape, table=transposed)
         in_halves = form.integer and self.recipe.activations == "float"
@@ -46,6 +60,13 @@ class TfliteLowering(Primitives):
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))
         return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+    def _scaled_input(self, x: Tensor, scale: np.ndarray) -> Tensor:
+        """Returns `x * scale`, once for all products of `x` with this scale."""
+        key = id(x), scale.tobytes()
+        if key not in self._scaled:
+            self._scaled[key] = x, keras.ops.multiply(x, scale)
+        return self._scaled[key][1]
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
         """Looks up rows with flat ids, which becomes GATHER, or EMBEDDING_LOOKUP for a quantized table."""
