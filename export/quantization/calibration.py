@@ -48,7 +48,7 @@ Calibration = Mapping[str, Ranges]
 """Ranges by the path of the kernel's Keras variable."""
 
 
-def input_scale(calibration: Calibration, recipe: Recipe, kernels: Sequence[str]) -> np.ndarray | None:
+def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, Sequence[int]]) -> np.ndarray | None:
     """Returns the scales that the channels of a product's input are multiplied by, and the kernel is divided by.
 
     Half of the difference between the channels' ranges is moved to the weights, as in SmoothQuant. The scales are
@@ -56,8 +56,9 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Sequence[str]
 
     Args:
         calibration: Result of `calibrate`.
-        recipe: The recipe of the file. Only dynamic activations are scaled.
-        kernels: Paths of the kernels that are multiplied with the same input.
+        recipe: The recipe of the file. Only dynamic activations are scaled, and not those of products with int4
+            kernels: four bits are too coarse for kernels with wider ranges.
+        kernels: Kernels that are multiplied with the same input: the shape of each, by its path.
 
     Returns:
         float32 `(K,)`, or `None` for an input that is not scaled.
@@ -66,7 +67,8 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Sequence[str]
     """
     channels = [calibration[path].channels if path in calibration else None for path in kernels]
     found = [values for values in channels if values is not None]
-    if recipe.activations != "dynamic" or len(found) < len(channels):
+    storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
+    if recipe.activations != "dynamic" or len(found) < len(channels) or "int4" in storages:
         return None
     largest = np.max(found, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.

@@ -64,7 +64,7 @@ class ModelMatrix:
 
     def input_scale(self, recipe: Recipe) -> np.ndarray | None:
         """Returns the scales of the products' inputs; see `calibration.input_scale`."""
-        return input_scale(self.calibration(), recipe, [self.path])
+        return input_scale(self.calibration(), recipe, {self.path: self.rows})
 
     def in_keras(self, rows: np.ndarray) -> np.ndarray:
         """Converts values `(N, K)` to the shape of the variable."""

@@ -201,8 +201,9 @@ class MatrixNodes:
 
     def _input_scale(self, kernels: Sequence[str]) -> np.ndarray | None:
         """Returns the scales of the channels of a product's input."""
-        paths = [self.store.variables[kernel].path for kernel in kernels]
-        return input_scale(self.plan.calibration, self.plan.recipe, paths)
+        variables = [self.store.variables[kernel] for kernel in kernels]
+        shapes = {variable.path: variable.shape for variable in variables}
+        return input_scale(self.plan.calibration, self.plan.recipe, shapes)
 
     def _rounded_rows(self, x: str, input_scale: np.ndarray | None, centered: bool) -> _RoundedRows:
         """Quantizes rows to uint8, once for all products of a tensor.

@@ -100,7 +100,7 @@ def write_tflite(
     scales = _input_scales(variables, recipe, calibration or {})
     weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
-    key = recipe if recipe.activations == "float" else None, bool(scales)  # graphs depend on nothing else
+    key = recipe if recipe.activations == "float" else None, frozenset(scales)  # graphs depend on nothing else
     if key not in graphs:
         graphs[key] = _convert(functions, weights, recipe, scales)
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
@@ -145,7 +145,9 @@ def _input_scales(
     variables: Sequence[keras.Variable], recipe: Recipe, calibration: Calibration
 ) -> dict[str, np.ndarray]:
     """Returns the scales of the inputs of products, by the path of the kernel."""
-    scales = {variable.path: input_scale(calibration, recipe, [variable.path]) for variable in variables}
+    scales = {
+        variable.path: input_scale(calibration, recipe, {variable.path: variable.shape}) for variable in variables
+    }
     return {path: scale for path, scale in scales.items() if scale is not None}
 
 

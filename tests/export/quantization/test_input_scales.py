@@ -43,24 +43,25 @@ def test_products_of_norms_have_scales_that_are_powers_of_two(model):
     layers = sorted({name.partition("/layer_")[2][0] for name in scaled})
     assert len(layers) == 2 and len(scaled) == 8 and all(any(name in path for name in names) for path in scaled)
     path = next(path for path in ranges if path.endswith("layer_0/attention/query/kernel"))
-    scale, largest = input_scale(ranges, RECIPES["int8"], [path]), ranges[path].channels
+    largest, shapes = ranges[path].channels, {v.path: v.shape for v in model.variables}
+    scale = input_scale(ranges, RECIPES["int8"], {path: shapes[path]})
     assert np.array_equal(np.exp2(np.rint(np.log2(scale))), scale)
     ratio = (scale * largest).max() / np.median(scale * largest)
     assert ratio < 0.5 * largest.max() / np.median(largest)
-    others = [path.replace("query", name) for name in ("key", "value")]
-    assert np.array_equal(input_scale(ranges, RECIPES["int8"], [path, *others]), scale)
-    for recipe in ("int8_weights", "int8_static"):
-        assert input_scale(ranges, RECIPES[recipe], [path]) is None
+    together = {other: shapes[other] for other in (path.replace("query", name) for name in ("query", "key", "value"))}
+    assert np.array_equal(input_scale(ranges, RECIPES["int8"], together), scale)
+    for recipe in ("int8_weights", "int8_static", "int4"):
+        assert input_scale(ranges, RECIPES[recipe], together) is None
 
 
 def test_a_table_and_a_channel_without_values():
     found = calibrate(ROWS["gpt2-text-generation"].model(), TEXTS[:1])
     assert all(ranges.channels is None for path, ranges in found.items() if "tokens/embeddings" in path)
     ranges = {"a": Ranges((0.0, 1.0), (0.0, 1.0), np.array([0.0, 4.0], "float32"))}
-    assert input_scale(ranges, ANY, ["a"]).tolist() == [16.0, 0.5]
-    assert input_scale(ranges, ANY, ["a", "b"]) is None
+    assert input_scale(ranges, ANY, {"a": (2, 8)}).tolist() == [16.0, 0.5]
+    assert input_scale(ranges, ANY, {"a": (2, 8), "b": (2, 8)}) is None
     zeros = {"a": replace(ranges["a"], channels=np.zeros(2, "float32"))}
-    assert input_scale(zeros, ANY, ["a"]) is None
+    assert input_scale(zeros, ANY, {"a": (2, 8)}) is None
 
 
 def test_in_float32_the_answers_stay_the_same(model, tmp_path):
