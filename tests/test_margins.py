@@ -38,7 +38,7 @@ def scaled(folder: Path, copy: Path, factor: float) -> Path:
     shutil.copytree(folder, copy)
     (path,) = copy.glob("onnx/*.onnx")
     graph = onnx.load(path)
-    scales = [each for each in graph.graph.initializer if "scale" in each.name]
+    scales = [each for each in graph.graph.initializer if each.name.endswith(".scale")]
     assert len(scales) > 4
     for each in scales[:4]:
         each.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(each) * np.float32(factor), each.name))

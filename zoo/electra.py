@@ -43,7 +43,7 @@ class Electra(BidirectionalEncoder):
     names = Names(
         "electra.",
         (r"generator_lm_head\.weight", r"embeddings\.position_ids"),
-        mark="encoder.layer.0.attention.self.query.weight",
+        mark="embeddings_project.weight",
     )
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:

@@ -13,6 +13,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import FEATURES, AttentionSupport, check_attention
 from kerasformer.export.formats import registry
 from kerasformer.export.targets import TARGETS
+from kerasformer.layers import SparseBlocks
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
 from tests.export.described import GROUPS, LLAMA, SCALING, DescribedDecoder
 from tests.export.onnx_bundles import tiny
@@ -35,6 +36,7 @@ def test_features_of_attention_are_complete():
         rotary=rotary,
         query_key_norm=True,
         window=3,
+        blocks=SparseBlocks(4, 1, 64),
     )
     assert set(spec.features) == FEATURES
 

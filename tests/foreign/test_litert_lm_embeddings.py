@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import subprocess
@@ -173,7 +174,7 @@ def test_prompts_are_on_the_card(with_prompts, exported):
 
 def many_special_tokens() -> Any:
     """Returns a tokenizer that puts a token before every text only, twice."""
-    tokenizer = tiny_text.wordpiece()
+    tokenizer = copy.deepcopy(tiny_text.wordpiece())  # that one is shared by all tests
     first = tokenizer.token_to_id("[CLS]")
     tokenizer.backend.post_processor = processors.TemplateProcessing(
         single="[CLS] [CLS] $A", special_tokens=[("[CLS]", first)]
@@ -194,7 +195,7 @@ def test_other_special_tokens(tmp_path):
 
 def with_types() -> Any:
     """Returns a tokenizer whose tokens have type 1."""
-    tokenizer = tiny_text.wordpiece()
+    tokenizer = copy.deepcopy(tiny_text.wordpiece())  # that one is shared by all tests
     tokenizer.backend.post_processor = processors.TemplateProcessing(single="$A:1", special_tokens=[])
     return tokenizer
 

@@ -37,7 +37,7 @@ export class Tokenizer {
    */
   constructor(library, content, settings) {
     try {
-      this.backend = new library.Tokenizer(content, settings);
+      this.backend = new library.Tokenizer({ ...content, decoder: decoderOf(content.decoder) }, settings);
       this.normalize = normalizerOf(content.normalizer, library);
     } catch (error) {
       if (error instanceof TokenizerError) throw error;
@@ -240,6 +240,17 @@ function inBytes(section, words) {
   origins.unshift(...Array.from({ length: missing }, () => section.origins[0]));
   let position = 0;
   return words.map((characters) => ({ characters, origins: origins.slice(position, (position += characters.length)) }));
+}
+
+/**
+ * A decoder with the same text in the JavaScript library as in the Rust library: its `Metaspace` removes the first space even
+ * if `prepend_scheme` is `never`.
+ * @param {any} config @returns {any}
+ */
+function decoderOf(config) {
+  if (config?.decoders) return { ...config, decoders: config.decoders.map(decoderOf) };
+  if (config?.type !== "Metaspace" || config.prepend_scheme !== "never") return config;
+  return { type: "Replace", pattern: { String: config.replacement }, content: " " };
 }
 
 /**
