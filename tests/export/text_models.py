@@ -146,7 +146,13 @@ ROWS = {
         ),
         Row("albert", "fill-mask", {**_ENCODER, "embedding_dim": 40, "num_layers": 3}, min_agreement=0.95),
         Row("electra", "fill-mask", _ELECTRA, min_agreement=0.95),
-        Row("mobilebert", "text-classification", {**_MOBILEBERT, "num_labels": 5}, spread=0.85, seed=5),
+        Row(
+            "mobilebert",
+            "text-classification",
+            {**_MOBILEBERT, "intermediate_dim": 160, "num_labels": 5},
+            spread=0.85,
+            seed=7,
+        ),
         Row("mobilebert", "fill-mask", _MOBILEBERT, min_agreement=0.95),
         Row(
             "roberta",
