@@ -99,8 +99,10 @@ def multi_head_attention(
     if isinstance(layout.is_full, bool):
         return context, None
     # The length is known only when the graph runs: the first tokens are also computed with full attention.
-    beginnings = (x[:, : blocks.full_length] for x in (query, key, value))
-    full, _, _ = primitives.multi_head_attention(*beginnings, dense_spec, layout.visible_beginning)
+    first_query, first_key, first_value = (x[:, : blocks.full_length] for x in (query, key, value))
+    full, _, _ = primitives.multi_head_attention(
+        first_query, first_key, first_value, dense_spec, layout.visible_beginning
+    )
     full = ops.reshape(padded(full, 0, ops.shape(query)[1] - ops.shape(full)[1]), ops.shape(context))
     return ops.where(layout.is_full, full, context), None
 

@@ -8,6 +8,7 @@ Reference: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -67,12 +68,13 @@ def _drawn(blocks: SparseBlocks, num_heads: int, num_blocks: int) -> np.ndarray:
     """See `SparseBlocks.random_blocks`."""
     stream = np.random.RandomState(blocks.seed)  # a stream of its own: the global one is the program's
     count = blocks.num_random
+    heads: list[list[Sequence[int] | np.ndarray]]
     if num_blocks * blocks.size in _PAPER_LENGTHS:
         # The blocks of the longest text, of which a shorter one uses the first.
         longest = max(blocks.max_length // blocks.size, num_blocks)
         candidates = [_paper_candidates(blocks, longest, row) for row in range(1, longest - 1)]
         drawn = [[stream.permutation(row)[:count] for row in candidates] for _ in range(num_heads)]
-        heads = [rows[: num_blocks - 2] for rows in drawn]
+        heads = [list(rows[: num_blocks - 2]) for rows in drawn]
     else:
         heads = [[] for _ in range(num_heads)]
         for row in range(1, num_blocks - 1):
