@@ -43,7 +43,7 @@ from kerasformer.export.options import (
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
-from kerasformer.export.quantization.calibration import Calibration, calibrate
+from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
@@ -132,13 +132,13 @@ def export(
     if options.tokenizer is not None:
         model = _with_tokenizer(model, options, file_format)
     check_texts = None if checks.texts is None else examples(checks.texts, checks.labels)
-    calibration_texts = _calibration_texts(recipe, calibration)
+    calibration_texts = _calibration_texts(recipe, name, calibration)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
     with progress_reporter(progress) as report:
         if is_keras_hub(model):
             model = load(model, options.task)
         if keras.backend.backend() != "tensorflow":
-            texts = {"texts": check_texts, "calibration": calibration_texts if calibration is not None else None}
+            texts = {"texts": check_texts, "calibration": calibration_texts}
             return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, texts, report))
         job = resolve_options(
             model, options, file_format.profiles, file_format.static, runtime.lengths, runtime.rolling_caches
@@ -147,13 +147,18 @@ def export(
         check_attention(job, argument("target", runtime.name), runtime.attention)
         runtime.check_interface(job)
         runtime.check(job, name)
+        if calibration_texts is not None and not _measures_ranges(recipe, job.model):
+            raise InputError(
+                f"Calibration has no effect on {argument('quantize', name)} for a model that generates text: its "
+                "activations are rounded in ranges of their own. Received: calibration texts. Remove calibration"
+            )
         quality: dict[str, np.ndarray] = {}
         if check_texts and any(example.label is not None for example in check_texts):
             report("measure Keras", 0, 0)
             quality = keras_quality(job.model, job.info, check_texts)
         with bundle.staging(destination) as folder, merged_lora(job.model):
             builder = BundleBuilder(job, runtime, name, folder, report)
-            manifest = _write_all(builder, recipe, check_texts, quality, (calibration_texts, calibration is not None))
+            manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts)
             published = bundle.publish(folder, destination, overwrite)
     logger.info("%s: %s", published, recipe_line(manifest.recipe, quantization == "none"))
     return Bundle(published)
@@ -164,7 +169,7 @@ def _write_all(
     recipe: Recipe | Auto,
     texts: Sequence[Example] | None,
     quality: dict[str, np.ndarray],
-    calibration: tuple[list[str] | None, bool],
+    calibration_texts: list[str] | None,
 ) -> Manifest:
     """Writes all files of a bundle: the verified model files and everything beside them.
 
@@ -173,17 +178,22 @@ def _write_all(
         recipe: The recipe of the files, or the limits of the search for one.
         texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default texts.
         quality: Keras metrics on labelled texts, for the references.
-        calibration: Texts on which activation ranges are measured, and whether the caller passed them.
+        calibration_texts: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
     """
     job, folder = builder.job, builder.folder
     write_tokenizer(job, folder)
     builder.report("answer with Keras", 0, 0)
     answers = record(job.model, builder.manifest(), texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
+    notes = {}
+    if _measures_ranges(recipe, job.model):
+        notes = {"calibration": _calibrate(builder, calibration_texts)}
     if isinstance(recipe, Auto):
         recipe_entry, fidelity = _write_within_budget(builder, recipe)
     else:
-        recipe_entry, fidelity = _write_with_recipe(builder, recipe, *calibration)
+        builder.write(recipe)
+        recipe_entry, fidelity = recipe.to_dict(), builder.verify_decided(recipe)
+    recipe_entry |= notes
     signatures = builder.manifest().signatures
     if job.in_graph:
         builder.report("tokenizer", 0, 0)
@@ -196,35 +206,27 @@ def _write_all(
     return manifest
 
 
-def _write_with_recipe(
-    builder: BundleBuilder, recipe: Recipe, calibration_texts: list[str] | None, given: bool
-) -> tuple[dict[str, Any], Fidelity]:
-    """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
-    ranges, notes = None, {}
-    if calibration_texts is not None:
-        ranges = calibrate(
-            builder.job.model, calibration_texts, lambda done, total: builder.report("calibrate", done, total)
-        )
-        notes = {"calibration": {"texts": len(calibration_texts), "given": given}}
-    elif recipe.activations == "dynamic":
-        ranges = _ranges_of_whole_texts(builder)
-    builder.write(recipe, ranges)
-    return {**recipe.to_dict(), **notes}, builder.verify_decided(recipe)
+def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
+    """Returns whether the files of a model depend on the ranges of its activations.
 
-
-def _ranges_of_whole_texts(builder: BundleBuilder) -> Calibration | None:
-    """Returns ranges by which dynamic activations are scaled; `None` for a model that generates, which needs none.
-
-    ONNX Runtime rounds the activations of such models in blocks, so that large channels affect few others.
+    A model that generates needs no scales of inputs: ONNX Runtime rounds its activations in blocks, so that large
+    channels affect few others.
     """
-    if builder.job.model.generates:
-        return None
+    return recipe.activations == "static" or (recipe.scales_inputs and not model.generates)
+
+
+def _calibrate(builder: BundleBuilder, texts: list[str] | None) -> dict[str, Any]:
+    """Measures the ranges of activations, with which the builder then writes; returns the manifest's entry for them."""
     builder.report("calibrate", 0, 0)
-    return calibrate(builder.job.model, read_texts())
+    passages = read_texts(texts)
+    builder.calibration = calibrate(
+        builder.job.model, passages, lambda done, total: builder.report("calibrate", done, total)
+    )
+    return {"texts": len(passages), "given": texts is not None}
 
 
 def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:
-    """Does the same with the recipe that a search finds for a budget."""
+    """Writes the files with the recipe that a search finds for a budget; returns its entry and the fidelity."""
     job = builder.job
     chosen = choose(
         job.model,
@@ -233,25 +235,26 @@ def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str
         budget,
         builder,
         builder.report,
+        builder.calibration,
     )
     return {**chosen.recipe.to_dict(), AUTO: chosen.to_dict()}, chosen.fidelity
 
 
-def _calibration_texts(recipe: Recipe | Auto, calibration: Any) -> list[str] | None:
-    """Returns the calibration texts if the recipe needs any, else `None`.
+def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any) -> list[str] | None:
+    """Returns the caller's calibration texts, or `None` if there are none.
 
     Raises:
         InputError: Texts were passed for a recipe that ignores them.
     """
-    if isinstance(recipe, Recipe) and recipe.activations == "static":
-        return read_texts(calibration)
-    if calibration is not None:
-        name = recipe.name if isinstance(recipe, Recipe) else AUTO
+    if calibration is None:
+        return None
+    if recipe.activations != "static" and not recipe.scales_inputs:
         raise InputError(
-            f"calibration is only for recipes with static activations, such as int8_static. Received: {name!r}. "
-            f"Remove calibration; the texts on which a bundle is compared with Keras are {argument('texts', ...)}"
+            "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static. "
+            f"Received: {name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
+            f"{argument('texts', ...)}"
         )
-    return None
+    return read_texts(calibration)
 
 
 def _with_tokenizer(model: Any, options: ExportOptions, file_format: Format) -> PretrainedModel:

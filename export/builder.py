@@ -38,6 +38,9 @@ class BundleBuilder:
         name: Name of the recipe, which is part of some file names.
         folder: Folder that the files are written to.
         report: Called with each stage.
+
+    Attributes:
+        calibration: Ranges of activations, for recipes that depend on them; `None` until they are measured.
     """
 
     def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, report: StageProgress) -> None:
@@ -46,7 +49,7 @@ class BundleBuilder:
         self._converted: dict[Any, Any] = {}
         self._files: dict[str, list[Function]] = {}
         self._in_place: dict[str, Collection[str]] = {}
-        self._calibration: Calibration | None = None
+        self.calibration: Calibration | None = None
         for function in target.functions(job, self.format.functions(job)):
             self._files.setdefault(self.format.file(function, name), []).append(function)
 
@@ -71,16 +74,17 @@ class BundleBuilder:
             versions=_versions(self.format),
         )
 
-    def write(self, recipe: Recipe, calibration: Calibration | None = None) -> int:
+    def write(self, recipe: Recipe) -> int:
         """Writes the model files and returns their total size in bytes."""
-        self._calibration = calibration
         # Files are deleted and not overwritten, since a runtime may still have the old ones mapped.
         for path in self.format.model_files(self.folder):
             path.unlink()
         if not self._converted:
             self.report("trace and convert", 0, 0)
         files = {self.folder / file: functions for file, functions in self._files.items()}
-        self._in_place = self.format.write(self.job, files, recipe, calibration, self._report_weights, self._converted)
+        self._in_place = self.format.write(
+            self.job, files, recipe, self.calibration, self._report_weights, self._converted
+        )
         return sum(path.stat().st_size for path in self.format.model_files(self.folder))
 
     def latency(self) -> float:
@@ -115,7 +119,7 @@ class BundleBuilder:
         self.report("measure rounding", 0, 0)
         layout = self.format.layout(self.job.profile, self.job.opset)
         function = self.functions[0].call
-        return measure_rounding(self.job.model, references, layout, recipe, function, self._calibration)
+        return measure_rounding(self.job.model, references, layout, recipe, function, self.calibration)
 
     def _report_weights(self, done: int, total: int) -> None:
         self.report(WRITE_WEIGHTS, done, total)

@@ -102,7 +102,10 @@ _FORMAT_VALUES: tuple[type[FormatValue], ...] = (TFLite, Onnx, SavedModel)
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A recipe with static activations, and the texts on which their ranges are measured.
+    """A recipe that rounds activations, and the texts on which their ranges are measured.
+
+    A recipe with static activations rounds in these ranges. For `"int8"`, they determine the scales of the inputs of
+    products in models that do not generate text.
 
     Attributes:
         texts: A file with one text per line, a list of texts, or a dataset of texts. The first 128 texts are used. By

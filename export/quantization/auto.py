@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.errors import ExportError, argument
+from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout, num_bytes
 from kerasformer.export.quantization.model_matrices import Group, groups, matrices, mixed
 from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Storage
@@ -94,6 +95,7 @@ def choose(
     budget: Auto,
     builder: FileBuilder,
     progress: StageProgress,
+    calibration: Calibration | None = None,
 ) -> ChosenMix:
     """Searches for the best mix within a budget and writes its files.
 
@@ -107,11 +109,12 @@ def choose(
         budget: Limits of the search.
         builder: Writes and runs model files.
         progress: Called with each stage.
+        calibration: Ranges of activations with which the builder writes; optional.
 
     Raises:
         ExportError: No mix satisfies the budget; the message has the best possible figures.
     """
-    parts = matrices(model)
+    parts = matrices(model, calibration)
     members = groups(parts)
     if not members:
         raise ExportError(

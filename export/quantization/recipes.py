@@ -74,6 +74,11 @@ class Recipe:
         """Whether every weight is stored in float32."""
         return {self.weights, self.tables, *(storage for _, storage in self.layers)} == {"float32"}
 
+    @property
+    def scales_inputs(self) -> bool:
+        """Whether the inputs of some products are scaled by channel; see `calibration.input_scale`."""
+        return self.activations == "dynamic" and "int8" in {self.weights, *(storage for _, storage in self.layers)}
+
     def storage(self, path: str, shape: Sequence[int], table: bool = False) -> Storage:
         """Returns the storage type of a variable.
 

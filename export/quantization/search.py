@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from kerasformer.arguments import check, number, optional
 from kerasformer.errors import ExportError, ExportMismatchError
-from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.recipes import Activations, Recipe
 from kerasformer.export.quantization.sensitivity import cost
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.progress import StageProgress
@@ -33,6 +33,9 @@ class Auto:
         max_latency: Largest latency in milliseconds on this machine: per generated token, or per text for a model that
             does not generate.
     """
+
+    activations: ClassVar[Activations] = "dynamic"
+    scales_inputs: ClassVar[bool] = True
 
     min_agreement: float = MIN_AGREEMENT
     max_size: float | None = None

@@ -108,7 +108,8 @@ def export(
         ),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="int8_static: file of texts to calibrate activation ranges, one per line.")
+        Path | None,
+        typer.Option(help="int8, int8_static, auto: file of texts to measure ranges of activations on, one per line."),
     ] = None,
     max_size: Annotated[float | None, typer.Option(help="auto: maximum size of the model files in MB.")] = None,
     max_latency: Annotated[

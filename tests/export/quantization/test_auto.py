@@ -161,8 +161,6 @@ def test_limits_are_for_auto(tmp_path):
     for limit in ("max_size", "max_latency", "min_agreement"):
         with pytest.raises(InputError, match=rf"{limit}=0.5 for quantize='int8'"):
             export("nowhere", tmp_path / "bundle", quantize="int8", **{limit: 0.5})
-    with pytest.raises(InputError, match="calibration is only for"):
-        export("nowhere", tmp_path / "bundle", quantize="auto", calibration=["a text"])
 
 
 def test_the_command_line_has_the_limits(tmp_path):

@@ -127,9 +127,20 @@ def test_a_file_that_is_not_utf8(tmp_path):
         read_texts(path)
 
 
-def test_calibration_is_refused_for_recipes_that_ignore_it(tmp_path):
-    with pytest.raises(InputError, match="int8_static"):
-        export(ROWS["bert-text-classification"].model(), tmp_path / "bundle", quantize="int8", calibration=TEXTS)
+@pytest.mark.parametrize(
+    ("row", "quantize", "message"),
+    [
+        ("bert-text-classification", "int8_weights", "such as int8 and int8_static.*'int8_weights'"),
+        ("bert-text-classification", "int4", "'int4'"),
+        ("gpt2-text-generation", "int8", "no effect on quantize='int8' for a model that generates"),
+    ],
+)
+def test_calibration_is_refused_where_it_has_no_effect(tmp_path, row, quantize, message):
+    with pytest.raises(InputError, match=message):
+        export(ROWS[row].model(), tmp_path / "bundle", quantize=quantize, calibration=TEXTS)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_calibration_needs_a_text(tmp_path):
     with pytest.raises(InputError, match="at least one"):
         export(ROWS["bert-text-classification"].model(), tmp_path / "bundle", quantize="int8_static", calibration=[])
-    assert not (tmp_path / "bundle").exists()
