@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 ALIASES = {
     "embeddings": "sentence-similarity",
     "ner": "token-classification",
@@ -39,6 +41,12 @@ def of_model(task: str) -> str:
     """Returns the task of the model that performs a task: `"text2text-generation"` for `"summarization"`."""
     name = of_prefix(task)
     return PERFORMED_BY.get(name, name)
+
+
+def entailment_class(labels: Sequence[str]) -> int | None:
+    """Returns the index of the class "entailment" of a model for natural language inference, or `None`."""
+    found = [index for index, label in enumerate(labels) if label.lower().startswith("entail")]
+    return found[0] if found and len(labels) > 1 else None
 
 
 def of_class(task: str) -> tuple[str, ...]:

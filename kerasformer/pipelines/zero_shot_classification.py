@@ -13,6 +13,7 @@ from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
+from kerasformer.tasks import entailment_class
 
 
 class ZeroShotClassificationPipeline(Pipeline):
@@ -26,15 +27,14 @@ class ZeroShotClassificationPipeline(Pipeline):
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened)
-        labels = [label.lower() for label in self.info.labels]
-        found = [index for index, label in enumerate(labels) if label.startswith("entail")]
-        if not found or len(labels) < 2:
+        entailment = entailment_class(self.info.labels)
+        if entailment is None:
             raise InputError(
                 "zero-shot-classification needs a model for natural language inference, with a class whose name starts "
                 f"with 'entail' and at least one other. Received: the classes {', '.join(self.info.labels) or 'none'}. "
                 "If a class has another name, load the model with labels= and the names in order"
             )
-        self._entailment = found[0]
+        self._entailment = entailment
 
     def __call__(
         self,

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer import bundle
-from kerasformer.bundle import MANIFEST, Manifest, Signature
+from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files import local_path, read_json
 from kerasformer.publishing import SITE, check_destination, publish, staging
 from kerasformer.sample_texts import examples
+from kerasformer.tasks import entailment_class
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
@@ -35,10 +36,8 @@ _ENGINES = {"tflite": "litert", "onnx": "onnx"}
 _OMITTED = {"README.md", "references.npz"}
 """Files of a bundle that a browser does not need; the references may contain texts that were passed to the export."""
 _MAX_BYTES = 2**31
-_USED_OUTPUTS = {"logits", "start_logits", "last_hidden_state"}
+_USED_OUTPUTS = {"logits", "start_logits", "last_hidden_state", SENTENCE_EMBEDDING}
 """Outputs from which the page's library computes results."""
-_WITHOUT_PAGE = ("sentence-similarity", "text-ranking", "zero-shot-classification")
-"""Tasks that the page's library lacks."""
 _NEVER_LISTED = {"service-worker.js", "library/README.md"}
 
 
@@ -129,9 +128,10 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"a browser cannot hold a file of 2 GiB or more. Received: {', '.join(large)} in {folder}. Export the "
             "model with --quantize int8 or int4"
         )
-    if manifest.info.task in _WITHOUT_PAGE:
+    if manifest.info.task == "zero-shot-classification" and entailment_class(manifest.info.labels) is None:
         raise BundleError(
-            f"the page does not support {manifest.info.task}. Received: {folder}. Run it with kf.pipeline"
+            "zero-shot classification needs a class whose name starts with 'entail' and at least one other. "
+            f"Received: {folder}, with the classes {', '.join(manifest.info.labels) or 'none'}"
         )
     unreadable = [key for key, signature in manifest.signatures.items() if not _readable(signature)]
     if unreadable:
@@ -141,6 +141,19 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export the model without --target"
         )
     return _SiteBundle(folder.resolve(), manifest, name)
+
+
+def _task_of_page(info: ModelInfo) -> str:
+    """Returns the task that the page performs with a model.
+
+    Classifiers of pairs of texts can do little with a single text: the page uses models for natural language inference
+    for zero-shot classification, and cross-encoders of sentence-transformers for ranking.
+    """
+    if info.task == "text-classification" and entailment_class(info.labels) is not None:
+        return "zero-shot-classification"
+    if info.task == "text-classification" and info.score_activation is not None and len(info.labels) == 1:
+        return "text-ranking"
+    return info.task
 
 
 def _readable(signature: Signature) -> bool:
@@ -199,16 +212,19 @@ def _write_page(folder: Path, title: str) -> list[Path]:
 
 def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[str, Any]:
     info = members[0].manifest.info
+    task = _task_of_page(info)
     return {
         "name": name,
         "title": members[0].title,
-        "task": info.task,
+        "task": task,
         "model_type": info.model_type,
         "problem_type": info.problem_type,
+        "labels": info.labels,
+        "embedding": None if info.embedding is None else asdict(info.embedding),
         "mask_token": load_tokenizer(members[0].folder).mask_token if info.task == "fill-mask" else None,
         "task_prefixes": info.task_prefixes,
         "generation": info.generation,
-        "examples": examples(info.task),
+        "examples": examples(task),
         "engines": [_write_bundle(folder, f"models/{name}/{member.variant}/", member) for member in members],
     }
 

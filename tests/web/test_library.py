@@ -26,6 +26,7 @@ from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
 from kerasformer.web.vendor import vendor
 from tests import tiny_text
 from tests.export.text_models import ROWS
+from tests.foreign.cases import CROSS_ENCODER, NLI, embedder, tiny
 from tests.foreign.environments import need
 from tests.margins import check_classes, check_tokens
 from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
@@ -33,7 +34,10 @@ from tests.tokenization.samples import CORPUS, TEXTS
 from tests.tokenization.test_hard_texts import split_at
 from tests.web.pages import Page, chromium, served
 
-pytestmark = pytest.mark.foreign("web")
+pytestmark = [
+    pytest.mark.foreign("web"),
+    pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning"),
+]
 
 PAGE = Path(kerasformer.web.__file__).parent / "page"
 PRESETS = ("sentiment-bert", "story-gpt2", "summarizer-t5")
@@ -66,6 +70,24 @@ MODELS = {
     "text2text": ("t5-text2text-generation", "none", "tflite"),
     "text2text-onnx": ("t5-text2text-generation", "none", "onnx"),
 }
+OTHER_MODELS = {
+    "embeddings": (embedder("bert"), {"format": "onnx"}),
+    "embeddings-tflite": (embedder("bert"), {"format": "tflite"}),
+    "pooled": (tiny("bert", "feature-extraction"), {"target": "mediapipe", "lengths": (64,)}),
+    "ranking": (CROSS_ENCODER, {"format": "tflite"}),
+    "topics": (NLI, {"format": "onnx"}),
+}
+OTHER_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "embeddings-dot": ("embeddings", {}, {"similarity": "dot", "truncate_dim": 24, "normalized": False}),
+    "embeddings-manhattan": ("embeddings", {}, {"similarity": "manhattan", "default_prompt": "query"}),
+    "embeddings-euclidean": ("embeddings", {}, {"similarity": "euclidean", "prompts": {"corpus": "the ", "x": "a "}}),
+    "ranking-tanh": ("ranking", {"score_activation": "torch.nn.modules.activation.Tanh"}, {}),
+    "ranking-relu": ("ranking", {"score_activation": "torch.nn.modules.activation.ReLU"}, {}),
+    "ranking-classes": ("topics", {"task": "text-ranking"}, {}),
+    "topics-reversed": ("topics", {"labels": ("entailment", "neutral", "contradiction")}, {}),
+    "topics-missing": ("topics", {"labels": ("a", "b", "c")}, {}),
+}
+"""Copies of the bundles above with other settings in the manifest: of the model, and of its embeddings."""
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +116,28 @@ def exported(site: Path) -> Any:
     def make(name: str) -> Path:
         folder = site / "models" / name
         if not folder.is_dir():
-            row, recipe, format = MODELS[name]
-            kf.export.export(ROWS[row].model(), folder, format, quantize=ROWS[row].recipe(recipe))
+            if name in OTHER_MODELS:
+                case, settings = OTHER_MODELS[name]
+                case.export(folder, **settings)
+            elif name in OTHER_SETTINGS:
+                source, model, embedding = OTHER_SETTINGS[name]
+                shutil.copytree(make(source), folder)
+                change_info(folder, model, embedding)
+            else:
+                row, recipe, format = MODELS[name]
+                kf.export.export(ROWS[row].model(), folder, format, quantize=ROWS[row].recipe(recipe))
         return folder
 
     return make
+
+
+def change_info(folder: Path, model: dict[str, Any], embedding: dict[str, Any]) -> None:
+    manifest = bundle.read(folder)
+    info = replace(manifest.info, **model)
+    if embedding:
+        info = replace(info, embedding=replace(info.embedding, **embedding))
+    (folder / bundle.MANIFEST).unlink()
+    bundle.write(folder, replace(manifest, info=info))
 
 
 def run(page: Page, name: str, calls: list[tuple[Any, dict[str, Any]]], **options: Any) -> list[Any]:
@@ -366,18 +405,71 @@ TASKS: list[tuple[str, Any, dict[str, Any]]] = [
 ]
 
 
+QUERY, DOCUMENTS = (
+    "Anna lives in Rome.",
+    ["The cat", "", LONG, "Otto lives in Paris.", "word " * 63, "Anna lives in Rome."],
+)
+LABELS = ["rome", "an unbelievably fine film", "Paris"]
+TASKS += [
+    ("pooled", "A fine film.", {}),
+    ("pooled", LONG, {"pooling": "mean", "normalize": True, "stride": 3}),
+    *((name, text, {}) for name in ("embeddings", "embeddings-tflite") for text in ("A fine film.", LONG, "")),
+    *((f"embeddings-{name}", DOCUMENTS, {}) for name in ("tflite", "dot", "manhattan", "euclidean")),
+    ("embeddings-tflite", LONG, {"chunk_length": 20, "stride": 4}),
+    ("embeddings-tflite", LONG, {"truncation": True}),
+    ("embeddings-tflite", "A fine film.", {"prompt_name": "query", "truncate_dim": 5}),
+    ("embeddings-tflite", "A fine film.", {"prompt": "Otto ", "normalize": False}),
+    ("embeddings-dot", "A fine film.", {"normalize": True}),
+    *(
+        (name, inputs, {})
+        for name in ("embeddings", "embeddings-dot", "embeddings-manhattan", "embeddings-euclidean")
+        for inputs in ({"query": QUERY, "documents": DOCUMENTS}, {"some": DOCUMENTS[:2], "others": DOCUMENTS[1:]})
+    ),
+    ("embeddings", {"query": QUERY, "documents": DOCUMENTS}, {"top_k": 2, "return_documents": True, "stride": 3}),
+    ("embeddings", {"query": QUERY, "documents": DOCUMENTS}, {"prompt": "a ", "truncate_dim": 9}),
+    ("ranking", "The cat", {}),
+    *(
+        (name, {"query": QUERY, "documents": DOCUMENTS}, options)
+        for name in ("ranking", "ranking-tanh")
+        for options in ({}, {"top_k": 3, "combine": "mean", "chunk_length": 24, "stride": 5})
+    ),
+    ("ranking", {"query": QUERY, "documents": DOCUMENTS}, {"truncation": True, "return_documents": True}),
+    ("ranking", {"query": LONG, "documents": DOCUMENTS}, {"truncation": True}),
+    ("ranking", {"query": QUERY, "documents": []}, {}),
+    ("ranking-classes", {"query": QUERY, "documents": DOCUMENTS}, {"label": "NEUTRAL"}),
+    ("topics", "Anna lives in Rome.", {"candidate_labels": " rome,, Paris "}),
+    *(
+        (name, text, {"candidate_labels": LABELS, **options})
+        for name in ("topics", "topics-reversed")
+        for text in (QUERY, LONG, "")
+        for options in ({}, {"multi_label": True, "combine": "max", "hypothesis_template": "the {} is"})
+    ),
+    ("topics", LONG, {"candidate_labels": LABELS, "stride": 0, "chunk_length": 40}),
+    ("topics", LONG, {"candidate_labels": LABELS, "truncation": True}),
+    ("topics", QUERY, {"candidate_labels": "Rome"}),
+]
+
+
+def python_answer(pipe: Any, inputs: Any, options: dict[str, Any]) -> Any:
+    """Returns the answer of a pipeline, for inputs of the page's library."""
+    if not isinstance(inputs, dict):
+        return pipe(inputs, **options)
+    if "query" in inputs:
+        return pipe.rank(**inputs, **options)
+    if "some" in inputs:
+        return pipe.similarity(**inputs, **options)
+    if "text" in inputs:
+        return pipe(inputs["text"], pair=inputs["pair"], **options)
+    return pipe(**inputs, **options)
+
+
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in TASKS))
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
 def test_tasks(name: str, page: Page, exported: Any) -> None:
     pipe = kf.pipeline(None, exported(name))
     calls = [(inputs, options) for each, inputs, options in TASKS if each == name]
     for (inputs, options), answer in zip(calls, run(page, name, calls), strict=True):
-        if not isinstance(inputs, dict):
-            expected = pipe(inputs, **options)
-        elif "text" in inputs:
-            expected = pipe(inputs["text"], pair=inputs["pair"], **options)
-        else:
-            expected = pipe(**inputs, **options)
+        expected = python_answer(pipe, inputs, options)
         assert "result" in answer, answer
         same(answer["result"], expected.tolist() if isinstance(expected, np.ndarray) else expected)
 
@@ -391,6 +483,29 @@ def test_what_was_read(page: Page, exported: Any) -> None:
     assert [each["lost_tokens"] for each in figures] == [0, 0, 0, 1, 0, 68]
     # The stride is 15 of 62 tokens: chunks of 62, 62 and 36 tokens, each with two special tokens.
     assert [each["prompt_tokens"] for each in figures] == [64, 64, 64 + 18, 64, 64 + 64 + 38, 64]
+
+
+def test_what_was_read_of_several_texts(page: Page, exported: Any) -> None:
+    """Documents of 1 and 2 chunks; a text of 2 chunks with each of 2 classes."""
+    texts = {"query": "a", "documents": ["a", "a " * 61]}
+    for name, inputs, options in (("embeddings", texts, {}), ("ranking", texts, {}), ("topics", "a " * 61, {})):
+        exported(name)
+        settings = {"candidate_labels": ["b", "c"], "hypothesis_template": "{}"} if name == "topics" else options
+        (answer,) = run(page, name, [(inputs, settings)])
+        counts = {"embeddings": (3, 1), "ranking": (2, 2), "topics": (1, 2)}[name]
+        figures = answer["figures"]
+        assert (figures["texts"], figures["chunks"], figures["lost_tokens"]) == (*counts, 0)
+
+
+def test_another_task_of_the_same_model(page: Page, exported: Any) -> None:
+    """A bundle for classification ranks texts and classifies them by named classes on request."""
+    exported("topics")
+    exported("vectors")
+    change = "async (base, task) => (await (await import('/library/index.js')).openBundle(base, { task })).info.task"
+    assert page.call(change, "/models/topics/", "text-classification") == "text-classification"
+    for name, task in (("topics", "text2text-generation"), ("vectors", "text-ranking")):
+        error = opening(page, f"/models/{name}/", task=task)
+        assert error["name"] == "InputError" and f"Received: the task {task}" in error["message"]
 
 
 def test_int8_on_onnx_runtime_web(page: Page, exported: Any) -> None:
@@ -501,6 +616,22 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("entities", "x", {"aggregation_strategy": "most"}, "InputError", "must be one of none, simple"),
     ("gaps", "no gap", {}, "InputError", r"The text has no \[MASK\]"),
     ("vectors", "x", {"pooling": "max"}, "InputError", "pooling must be"),
+    ("pooled", "x", {"pooling": "cls"}, "InputError", "computes the mean"),
+    ("embeddings", 3, {}, "InputError", "A text was expected. Received: 3"),
+    ("embeddings", ["a", 3], {}, "InputError", "A text was expected. Received: 3"),
+    ("embeddings", {"query": "a"}, {}, "InputError", "A list of documents was expected"),
+    ("embeddings", "x", {"prompt_name": "y"}, "InputError", "no prompt of this name. Expected: query. Received: y"),
+    ("embeddings", "x", {"prompt_name": "query", "prompt": "a"}, "InputError", "Only one of prompt_name and prompt"),
+    ("embeddings", "x", {"truncate_dim": 999}, "InputError", "truncate_dim must be an integer from 1 to "),
+    ("ranking", {"query": "a", "documents": "b"}, {}, "InputError", "A list of documents was expected"),
+    ("ranking", {"query": "a " * 61, "documents": ["b"]}, {}, "CapacityError", "fewer than 64 tokens. Received: 64"),
+    ("ranking-classes", {"query": "a", "documents": ["b"]}, {}, "InputError", "Expected: label, one of CONTRADICTION"),
+    ("ranking-relu", {"query": "a", "documents": ["b"]}, {}, "InputError", "unsupported function for scores"),
+    ("topics", "x", {}, "InputError", "At least one class was expected"),
+    ("topics", "x", {"candidate_labels": "a " * 63}, "CapacityError", "leave no space for a text"),
+    ("topics", "x", {"candidate_labels": "a", "hypothesis_template": "no"}, "InputError", "must contain {} once"),
+    ("topics", "x", {"candidate_labels": "a", "hypothesis_template": "{} {0}"}, "InputError", "no other braces"),
+    ("topics-missing", "x", {"candidate_labels": "a"}, "InputError", "a class whose name starts with 'entail'"),
     ("answers", {"question": "Who?"}, {}, "InputError", "A context was expected"),
 ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kerasformer.bundle import EmbeddingInfo
 from tests.foreign.environments import need
 from tests.web.sites import ERRORS, Browser, browser, edit_site, served, write_bundle, write_site
 
@@ -18,12 +19,20 @@ PICTURES = os.environ.get("KERASFORMER_PICTURES")
 REVIEWS, STORIES, ODD = "Film reviews", "Stories", "Odd"
 TASKS = {
     "token-classification": "Ada Lovelace PER",
+    "zero-shot-classification": "travel",
+    "text-ranking": "Charge the battery fully before the first use.\n4.500",
+    "sentence-similarity": "0.750",
     "question-answering": "lighthouse",
     "fill-mask": "The capital of France is Paris.",
     "feature-extraction": "Similarity 0.960",
     "summarization": "The boat came back",
     "translation": "The boat came back",
     "text2text-generation": "The boat came back",
+}
+INFO = {
+    "zero-shot-classification": {"labels": ("entailment", "neutral", "contradiction")},
+    "text-ranking": {"labels": ("irrelevant", "relevant")},
+    "sentence-similarity": {"embedding": EmbeddingInfo(3, normalized=True, prompts={"query": "query: "})},
 }
 SCREENS = [(360, 740, "light"), (390, 844, "dark"), (1280, 800, "light"), (1280, 800, "dark")]
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -42,7 +51,7 @@ def site(tmp_path_factory) -> Path:
     prefixes = {"translation_en_to_de": "translate English to German: ", "translation_en_to_fr": "to French: "}
     bundles = [f"{REVIEWS}={write_bundle(root / f'reviews-{kind}', format=kind)}" for kind in ("tflite", "onnx")]
     bundles.append(f"{STORIES}={write_bundle(root / 'story', 'text-generation', model_type='gpt2')}")
-    bundles += [str(write_bundle(root / task, task, task_prefixes=prefixes)) for task in TASKS]
+    bundles += [str(write_bundle(root / task, task, task_prefixes=prefixes, **INFO.get(task, {}))) for task in TASKS]
     bundles.append(f"{ODD}={write_bundle(root / 'odd')}")
     return write_site(root / "site", *bundles, title="Small models")
 
@@ -280,6 +289,68 @@ Worker.prototype.postMessage = function (message) { posted.push(message); return
 def sent(page: Browser, kind: str) -> dict:
     """Returns the last message of a kind to the worker."""
     return page("run", script=f"posted.findLast(({{type}}) => type === '{kind}')")
+
+
+def test_classes_are_named_in_the_page(chromium, url):
+    chromium.open(url, scripts=[SPY])
+    chromium.ready()
+    example(chromium, "zero-shot-classification")
+    chromium("fill", at="#field-candidate_labels", text=" , ")
+    chromium("click", at="#run")
+    assert "at least one class" in chromium.problem()
+    chromium("fill", at="#field-candidate_labels", text="travel, cooking")
+    chromium("fill", at="#field-hypothesis_template", text="This is about .")
+    chromium("click", at="#run")
+    assert "Put {} once" in chromium.problem()
+    chromium("fill", at="#field-hypothesis_template", text="This is about {}.")
+    chromium("click", at="#field-multi_label")
+    chromium("click", at="#run")
+    assert chromium.answered() == "travel\n80.0 %\ncooking\n40.0 %"
+    request = sent(chromium, "run")
+    template = {"hypothesis_template": "This is about {}.", "multi_label": True}
+    assert request["options"] == {"candidate_labels": "travel, cooking", **template}
+    assert sent(chromium, "load")["task"] == "zero-shot-classification"
+    chromium("click", at="#share")
+    link = chromium("run", script="location.href")
+    chromium.open(link)
+    chromium.ready()
+    fields = (
+        "[...document.querySelectorAll('#fields input, #fields textarea')].map((each) => each.checked ?? each.value)"
+    )
+    values = chromium("run", script=fields)
+    assert values[1:3] == ["travel, cooking", "This is about {}."]
+    assert chromium("run", script="document.getElementById('field-multi_label').checked")
+
+
+def test_texts_are_ranked_and_compared(chromium, url):
+    chromium.open(url, scripts=[SPY])
+    chromium.ready()
+    example(chromium, "text-ranking")
+    chromium("fill", at="#field-documents", text="one\n\n  two  \nthree")
+    chromium("choose", at="#field-label", label="relevant")
+    chromium("click", at="#run")
+    assert chromium.answered() == "three\n4.500\ntwo\n1.500\none\n-1.500"
+    assert sent(chromium, "run")["inputs"]["documents"] == ["one", "two", "three"]
+    assert sent(chromium, "run")["options"] == {"label": "relevant"}
+    widths = "[...document.querySelectorAll('.track span')].map((each) => parseFloat(each.style.width))"
+    assert chromium("run", script=widths) == [100, 50, 0]
+    example(chromium, "sentence-similarity")
+    chromium("fill", at="#field-documents", text="one\ntwo\nthree")
+    chromium("click", at="#run")
+    assert chromium.answered().startswith("one\n0.750\ntwo\n0.450\nthree\n0.150\n\nCosines")
+    chromium("choose", at="#field-purpose", label="Compare texts of the same kind")
+    chromium("click", at="#run")
+    chromium("until", script="document.getElementById('result').innerText.startsWith('three')")
+    assert chromium.answered().startswith("three\n0.500\ntwo\n0.300\none\n0.100\n\nCosines")
+    assert sent(chromium, "run")["inputs"]["others"] == ["one", "two", "three"]
+    chromium("fill", at="#field-documents", text="\n ".join(str(number) for number in range(30)))
+    chromium("click", at="#run")
+    chromium("until", script="document.querySelectorAll('#result .bar').length === 20")
+    assert "The best 20 of 30 texts." in chromium.answered()
+    chromium("fill", at="#field-documents", text=" ")
+    chromium("click", at="#run")
+    chromium("until", script="document.querySelectorAll('#result .bar').length === 0")
+    assert chromium.answered() == "Vector of 3 numbers, normalized to length 1: 0.600, 0.800, 0.000, …"
 
 
 def test_another_engine_opens_its_own_bundle(chromium, url):

@@ -26,6 +26,7 @@ from tokenizers import pre_tokenizers
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_package
+from kerasformer.bundle import EmbeddingInfo
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
 from kerasformer.sample_texts import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
@@ -119,6 +120,36 @@ def test_the_mask_token_is_known_before_the_model_is_loaded(tmp_path, packages):
     assert check_site(site)["models"][0]["mask_token"] == "[MASK]"
 
 
+NLI = ("contradiction", "neutral", "Entailment")
+SCORE = {"labels": ("LABEL_0",), "score_activation": "torch.nn.modules.linear.Identity"}
+
+
+@pytest.mark.parametrize(
+    ("task", "info", "shown"),
+    [
+        ("text-classification", {}, "text-classification"),
+        ("text-classification", {"labels": ("LABEL_0",)}, "text-classification"),
+        ("text-classification", SCORE, "text-ranking"),
+        ("text-classification", {"labels": NLI}, "zero-shot-classification"),
+        ("text-ranking", {"labels": NLI}, "text-ranking"),
+        ("zero-shot-classification", {"labels": NLI[1:]}, "zero-shot-classification"),
+    ],
+)
+def test_models_of_pairs_get_the_task_for_which_the_page_has_fields(tmp_path, packages, task, info, shown):
+    site = build([write_bundle(tmp_path / "model", task, **info)], tmp_path / "site", runtime_files=packages)
+    (model,) = json.loads((site / "site.json").read_text())["models"]
+    assert model["task"] == shown and model["examples"] == examples(shown)
+    assert model["labels"] == list(info.get("labels", ("NEGATIVE", "POSITIVE")))
+
+
+def test_the_prompts_of_embeddings_are_known_before_the_model_is_loaded(tmp_path, packages):
+    info = EmbeddingInfo(3, prompts={"query": "query: "}, similarity="dot")
+    folder = write_bundle(tmp_path / "model", "sentence-similarity", output="sentence_embedding", embedding=info)
+    site = build([folder], tmp_path / "site", runtime_files=packages)
+    (model,) = json.loads((site / "site.json").read_text())["models"]
+    assert model["embedding"]["prompts"] == {"query": "query: "} and model["embedding"]["similarity"] == "dot"
+
+
 def test_the_title_is_escaped(site):
     page = (site / "index.html").read_text()
     assert "<h1>&quot;Tom&quot; &amp; &lt;Jerry&gt;</h1>" in page and "{{" not in page
@@ -210,6 +241,9 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
         build([write_bundle(tmp_path / "saved", format="saved-model")], tmp_path / "site", runtime_files=packages)
     with pytest.raises(BundleError, match="exported for another runtime: the outputs of forward_16 are probabilities"):
         build([write_bundle(tmp_path / "other", output="probabilities")], tmp_path / "site", runtime_files=packages)
+    with pytest.raises(BundleError, match="'entail' and at least one other.*with the classes NEGATIVE, POSITIVE"):
+        task = "zero-shot-classification"
+        build([write_bundle(tmp_path / "classes", task)], tmp_path / "site", runtime_files=packages)
     with pytest.raises(BundleError, match="needs a tokenizer.*without tokenizer.json"):
         build([write_bundle(tmp_path / "wordless", tokenizer=False)], tmp_path / "site", runtime_files=packages)
     monkeypatch.setattr("kerasformer.web.site._MAX_BYTES", 1000)

@@ -18,11 +18,22 @@ const RESULTS = {
   ],
   "fill-mask": (text) => ["Paris", "Lyon", "London"].map((word, index) =>
     ({ score: 0.7 / (index + 1), token: index, token_str: word, sequence: text.replace("[MASK]", word) })),
+  "zero-shot-classification": (text, { candidate_labels }) => {
+    const labels = candidate_labels.split(",").map((label) => label.trim());
+    return { sequence: text, labels, scores: labels.map((_, index) => 0.8 / (index + 1)) };
+  },
+  "text-ranking": ({ documents }) => documents.map((_, index) => ({ corpus_id: documents.length - 1 - index, score: 4.5 - 3 * index })),
+  "sentence-similarity": (inputs) => {
+    if (typeof inputs === "string") return [0.6, 0.8, 0];
+    if (inputs.some) return [inputs.others.map((_, index) => 0.1 + 0.2 * index)];
+    return inputs.documents.map((_, index) => ({ corpus_id: index, score: 0.75 - 0.3 * index }));
+  },
   "feature-extraction": (text) => (text.includes("bread") ? [0.6, 0.8, 0] : [0.8, 0.6, 0]),
 };
 const KEYS = { summarization: "summary_text", translation: "translation_text" };
 
 let info = null;
+let task = null;
 
 self.onmessage = async ({ data }) => {
   try {
@@ -35,7 +46,8 @@ self.onmessage = async ({ data }) => {
   }
 };
 
-async function load({ id, base, engine, threads }) {
+async function load({ id, base, engine, threads, ...request }) {
+  task = request.task;
   if (base.includes("/odd/")) throw named("TokenizerError", "Text: 'a|b'. Expected ids: 1, 2. Run this bundle in Python");
   const manifest = await (await fetched(`${base}kerasformer.json`)).json();
   let bytes = 0;
@@ -72,7 +84,7 @@ async function run({ id, inputs, options }) {
   }
   if (inputs === "impossible") throw named("GenerationError", "no token can be chosen. Set suppress_tokens: []");
   const figures = { seconds: 0.2, prompt_tokens: 7, memory_bytes: 52_000_000 };
-  if (info.task in RESULTS) return { result: RESULTS[info.task](inputs), figures };
+  if (task in RESULTS) return { result: RESULTS[task](inputs, options), figures };
   if (inputs === "nothing") return { result: [{ generated_text: "" }], figures: { ...figures, tokens: 1, finish_reason: "eos" } };
   await new Promise((resolve) => setTimeout(resolve, 150)); // simulates reading the prompt
   let text = "";

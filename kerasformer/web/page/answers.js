@@ -6,8 +6,9 @@ import { make, percent } from "./elements.js";
  * The elements that show a result.
  * @param {any} model An entry of site.json.
  * @param {any} result The result of the engine; see library/README.md.
- * @param {{shown: string, other: any, labels: string[]}} query `shown`: the text that the result refers to. `other`: the result for
- *     a second text, to compare with. `labels`: the model's labels; the index of a label determines its colour.
+ * @param {{shown: string, other: any, labels: string[], inputs?: any, others?: string[]}} query `shown`: the text that the result
+ *     refers to. `other`: the result for a second text, to compare with. `labels`: the model's labels; the index of a label
+ *     determines its colour. `inputs`: those of the engine. `others`: the texts that a text was compared with.
  * @returns {Node[]}
  */
 export function answer(model, result, query) {
@@ -19,6 +20,9 @@ const COLOURS = 6; // number of label colours in style.css
 const VIEWS = {
   "text-classification": classes,
   "token-classification": entities,
+  "zero-shot-classification": named,
+  "text-ranking": ranking,
+  "sentence-similarity": similarities,
   "question-answering": spans,
   "fill-mask": fillings,
   "feature-extraction": embedding,
@@ -34,6 +38,31 @@ function classes(result, { labels }, model) {
   }
   return [bars(result.map(({ label, score }) => ({ name: label, score, kind: labels.indexOf(label) })), "bars ranked")];
 }
+
+function named({ labels, scores }) {
+  return [bars(labels.map((name, index) => ({ name, score: scores[index] })), "bars ranked")];
+}
+
+function ranking(result, { inputs }) {
+  return scored(result.map(({ corpus_id: index, score }) => ({ name: inputs.documents[index], score })));
+}
+
+/** Texts in the order of their similarity, or the vector of a single text. */
+function similarities(result, { others }, { embedding }) {
+  if (!others) return [vector(result, embedding.normalized)];
+  const found = Array.isArray(result[0])
+    ? result[0].map((score, index) => ({ name: others[index], score })).sort((one, other) => other.score - one.score)
+    : result.map(({ corpus_id: index, score }) => ({ name: others[index], score }));
+  return [...scored(found), make("p", { className: "muted small" }, SIMILARITIES[embedding.similarity])];
+}
+
+/** The meaning of scores, by the similarity of the model. */
+const SIMILARITIES = {
+  cosine: "Cosines of the vectors: 1 means the same meaning for this model, 0 means no similarity.",
+  dot: "Dot products of the vectors: the higher, the closer in meaning.",
+  euclidean: "Negative Euclidean distances of the vectors: 0 means the same meaning for this model.",
+  manhattan: "Negative Manhattan distances of the vectors: 0 means the same meaning for this model.",
+};
 
 function entities(result, { shown }) {
   if (!result.length) return [make("p", {}, "No entities were found in this text.")];
@@ -72,15 +101,18 @@ function fillings(result) {
   ]);
 }
 
+function vector(values, normalized) {
+  const first = values.slice(0, 12).map((value) => value.toFixed(3)).join(", ");
+  return make("p", { className: "muted" }, `Vector of ${values.length} numbers${normalized ? ", normalized to length 1" : ""}: ${first}, …`);
+}
+
 function embedding(result, { other }) {
-  const first = result.slice(0, 12).map((value) => value.toFixed(3)).join(", ");
-  const vector = make("p", { className: "muted" }, `Vector of ${result.length} numbers, normalized to length 1: ${first}, …`);
-  if (other === null) return [vector];
+  if (other === null) return [vector(result, true)];
   const cosine = result.reduce((sum, value, index) => sum + value * other[index], 0);
   return [
     make("p", { className: "big" }, `Similarity ${cosine.toFixed(3)}`),
     make("p", { className: "muted" }, "Cosine of the two vectors: 1 means the same meaning for this model, 0 means no similarity."),
-    vector,
+    vector(result, true),
   ];
 }
 
@@ -113,12 +145,21 @@ export function plainText(result) {
   return lines.join("\n");
 }
 
-/** Names with scores from 0 to 1, as bars; `kind` determines colour and pattern. */
+/** Texts with scores, of which the bars start at the lowest one or 0 and end at the highest one or 1. */
+function scored(rows) {
+  const scores = rows.map(({ score }) => score);
+  const [low, high] = [Math.min(0, ...scores), Math.max(1, ...scores)];
+  const list = bars(rows.map(({ name, score }) => ({ name, score: (score - low) / (high - low), value: score.toFixed(3) })), "bars ranked");
+  const rest = rows.length > MOST_BARS ? [make("p", { className: "muted small" }, `The best ${MOST_BARS} of ${rows.length} texts.`)] : [];
+  return [list, ...rest];
+}
+
+/** Names with scores from 0 to 1, as bars; `value` is the number beside the bar; `kind` determines colour and pattern. */
 function bars(rows, className = "bars") {
-  return make("ul", { className }, ...rows.slice(0, MOST_BARS).map(({ name, score, kind = -1 }) => {
+  return make("ul", { className }, ...rows.slice(0, MOST_BARS).map(({ name, score, value = percent(score), kind = -1 }) => {
     const fill = make("span");
     fill.style.width = `${100 * Math.max(0, Math.min(1, score))}%`;
     return make("li", { className: kind < 0 ? "bar" : `bar label-${(kind % COLOURS) + 1}` }, make("span", { className: "name" }, name),
-      make("span", { className: "value" }, percent(score)), make("span", { className: "track", aria: { hidden: "true" } }, fill));
+      make("span", { className: "value" }, value), make("span", { className: "track", aria: { hidden: "true" } }, fill));
   }));
 }

@@ -264,7 +264,7 @@ async function load() {
   const opening = chosen;
   setBusy("load");
   await offline.ready(3000);
-  const request = { base: new URL(opening.base, location.href).href, engine: opening.engine, threads: browser.threads() };
+  const request = { base: new URL(opening.base, location.href).href, task: model.task, engine: opening.engine, threads: browser.threads() };
   info = (await engine.load(request, progressOf(opening))).info;
   loaded = opening;
   await offline.complete(opening);
@@ -384,7 +384,8 @@ function showStatus(text) {
 }
 
 /** How a text was read that is longer than the model, or than the parts in which the model finds answers. */
-function readInParts({ chunks }) {
+function readInParts({ chunks, texts = 1 }) {
+  if (texts > 1) return `Some texts are longer than the model reads at once. They were read in overlapping parts, the longest in ${chunks}.`;
   return `The text is longer than the model reads at once. It was read in ${chunks} overlapping parts.`;
 }
 
@@ -451,7 +452,7 @@ async function attempt(task, automatic = false) {
 /** Shows an error beside the field where it can be corrected; the last answer remains visible. */
 async function showFailure(error, automatic) {
   if (error.name === "AbortError") return;
-  const { field, text, detail, fatal } = explain(error, questions.mainField(model));
+  const { field, text, detail, fatal } = explain(error, questions.limitedField(model));
   if (fatal) {
     engine.end();
     loaded = info = null;

@@ -6,11 +6,15 @@ import { FieldError } from "./failures.js";
 const MOST_EXAMPLES = 3;
 const TEXT = { name: "text", label: "Text" };
 const TEXT_TO_TEXT = { generates: true, fields: [TEXT] };
+const QUERY = { name: "query", label: "Query", short: true };
+const LINES = { name: "documents", lines: true };
 
 /**
  * Tasks by their Hugging Face names.
- * `description` is the line under the model's name; `fields` are the input fields; `generates` marks tasks whose text is streamed;
- * `inParts` marks tasks that read a text that is longer than the model in overlapping parts.
+ * `description` is the line under the model's name; `fields` are the input fields, see `field`; `choices(model)` are further fields
+ * with a choice; `generates` marks tasks whose text is streamed; `inParts` marks tasks that read a text that is longer than the
+ * model in overlapping parts; `limited` is the field whose text must not be too long, by default the first one; `request(values)`
+ * returns what `readFields` returns, where this is not the text with `options`.
  */
 const TASKS = {
   "text-classification": { description: "Classifies a text.", fields: [TEXT], options: { top_k: null }, inParts: true },
@@ -20,17 +24,47 @@ const TASKS = {
     options: { aggregation_strategy: "simple" },
     inParts: true,
   },
+  "zero-shot-classification": {
+    description: "Classifies a text by classes that you name.",
+    fields: [
+      TEXT,
+      { name: "candidate_labels", label: "Classes, separated by commas", short: true, refuses: (value) => !/[^,\s]/.test(value) && "Enter the name of at least one class." },
+      { name: "hypothesis_template", label: "Sentence about a class", short: true, refuses: templateProblem },
+      { name: "multi_label", label: "Several classes can apply to the text", box: true },
+    ],
+    limited: "candidate_labels",
+    request: ({ text, candidate_labels, hypothesis_template, multi_label }) => ({
+      inputs: text, shown: text, options: { candidate_labels, hypothesis_template, multi_label: Boolean(multi_label) },
+    }),
+    inParts: true,
+  },
+  "text-ranking": {
+    description: "Ranks texts by their relevance to a query.",
+    fields: [QUERY, { ...LINES, label: "Texts to rank, one in each line" }],
+    choices: ({ labels }) => (labels.length < 2 ? [] : [{ name: "label", label: "Class that ranks", choices: labels.map((label) => [label, label]) }]),
+    request: ({ query, documents, label }) => ({ inputs: { query, documents: lines(documents) }, shown: query, options: label === undefined ? {} : { label } }),
+    inParts: true,
+  },
+  "sentence-similarity": {
+    description: "Searches a few texts for those that are closest in meaning, or computes the vector of a text.",
+    fields: [{ ...QUERY, label: "Text or query" }, { ...LINES, label: "Texts to search or compare with, one in each line (optional)", optional: true }],
+    choices: ({ embedding }) => (Object.keys(embedding.prompts).length ? [{ name: "purpose", label: "Purpose", choices: PURPOSES }] : []),
+    request: similarityRequest,
+    inParts: true,
+  },
   "question-answering": {
     description: "Finds the answer to a question in a text.",
     fields: [{ name: "question", label: "Question", short: true }, { name: "context", label: "Text to search" }],
     options: { top_k: 3 },
+    request: ({ question, context }) => ({ inputs: { question, context }, shown: context }),
     inParts: true,
   },
-  "fill-mask": { description: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true }], options: { top_k: 5 } },
+  "fill-mask": { description: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true, refuses: gapProblem }], options: { top_k: 5 } },
   "feature-extraction": {
     description: "Computes a vector for a text, and the similarity of two texts.",
     fields: [{ ...TEXT, short: true }, { name: "other", label: "Text to compare with (optional)", optional: true, short: true }],
     options: { pooling: "mean", normalize: true },
+    request: ({ text, other }) => ({ inputs: text, shown: text, more: other.trim() ? other : null }),
     inParts: true,
   },
   "text-generation": {
@@ -70,9 +104,9 @@ export function inParts(task) {
  * @param {() => void} onExample Called when the user chooses an example.
  */
 export function show(model, onExample) {
-  find("fields").replaceChildren(...TASKS[model.task].fields.map((each) => field(each, model)), ...prefixes(model));
+  find("fields").replaceChildren(...fieldsOf(model).map((each) => field(each, model)));
   const offered = model.examples.inputs.slice(0, MOST_EXAMPLES).map((example) => {
-    return Object.fromEntries(Object.entries(example).map(([name, text]) => [name, text.replace("{gap}", model.mask_token)]));
+    return Object.fromEntries(Object.entries(example).map(([name, text]) => [name, [text].flat().join("\n").replace("{gap}", model.mask_token)]));
   });
   find("examples-field").hidden = !offered.length;
   find("examples").replaceChildren(...offered.map((example) => make("button", {
@@ -81,7 +115,7 @@ export function show(model, onExample) {
       fill(model, example);
       onExample();
     },
-  }, example.question ?? (example.other ? `${example.text} / ${example.other}` : example.text))));
+  }, example.question ?? example.query ?? (example.other ? `${example.text} / ${example.other}` : example.text))));
   if (offered.length) fill(model, offered[0]);
 }
 
@@ -90,19 +124,19 @@ export function show(model, onExample) {
  * @param {any} model An entry of site.json. @param {Object<string, string>} texts By the names of the fields.
  */
 export function fill(model, texts) {
-  for (const { name } of TASKS[model.task].fields) {
-    const area = find(`field-${name}`);
-    area.value = texts[name] ?? "";
-    area.onfocus = () => area.select();
+  for (const { name, box, choices } of fieldsOf(model)) {
+    const input = find(`field-${name}`);
+    if (box) input.checked = Boolean(texts[name]);
+    else if (!choices) input.value = texts[name] ?? "";
+    else if (choices.some(([value]) => value === texts[name])) input.value = texts[name];
+    if (input.matches("textarea")) input.onfocus = () => input.select();
     clearError(`field-${name}`);
   }
-  const prefix = find("field-prefix");
-  if (prefix && [...prefix.options].some(({ value }) => value === texts.prefix)) prefix.value = texts.prefix;
 }
 
 /** Id of the field whose text may be too long. @param {any} model An entry of site.json. */
-export function mainField(model) {
-  return `field-${TASKS[model.task].fields[0].name}`;
+export function limitedField(model) {
+  return `field-${TASKS[model.task].limited ?? TASKS[model.task].fields[0].name}`;
 }
 
 /** Shows an error beside a field. @param {string} id @param {string} text @param {string} [detail] Shown on demand. */
@@ -127,30 +161,70 @@ export function clearError(id) {
  * @returns {{inputs: any, more: string | null, shown: string, options: Object<string, any>, texts: Object<string, string>}} `inputs`
  *     and `options` for the engine; `more` is a second text to compare with; `shown` is the text that the answer refers to; `texts`
  *     are the contents of the fields, by their names.
- * @throws {FieldError} A field is empty, or there is no gap.
+ * @throws {FieldError} A field is empty, or its text is refused.
  */
 export function readFields(model) {
   const task = TASKS[model.task];
-  const values = Object.fromEntries(task.fields.map(({ name }) => [name, find(`field-${name}`).value]));
-  const empty = task.fields.find(({ name, optional }) => !optional && !values[name].trim());
-  if (empty) throw new FieldError(`field-${empty.name}`, "This field is empty. Enter a text, or choose an example.");
-  if (task.fields[0].gap && !values.text.includes(model.mask_token)) {
-    throw new FieldError("field-text", `The text has no gap to fill. Put ${model.mask_token} where a word is missing.`);
+  const fields = fieldsOf(model);
+  const values = Object.fromEntries(fields.map(({ name, box }) => {
+    const { value, checked } = find(`field-${name}`);
+    return [name, box ? (checked ? "yes" : "") : value];
+  }));
+  for (const { name, optional, box, choices, refuses } of fields) {
+    const free = optional || box || choices;
+    const problem = !free && !values[name].trim() ? "This field is empty. Enter a text, or choose an example." : refuses?.(values[name], model);
+    if (problem) throw new FieldError(`field-${name}`, problem);
   }
-  const prefix = find("field-prefix")?.value;
-  return {
-    inputs: "question" in values ? { question: values.question, context: values.context } : values.text,
-    more: values.other?.trim() ? values.other : null,
-    shown: values.context ?? values.text,
-    options: { ...task.options, ...(prefix === undefined ? {} : { prefix }) },
-    texts: { ...values, ...(prefix === undefined ? {} : { prefix }) },
-  };
+  const { options = {}, ...request } = task.request?.(values) ?? { inputs: values.text, shown: values.text };
+  const prefix = "prefix" in values ? { prefix: values.prefix } : {};
+  return { more: null, ...request, options: { ...task.options, ...options, ...prefix }, texts: values };
 }
 
-function field({ name, label, short, gap }, model) {
+/** The fields of a model: those of its task, and choices that depend on the model. */
+function fieldsOf(model) {
+  const { fields, choices = () => [] } = TASKS[model.task];
+  return [...fields, ...choices(model), ...prefixes(model)];
+}
+
+/** A query and documents, two kinds of texts with their own prompts; or texts of the same kind, with the default prompt. */
+const PURPOSES = [["search", "Search texts for a query"], ["compare", "Compare texts of the same kind"]];
+
+/** Similarities of a text to others, in their order for a search; the vector of the text if there are no others. */
+function similarityRequest({ query, documents, purpose = "search" }) {
+  const others = lines(documents);
+  if (!others.length) return { inputs: query, shown: query };
+  return { inputs: purpose === "search" ? { query, documents: others } : { some: [query], others }, shown: query, others };
+}
+
+/** The lines of a text, without empty ones. */
+function lines(text) {
+  return text.split("\n").map((line) => line.trim()).filter(Boolean);
+}
+
+/** Why a sentence about a class cannot be used, or `false`. */
+function templateProblem(text) {
+  const fits = text.split("{}").length === 2 && !/[{}]/.test(text.replace("{}", ""));
+  return !fits && "Put {} once where the name of the class belongs, as in: This example is {}.";
+}
+
+/** Why a text cannot be filled, or `false`. */
+function gapProblem(text, { mask_token: mask }) {
+  return !text.includes(mask) && `The text has no gap to fill. Put ${mask} where a word is missing.`;
+}
+
+/**
+ * The elements of a field: a text of several lines; `short` ones of one line; `lines` are a list of texts; `box` is a checkbox; with
+ * `choices`, pairs of values and names, it is a choice. `gap` offers a button that inserts the mask token.
+ */
+function field({ name, label, short, gap, lines, box, choices }, model) {
   const id = `field-${name}`;
+  if (box) return make("label", { className: "box" }, make("input", { id, type: "checkbox" }), label);
+  if (choices) {
+    const select = make("select", { id }, ...choices.map(([value, text]) => make("option", { value }, text)));
+    return make("div", { className: "field" }, make("label", { htmlFor: id }, label), select);
+  }
   const area = make("textarea", {
-    id, rows: short ? 1 : 3, className: short ? "short" : "", autocapitalize: "sentences", aria: { describedby: `error-${id}` },
+    id, rows: short ? 1 : lines ? 5 : 3, className: short ? "short" : "", autocapitalize: "sentences", aria: { describedby: `error-${id}` },
     oninput: () => {
       area.onfocus = null;
       clearError(id);
@@ -176,6 +250,5 @@ function insert(area, text) {
 function prefixes(model) {
   const fitting = Object.entries(model.task_prefixes).filter(([task]) => task.startsWith(model.task));
   if (fitting.length < 2) return [];
-  const choices = fitting.map(([, text]) => make("option", { value: text }, text.trim().replace(/:$/, "")));
-  return [make("div", { className: "field" }, make("label", { htmlFor: "field-prefix" }, "Task"), make("select", { id: "field-prefix" }, ...choices))];
+  return [{ name: "prefix", label: "Task", choices: fitting.map(([, text]) => [text, text.trim().replace(/:$/, "")]) }];
 }

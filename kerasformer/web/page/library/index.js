@@ -7,7 +7,7 @@ import { openLiteRt } from "./engines/litert.js";
 import { onnxFiles, openOnnx } from "./engines/onnx.js";
 import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
 import { MANIFEST, readManifest } from "./manifest.js";
-import { TASKS } from "./tasks/index.js";
+import { TASKS, checkTask } from "./tasks/index.js";
 import { checkTexts } from "./tokenization/hard_texts.js";
 import { Tokenizer } from "./tokenization/tokenizer.js";
 
@@ -16,6 +16,7 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
 /**
  * @typedef {object} Options
  * @property {"litert" | "onnx"} [engine] The engine for the format of the bundle (the default); the other one is an error.
+ * @property {string} [task] A task that the model of the bundle performs, by default that of the bundle.
  * @property {number} [threads] Number of threads, 1 by default; more need a cross-origin isolated page.
  * @property {(progress: any) => void} [onProgress] Called with `{stage, file, loaded, total}`.
  * @property {AbortSignal} [signal] Cancels the download.
@@ -45,7 +46,7 @@ export async function openBundle(base, options = {}) {
   if (options.engine && options.engine !== engine) {
     throw new InputError(`This bundle runs on ${engine}, because its format is ${manifest.format}. Received: ${options.engine}`);
   }
-  if (!(manifest.info.task in TASKS)) throw new InputError(`Unsupported task. Expected one of ${Object.keys(TASKS).join(", ")}. Received: ${manifest.info.task}`);
+  const task = checkTask(options.task ?? manifest.info.task, manifest.info.task);
   const vendor = new URL(options.vendor ?? "../vendor/", import.meta.url);
   const tokenizer = await openTokenizer(files, manifest, vendor);
   /** @type {Record<string, Uint8Array>} */
@@ -56,7 +57,7 @@ export async function openBundle(base, options = {}) {
   const threads = globalThis.crossOriginIsolated ? Math.max(1, options.threads ?? 1) : 1;
   const open = engine === "litert" ? openLiteRt : openOnnx;
   const model = await open(manifest, models, { threads, vendor });
-  const about = { engine, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
+  const about = { task, engine, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
   return new Bundle(manifest, tokenizer, model, about);
 }
 
@@ -99,7 +100,7 @@ async function openTokenizer(files, manifest, vendor) {
 export class Bundle {
   /**
    * @param {Manifest} manifest @param {Tokenizer} tokenizer @param {any} engine
-   * @param {{ engine: string, threads: number, bytes: number, seconds: number }} about
+   * @param {{ task: string, engine: string, threads: number, bytes: number, seconds: number }} about
    */
   constructor(manifest, tokenizer, engine, about) {
     this.manifest = manifest;

@@ -47,6 +47,48 @@ export function whole({ tokenizer, manifest: { info } }, text, truncation, pair 
   );
 }
 
+/**
+ * Pairs of one text and each of several others, in chunks: the long text is split, and each of its chunks contains the whole
+ * other text. Overlaps are those that fit the longest of the other texts.
+ * @param {Bundle} bundle
+ * @param {string} long The text that is split.
+ * @param {string[]} others
+ * @param {Length} length
+ * @param {{ isFirst: boolean, cut?: "only_first" | "only_second" | "longest_first" }} form Whether the long text is the first of
+ *     each pair, and which text is truncated if `truncation` is set.
+ * @returns {Chunks[]} For each of the other texts.
+ * @throws {CapacityError} One of the others leaves no space for the long text.
+ */
+export function chunksOfPairs({ tokenizer, manifest: { info } }, long, others, length, { isFirst, cut }) {
+  const strategy = isFirst ? "only_first" : "only_second";
+  const lengths = others.map((text) => tokenizer.encode(text, null, false).length);
+  const kept = length.truncation ? tokenizer.encode("").length : tokenizer.encode("", "").length + Math.max(0, ...lengths);
+  const limit = length.chunk_length === null ? info.max_length : integer("chunk_length", length.chunk_length, kept + 1, info.max_length);
+  const pairs = others.map((text) => (isFirst ? tokenizer.encode(long, text) : tokenizer.encode(text, long)));
+  if (limit == null) return pairs.map((tokens) => counted([tokens], tokens));
+  if (length.truncation) return pairs.map((tokens) => counted(tokenizer.chunks(tokens, limit, cut ?? strategy).slice(0, 1), tokens));
+  if (kept >= limit) {
+    throw new CapacityError(
+      `Special tokens and the other text of a pair leave no space for a text. Expected: fewer than ${limit} tokens. ` +
+        `Received: ${kept}. Shorten the other text`,
+      { most: limit - 1, received: kept },
+    );
+  }
+  const stride = length.stride === null ? Math.floor((limit - kept) / 4) : integer("stride", length.stride, 0, limit - kept - 1);
+  return pairs.map((tokens) => counted(tokenizer.chunks(tokens, limit, strategy, stride), tokens));
+}
+
+/**
+ * The figures of several texts: the sums of their tokens, and the largest number of chunks.
+ * @param {Chunks[]} texts
+ */
+export function figuresOf(texts) {
+  const each = (/** @type {string} */ name) => texts.map(({ figures }) => figures[name]);
+  const sum = (/** @type {string} */ name) => each(name).reduce((total, count) => total + count, 0);
+  const counts = { prompt_tokens: sum("prompt_tokens"), chunks: Math.max(0, ...each("chunks")), lost_tokens: sum("lost_tokens") };
+  return { ...counts, texts: texts.length };
+}
+
 /** @param {Token[][]} chunks @param {Token[]} tokens Those of the whole text. @returns {Chunks} */
 export function counted(chunks, tokens) {
   const read = new Set(chunks.flat().map(({ position }) => position)).size;
@@ -72,11 +114,12 @@ export async function forwardAll(bundle, chunks, { signal }) {
  * The values of a text from those of its chunks: their mean, weighted by numbers of tokens without special tokens, or the
  * greatest ones.
  * @param {number[][]} values @param {Token[][]} chunks @param {string} combine `"mean"` or `"max"`.
+ * @param {number} text Which text of a pair was split: 0 or 1.
  */
-export function combined(values, chunks, combine = "mean") {
+export function combined(values, chunks, combine = "mean", text = 0) {
   if (values.length === 1) return values[0];
   if (combine === "max") return values[0].map((_, column) => Math.max(...values.map((row) => row[column])));
-  const weights = chunks.map((chunk) => Math.max(1, chunk.filter(({ sequence }) => sequence === 0).length));
+  const weights = chunks.map((chunk) => Math.max(1, chunk.filter(({ sequence }) => sequence === text).length));
   const total = weights.reduce((sum, weight) => sum + weight, 0);
   return values[0].map((_, column) => values.reduce((sum, row, index) => sum + weights[index] * row[column], 0) / total);
 }

@@ -35,6 +35,21 @@ export function checkTopK(value) {
   throw new InputError(`top_k must be at least 1. Received: ${value}`);
 }
 
+/** Returns a list of texts, or throws. @param {any} value @param {string} what @returns {string[]} */
+export function checkTexts(value, what = "texts") {
+  if (Array.isArray(value)) return value.map((text) => checkText(text));
+  throw new InputError(`A list of ${what} was expected. Received: ${JSON.stringify(value)?.slice(0, 80)}`);
+}
+
+/** Documents in the order of their scores. @param {number[]} scores @param {string[]} documents @param {{ top_k: number | null, return_documents: boolean }} settings */
+export function rankedDocuments(scores, documents, { top_k: topK, return_documents: withText }) {
+  return ranked(scores, topK === null ? undefined : checkTopK(topK)).map((index) => ({
+    corpus_id: index,
+    score: scores[index],
+    ...(withText ? { text: documents[index] } : {}),
+  }));
+}
+
 /** Runs the model on tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */
 export function forward(bundle, tokens) {
   const engine = /** @type {any} */ (bundle.engine);
@@ -63,6 +78,12 @@ export function softmax(logits) {
 /** The probability of each class, independent of the others. @param {Iterable<number>} logits */
 export function sigmoid(logits) {
   return Array.from(logits, (logit) => 0.5 + 0.5 * Math.tanh(0.5 * logit)); // unlike exp, this cannot overflow
+}
+
+/** Scales a vector to length 1; a vector of zeros is unchanged. @param {number[]} row */
+export function unit(row) {
+  const length = Math.max(Math.sqrt(row.reduce((sum, value) => sum + value * value, 0)), 1e-12);
+  return row.map((value) => value / length);
 }
 
 /** Indices of the greatest values in descending order; equal values keep their order. @param {ArrayLike<number>} values @param {number} [count] */
