@@ -71,6 +71,10 @@ class TokenizerError(KerasformerError, ValueError):
     """A tokenizer that is missing, corrupt or of an unsupported kind."""
 
 
+class ChatTemplateError(KerasformerError, ValueError):
+    """A chat template that is missing, damaged or exceeds a limit, or a conversation that it refuses."""
+
+
 class CapacityError(KerasformerError, ValueError):
     """More tokens than the model or its cache can hold."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,13 @@ class Encoding(Mapping[str, Any]):
         }
         arrays = "".join(f"\n  {name}: {text}" for name, text in texts.items())
         return f"Encoding of {len(self._rows)} x {self._width} tokens{arrays}"
+
+    def with_array(self, name: str, array: np.ndarray) -> Encoding:
+        """Returns a copy that also has this array, in the mapping and as an attribute."""
+        other = copy.copy(self)
+        other._names = (*self._names, name)
+        setattr(other, name, array)
+        return other
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from kerasformer import sources
+from kerasformer.chat_templates import read_templates
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import backends, bertweet, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
@@ -84,6 +85,7 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
         "padding_side": options.get("padding_side", "right"),
         "truncation_side": options.get("truncation_side", "right"),
         "clean_up_spaces": bool(options.get("clean_up_tokenization_spaces", False)),
+        "chat_template": read_templates(folder, options),
     }
     if family is BERTWEET and not json_path.exists():
         normalization = bool(options.get("normalization", False))

@@ -14,8 +14,9 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken
 
-from kerasformer.arguments import STRING, Kind, check, integer, one_of, optional, sequence, shown
-from kerasformer.errors import InputError, TokenizerError
+from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
+from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, render
+from kerasformer.errors import ChatTemplateError, InputError, TokenizerError, argument
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
@@ -69,6 +70,7 @@ class Tokenizer:
         padding_side: `"right"`, or `"left"` as required for generation with decoders.
         truncation_side: Side at which truncation removes tokens.
         clean_up_spaces: Whether decoding removes spaces before punctuation.
+        chat_template: Jinja template that converts a conversation to text, or several templates by name.
 
     Attributes:
         portable: Whether `tokenizer.json` describes the tokenizer, so that other libraries can load it.
@@ -87,8 +89,10 @@ class Tokenizer:
         padding_side: Side = "right",
         truncation_side: Side = "right",
         clean_up_spaces: bool = False,
+        chat_template: ChatTemplates = None,
     ) -> None:
         self.backend = backend
+        self.chat_template = chat_template
         self.model_max_length = model_max_length
         self.padding_side: Side = _side("padding_side", padding_side)
         self.truncation_side: Side = _side("truncation_side", truncation_side)
@@ -270,6 +274,116 @@ class Tokenizer:
             raise InputError(f"tokens must be a token or a list of tokens. Received: {shown(tokens)}")
         return [self.convert_tokens_to_ids(check("a token", token, STRING)) for token in tokens]  # type: ignore[misc]
 
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Message] | Sequence[Sequence[Message]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tokenize: bool = True,
+        return_assistant_tokens_mask: bool = False,
+        padding: Padding = True,
+        truncation: Truncation = False,
+        max_length: int | None = None,
+        return_tensors: Literal["np", "tf", "jax", "pt"] | None = None,
+        **variables: Any,
+    ) -> Any:
+        """Converts conversations to the text or the tokens that a chat model was trained on.
+
+        The template runs in a sandbox without access to Python, for at most 2 seconds, and writes at most 2,000,000
+        characters.
+
+        Args:
+            conversation: Messages, such as `{"role": "user", "content": "Hello"}`, or a list of conversations.
+            tools: JSON schemas of functions that the model may call, if the template supports them.
+            documents: Texts that the answer is based on, such as `{"title": …, "text": …}`, likewise.
+            chat_template: A template, or the name of one of the tokenizer's templates. By default the tokenizer's
+                only template, or that for tools if tools are passed and there is one, or otherwise the default one.
+            add_generation_prompt: Whether to add the beginning of the model's answer.
+            continue_final_message: Whether to omit the end of the last message, so that the model continues it.
+            tokenize: Whether to return tokens instead of text.
+            return_assistant_tokens_mask: Whether to include `"assistant_masks"` in the result, `(B, T)`: 1 for tokens
+                that the template marks as the assistant's, by `{% generation %}`.
+            padding: As in a call.
+            truncation: As in a call.
+            max_length: As in a call.
+            return_tensors: As in a call.
+            variables: Further variables of the template, such as `enable_thinking=False`.
+
+        Returns:
+            An `Encoding`; with `tokenize=False` a text, or a list of texts.
+
+        Raises:
+            ChatTemplateError: there is no template, it is not valid, it refuses the conversation, reads attributes of
+                Python objects, or exceeds a limit.
+            InputError: the conversation is empty, or a message has no role.
+        """
+        if check("continue_final_message", continue_final_message, BOOLEAN) and add_generation_prompt:
+            raise InputError(
+                f"{argument('continue_final_message')} continues the last message, and "
+                f"{argument('add_generation_prompt')} begins another one. Received: both. Remove one of them"
+            )
+        several = isinstance(conversation, list | tuple) and bool(conversation)
+        several = several and isinstance(conversation[0], list | tuple)
+        template = self._template(chat_template, tools)
+        known = {**self._special_tokens, **variables}
+        if unnamed := self._unnamed_special_tokens():
+            known = {"additional_special_tokens": unnamed, **known}
+        rendered = [
+            render(
+                template,
+                messages,  # type: ignore[arg-type]
+                tools=tools,
+                documents=documents,
+                add_generation_prompt=check("add_generation_prompt", add_generation_prompt, BOOLEAN),
+                continue_final_message=continue_final_message,
+                variables=known,
+            )
+            for messages in (conversation if several else [conversation])
+        ]
+        texts = [each.text for each in rendered]
+        if not check("tokenize", tokenize, BOOLEAN):
+            return texts if several else texts[0]
+        masked = check("return_assistant_tokens_mask", return_assistant_tokens_mask, BOOLEAN)
+        encoding = self(
+            texts,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            add_special_tokens=False,
+            return_tensors=return_tensors,
+        )
+        return encoding.with_array("assistant_masks", _generated_mask(encoding, rendered)) if masked else encoding
+
+    def _template(self, chat_template: str | None, tools: Any) -> str:
+        """Returns the requested template, or that of the tokenizer.
+
+        Raises:
+            ChatTemplateError: there is none.
+        """
+        own = self.chat_template
+        requested = check("chat_template", chat_template, optional(STRING))
+        if isinstance(own, dict):
+            name = "tool_use" if tools and "tool_use" in own else DEFAULT
+            if (requested or name) in own:
+                return own[requested or name]
+            if requested is None:
+                raise ChatTemplateError(
+                    f"This tokenizer has several chat templates, and none of them is {DEFAULT!r}. Expected "
+                    f"{argument('chat_template', ...)} to be one of {', '.join(map(repr, own))}. Received: none"
+                )
+        if requested is not None:
+            return str(requested)
+        if own is None:
+            raise ChatTemplateError(
+                "This tokenizer has no chat template, as that of a model that was trained to continue text. Pass a "
+                f"prompt as a text, or a template with {argument('chat_template', ...)}"
+            )
+        return str(own)
+
     def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = False) -> str:
         """Converts ids to text; ids that are not in the vocabulary are skipped.
 
@@ -312,11 +426,8 @@ class Tokenizer:
             TokenizerError: the folder cannot be written to.
         """
         folder = Path(folder)
-        named = set(self._special_tokens.values())
-        added = self.backend.get_added_tokens_decoder()
-        unnamed = [added[index].content for index in self.all_special_ids if added[index].content not in named]
         special: dict[str, Any] = dict(self._special_tokens)
-        if unnamed:
+        if unnamed := self._unnamed_special_tokens():
             special["additional_special_tokens"] = unnamed
         config: dict[str, Any] = {
             "clean_up_tokenization_spaces": self._cleans_spaces,
@@ -328,6 +439,11 @@ class Tokenizer:
         }
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
+        if isinstance(self.chat_template, dict):
+            # In the form that transformers, transformers.js and onnxruntime-genai read.
+            config["chat_template"] = [{"name": n, "template": text} for n, text in self.chat_template.items()]
+        elif self.chat_template is not None:
+            config["chat_template"] = self.chat_template
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, content in self._vocabulary_files().items():
@@ -336,6 +452,10 @@ class Tokenizer:
             _write(folder / "special_tokens_map.json", json.dumps(special, indent=2, ensure_ascii=False))
         except OSError as error:
             raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
+
+    def _unnamed_special_tokens(self) -> list[str]:
+        named, added = set(self._special_tokens.values()), self.backend.get_added_tokens_decoder()
+        return [added[index].content for index in self.all_special_ids if added[index].content not in named]
 
     def _vocabulary_files(self) -> dict[str, str]:
         """Returns the content of the files with the vocabulary and the rules, by name."""
@@ -441,6 +561,16 @@ def flat_ids(ids: Any) -> list[int]:
             + (f", values {array.min()} to {array.max()}" if flat else "")
         )
     return [int(token_id) for token_id in array.tolist()]
+
+
+def _generated_mask(encoding: Encoding, rendered: Sequence[Rendered]) -> np.ndarray:
+    """Returns `(B, T)`, 1 for tokens that contain text within the tag `{% generation %}`."""
+    starts, ends = encoding.offsets[..., 0], encoding.offsets[..., 1]
+    mask = np.zeros_like(encoding.input_ids)
+    for row, each in enumerate(rendered):
+        for start, end in each.generated:
+            mask[row] |= (starts[row] < end) & (ends[row] > start) & (ends[row] > starts[row])
+    return mask
 
 
 def _pair_up(text: Any, pair: Any, split: bool = False) -> list[Any]:

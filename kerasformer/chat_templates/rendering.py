@@ -1,0 +1,233 @@
+"""Rendering of a conversation with a chat template, as in `transformers`, within limits of time and size."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kerasformer.arguments import check, optional, sequence, shown
+from kerasformer.arguments import instance as an_instance
+from kerasformer.errors import ChatTemplateError, InputError, argument
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from kerasformer.chat_templates.sandbox import LimitedEnvironment
+
+Message = Mapping[str, Any]
+"""A message of a conversation: `{"role": "user", "content": "Hello"}`, with further keys if the template reads them."""
+
+_OBJECTS = optional(sequence(an_instance("a dict", Mapping)))
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+_CONTINUED = "\U0010fffd "
+"""Mark at the end of a message to continue: a code point that is never assigned, and a space, which a template that
+trims messages removes."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A rendered conversation.
+
+    Attributes:
+        text: The text, with special tokens.
+        generated: Start and end, in characters, of the parts within the tag `{% generation %}`.
+    """
+
+    text: str
+    generated: tuple[tuple[int, int], ...] = ()
+
+
+def render(
+    template: str,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = False,
+    continue_final_message: bool = False,
+    variables: Mapping[str, Any] | None = None,
+) -> Rendered:
+    """Converts a conversation to text.
+
+    Args:
+        template: The template.
+        messages: Messages in order.
+        tools: JSON schemas of functions that the model may call.
+        documents: Texts for the answer, such as `{"title": …, "text": …}`.
+        add_generation_prompt: Whether to add the beginning of an answer.
+        continue_final_message: Whether to omit everything after the content of the last message.
+        variables: Further variables of the template, such as the special tokens.
+
+    Raises:
+        ChatTemplateError: the template is not valid, refuses the conversation, reads attributes of Python, or exceeds a
+            limit of time or size.
+        InputError: the messages, tools or documents are not mappings of plain values.
+    """
+    conversation = [_with_reasoning(message) for message in checked_messages(messages)]
+    if continue_final_message:
+        conversation[-1] = _marked(conversation[-1])
+    context = {
+        **plain_values(variables or {}, "variables"),
+        "messages": conversation,
+        "tools": plain_values(check("tools", tools, _OBJECTS), "tools"),
+        "documents": plain_values(check("documents", documents, _OBJECTS), "documents"),
+        "add_generation_prompt": add_generation_prompt,
+    }
+    text = _run(template, context)
+    if continue_final_message:
+        text = _before_mark(text)
+    return _without_marks(text)
+
+
+def checked_messages(messages: Any) -> list[dict[str, Any]]:
+    """Returns messages as plain dictionaries, without keys whose value is `None`.
+
+    Raises:
+        InputError: not a list of messages, or none.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise InputError(
+            'A conversation must be a non-empty list of messages, such as {"role": "user", "content": "Hello"}. '
+            f"Received: {shown(messages)}"
+        )
+    for index, message in enumerate(messages):
+        fields = message if isinstance(message, Mapping) else {}
+        if not isinstance(fields.get("role"), str) or not all(isinstance(name, str) for name in fields):
+            raise InputError(
+                f'Message {index} must be a dict with a role, such as {{"role": "user", "content": "Hello"}}. '
+                f"Received: {shown(message)}"
+            )
+    kept = [{name: value for name, value in message.items() if value is not None} for message in messages]
+    plain: list[dict[str, Any]] = plain_values(kept, "messages")
+    return plain
+
+
+def plain_values(value: Any, name: str, level: int = 0) -> Any:
+    """Returns a copy of JSON values, so that a template gets no other objects, whose methods might have effects."""
+    if level > 100:
+        raise InputError(f"{argument(name)} must be nested at most 100 levels deep. Received: more")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {plain_values(key, name): plain_values(item, name, level + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(plain_values(item, name, level + 1) for item in list(value))
+    raise InputError(
+        f"{argument(name)} must consist of texts, numbers, lists and dicts. Received: {type(value).__name__}, "
+        f"{shown(value)}"
+    )
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Adds a message's reasoning under the names that templates read."""
+    found = [message[name] for name in _REASONING if name in message]
+    return {"thinking": found[0], **message, "reasoning_content": found[0]} if found else message
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    """Marks the end of the content of the message to continue."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": content + _CONTINUED}
+    parts = list(content) if isinstance(content, list) else []
+    for index in reversed(range(len(parts))):
+        if isinstance(parts[index], dict) and isinstance(parts[index].get("text"), str):
+            parts[index] = {**parts[index], "text": parts[index]["text"] + _CONTINUED}
+            return {**message, "content": parts}
+    raise InputError(
+        f"{argument('continue_final_message', True)} requires a last message with text. Received: {shown(message)}"
+    )
+
+
+def _before_mark(text: str) -> str:
+    end = text.rfind(_CONTINUED[0])
+    if end < 0:
+        raise ChatTemplateError(
+            "The chat template does not write the content of the last message, which is to be continued. Remove "
+            f"{argument('continue_final_message')}, or pass another {argument('chat_template')}"
+        )
+    # The space before the mark would have been trimmed, too.
+    return text[:end] if text.startswith(_CONTINUED, end) else text[:end].rstrip()
+
+
+def _without_marks(text: str) -> Rendered:
+    """Returns the text without the marks of the tag `{% generation %}`, and the spans between them."""
+    from kerasformer.chat_templates.sandbox import GENERATION_MARK
+
+    parts = text.split(GENERATION_MARK)
+    ends = [0]
+    for part in parts:
+        ends.append(ends[-1] + len(part))
+    spans = tuple((ends[index], ends[index + 1]) for index in range(1, len(parts), 2))
+    return Rendered("".join(parts), spans)
+
+
+def _run(source: str, context: Mapping[str, Any]) -> str:
+    """Renders a template; every error becomes a `ChatTemplateError`."""
+    from jinja2 import TemplateError, TemplateSyntaxError
+
+    from kerasformer.chat_templates.sandbox import RefusalError, limits
+
+    try:
+        with limits():
+            return compiled(source).render(context)
+    except TemplateSyntaxError as error:
+        raise ChatTemplateError(
+            f"The chat template is not valid Jinja in line {error.lineno}, {_line(source, error.lineno)}: "
+            f"{error.message}"
+        ) from error
+    except RefusalError as error:
+        raise ChatTemplateError(f"The chat template refuses this conversation: {error}") from error
+    except (
+        TemplateError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        line = _line_number(error.__traceback__)
+        where = "" if line is None else f" in line {line}, {_line(source, line)}"
+        raise ChatTemplateError(f"The chat template failed{where}: {error}") from error
+
+
+def _line_number(traceback: TracebackType | None) -> int | None:
+    """Returns the last line of the template in a traceback."""
+    number = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            number = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return number
+
+
+def _line(source: str, number: int) -> str:
+    lines = source.splitlines()
+    return shown(lines[number - 1].strip()) if 0 < number <= len(lines) else "''"
+
+
+@lru_cache(maxsize=16)
+def compiled(source: str) -> Template:
+    """Compiles a template; the result is cached."""
+    return _environment().template(source)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> LimitedEnvironment:
+    from kerasformer.chat_templates.sandbox import LimitedEnvironment
+
+    return LimitedEnvironment()

@@ -1,0 +1,34 @@
+"""Text and ids of chat templates equal those of `transformers`, also on a folder of published templates."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kerasformer.errors import KerasformerError
+from tests.chat_templates.conversations import CASES, TEMPLATES
+
+FOLDER = os.environ.get("KERASFORMER_CHAT_TEMPLATES")
+"""Folder of further templates `*.jinja`, which are compared on demand."""
+_PUBLISHED = {path.stem: path.read_text("utf-8") for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", [*TEMPLATES, *_PUBLISHED])
+def test_text_and_ids(tokenizers, name, case):
+    ours, theirs = tokenizers
+    template = {**TEMPLATES, **_PUBLISHED}[name]
+    messages, options = CASES[case]
+    try:
+        expected = theirs.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+    except Exception as error:  # templates raise every type of error
+        with pytest.raises(KerasformerError) as refused:
+            ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+        if type(error).__name__ == "TemplateError":
+            assert str(error) in str(refused.value)
+        return
+    assert ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options) == expected
+    ids = theirs.apply_chat_template(messages, chat_template=template, return_dict=False, **options)
+    assert ours.apply_chat_template(messages, chat_template=template, **options).input_ids[0].tolist() == ids
