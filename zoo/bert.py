@@ -50,8 +50,7 @@ class Bert(BidirectionalEncoder):
     names = Names(
         "bert.",
         (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        mark="encoder.layer.0.attention.self.query.weight",
-        shared_mark=True,
+        shared_mark="encoder.layer.0.attention.self.query.weight",
     )
 
 

@@ -64,6 +64,7 @@ class BigBird(BidirectionalEncoder):
         "bert.",
         (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
         mark="pooler.weight",
+        companion="encoder.layer.0.attention.self.query.weight",
     )
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:

@@ -28,7 +28,7 @@ class Camembert(roberta.Roberta):
     """CamemBERT without head."""
 
     config_type = CamembertConfig
-    names = replace(roberta.Roberta.names, mark=None)  # its checkpoints have the tensors of RoBERTa
+    names = replace(roberta.Roberta.names, shared_mark=None)  # its checkpoints have the tensors of RoBERTa
 
 
 class CamembertFeatures(roberta.RobertaFeatures, backbone=Camembert):

@@ -44,6 +44,8 @@ class Electra(BidirectionalEncoder):
         "electra.",
         (r"generator_lm_head\.weight", r"embeddings\.position_ids"),
         mark="embeddings_project.weight",
+        shared_mark="encoder.layer.0.attention.self.query.weight",
+        absent="pooler.dense.weight",
     )
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:

@@ -47,7 +47,7 @@ class Roberta(OffsetEncoder):
     names = Names(
         "roberta.",
         (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        mark="encoder.layer.0.attention.self.query.weight",
+        shared_mark="encoder.layer.0.attention.self.query.weight",
         zero_row=("embeddings.position_embeddings.weight", 1),
     )
 

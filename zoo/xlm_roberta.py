@@ -28,7 +28,7 @@ class XLMRoberta(roberta.Roberta):
     """XLM-RoBERTa without head."""
 
     config_type = XLMRobertaConfig
-    names = replace(roberta.Roberta.names, mark=None)  # its checkpoints have the tensors of RoBERTa
+    names = replace(roberta.Roberta.names, shared_mark=None)  # its checkpoints have the tensors of RoBERTa
 
 
 class XLMRobertaFeatures(roberta.RobertaFeatures, backbone=XLMRoberta):

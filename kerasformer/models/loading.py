@@ -30,7 +30,7 @@ from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.tensor_files import JoinedTensors, TensorFile, open_tensors
 from kerasformer.models.weight_table import build_within_memory, load_weights
-from kerasformer.tasks import SENTENCE_SIMILARITY, of_model
+from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, of_model
 from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")
@@ -209,13 +209,21 @@ def _model_type(content: Mapping[str, Any], file: TensorFile) -> str:
             raise UnsupportedConfigError(f"model_type in config.json must be a string. Received: {model_type!r}")
         return model_type
     saved = _saved_classes(content)
-    classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
-    candidates = [classes[each] for each in saved if each in classes]
-    if not saved:
-        candidates = [name for name in models() if _backbone(name).names.recognized(file)]
-        candidates.sort(key=lambda name: _backbone(name).names.shared_mark)
-        if candidates:
-            logger.warning("config.json has no model_type. Using %s, inferred from the tensors", candidates[0])
+    if saved:
+        classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
+        candidates = list(dict.fromkeys(classes[each] for each in saved if each in classes))
+    else:
+        evidence = {name: _backbone(name).names.evidence(file) for name in models()}
+        candidates = [name for name, found in evidence.items() if found == max(evidence.values()) > 0]
+    if len(candidates) > 1:
+        described = "classes" if saved else "tensors"
+        raise UnsupportedConfigError(
+            f"config.json has no model_type, and its {described} are those of several architectures. "
+            f"Pass {argument('model_type', ...)}, one of {', '.join(candidates)}. "
+            f"Received: architectures={saved}, tensors {', '.join(sorted(file)[:3])} …"
+        )
+    if candidates and not saved:
+        logger.warning("config.json has no model_type. Using %s, inferred from the tensors", candidates[0])
     if not candidates:
         raise UnsupportedConfigError(
             "config.json has no model_type, and it cannot be inferred from architectures or from the names of tensors. "
@@ -226,7 +234,11 @@ def _model_type(content: Mapping[str, Any], file: TensorFile) -> str:
 
 
 def _backbone(model_type: str) -> Any:
-    return next(iter(architecture(model_type).MODELS.values())).backbone_type
+    return _backbone_of(architecture(model_type).MODELS)
+
+
+def _backbone_of(kinds: Mapping[str, type[PretrainedModel]]) -> Any:
+    return next(iter(kinds.values())).backbone_type
 
 
 def _saved_classes(content: Mapping[str, Any]) -> list[str]:
@@ -265,17 +277,24 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
             f"The checkpoint was saved for an unsupported class. Pass the task. Expected one of {known}. "
             f"Received: architectures={saved}"
         )
-    return _task_by_head(kinds, set(file))
+    return _task_by_tensors(kinds, content, file)
 
 
-def _task_by_head(kinds: Mapping[str, type[PretrainedModel]], tensors: set[str]) -> str:
-    """Returns the task whose head is among the tensors, for older checkpoints without `architectures`."""
-    needed = {task: kind for task, kind in kinds.items() if kind.head_table and not kind.optional_head}
-    heads = {task: {row.tensor for row in kind.head_table if not row.optional} for task, kind in needed.items()}
-    present = {task: head for task, head in heads.items() if head <= tensors}
+def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str, Any], file: TensorFile) -> str:
+    """Returns the task with the largest head among those whose tensors are all in a checkpoint without `architectures`.
+
+    Heads of pretraining count only if there is no other: a checkpoint with both heads of BERT's pretraining is for
+    masked language modelling. If several heads are equal, the default task is preferred.
+    """
+    config = _backbone_of(kinds).config_type.from_hf(content)
+    _check_layer_counts(config, file)
+    heads = {task: _saved_head(kind, config, file) for task, kind in kinds.items() if task == kind.task}
+    present = {task: head for task, head in heads.items() if head is not None}
+    usual = {task: head for task, head in present.items() if task not in PRETRAINING}
+    present = usual if any(usual.values()) else present
     candidates = [task for task, head in present.items() if not any(head < other for other in present.values())]
     default = _default_task(kinds)
-    if default in present or (not candidates and default not in heads):
+    if default in candidates:
         return default
     if len(candidates) > 1:
         raise InputError(
@@ -283,6 +302,14 @@ def _task_by_head(kinds: Mapping[str, type[PretrainedModel]], tensors: set[str])
             f"Pass {argument('task', ...)}, one of {', '.join(candidates)}"
         )
     return candidates[0] if candidates else next(task for task, kind in kinds.items() if kind.bare)
+
+
+def _saved_head(kind: type[PretrainedModel], config: Config, file: TensorFile) -> set[str] | None:
+    """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model."""
+    model: PretrainedModel = create(kind, kind.config_for(config, file), build=False, **kind.parts(file))
+    head = {row.tensor for row in model.head_rows() if not row.optional}
+    needed = {row.tensor for row in model.rows() if not (row.optional or row.copy)}
+    return head if needed <= model.backbone.checkpoint_names().located(file.names(), head).keys() else None
 
 
 def _check_layer_counts(config: Config, file: TensorFile) -> None:

@@ -71,6 +71,43 @@ def _kinds(case: Any) -> Any:
     return zoo.architecture(case.model_type).MODELS
 
 
+def _bare_electra(tensors: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("electra."): tensor for name, tensor in tensors.items() if name.startswith("electra.")}
+
+
+@pytest.mark.parametrize("task", ["fill-mask", "feature-extraction"])
+def test_electra_whose_embeddings_have_the_size_of_the_hidden_states(tmp_path, task, caplog):
+    """Its tensors are those of BERT without pooler, so that only the prefix shows the architecture."""
+    sizes = {"hidden_dim": 24, "embedding_dim": 24, "num_layers": 2, "num_heads": 2, "intermediate_dim": 20}
+    model = zoo.build("electra", task, vocab_size=40, max_length=16, **sizes)
+    without(model.save_pretrained(folder := tmp_path / "checkpoint"), *BY_TENSORS)
+    if task == "fill-mask":
+        loaded = zoo.load(folder)
+        assert loaded.config.model_type == "electra" and loaded.task == task
+        assert "Using electra, inferred from the tensors" in caplog.text
+        change(folder, _bare_electra)
+    with pytest.raises(UnsupportedConfigError, match="several architectures. Pass model_type=…, one of bert, electra"):
+        zoo.load(folder)
+    assert zoo.load(folder, model_type="electra").task == "feature-extraction"
+
+
+def test_classes_of_several_architectures(folder):
+    change_config(folder, architectures=["BertModel", "RobertaModel"])
+    without(folder, "model_type")
+    with pytest.raises(
+        UnsupportedConfigError, match="classes are those of several .*Pass model_type=…, one of bert, r"
+    ):
+        zoo.load(folder)
+
+
+@pytest.mark.parametrize("name", ["albert", "big_bird", "longformer", "bert"])
+def test_a_bare_backbone_with_tensors_that_several_architectures_have(loaded, tmp_path, name):
+    it = loaded((next(case for case in CASES if case.name == name), "feature-extraction"))
+    folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
+    without(folder, *BY_TENSORS)
+    assert zoo.load(folder).config.model_type == name
+
+
 def test_what_cannot_be_found_can_be_passed(folder, bert):
     without(folder, "model_type", "architectures")
     change(folder, lambda tensors: {name.replace("bert.", "robot."): tensor for name, tensor in tensors.items()})
@@ -91,6 +128,48 @@ def test_the_task_is_found_by_the_head(loaded, tmp_path, task, found):
     folder = shutil.copytree(loaded((BERT, task)).folder, tmp_path / "checkpoint")
     without(folder, "architectures")
     assert zoo.load(folder).task == found
+
+
+FOUND = [
+    ("deberta", "fill-mask", "fill-mask"),
+    ("deberta-v3", "fill-mask", "fill-mask"),
+    ("electra", "replaced-token-detection", "replaced-token-detection"),
+    ("bert", "pretraining", "fill-mask"),
+    ("mobilebert", "next-sentence-prediction", "next-sentence-prediction"),
+    ("gpt2", "text-classification", "text-classification"),
+    ("t5", "feature-extraction", "feature-extraction"),
+    ("llama", "feature-extraction", "feature-extraction"),
+]
+
+
+@pytest.mark.parametrize(("name", "task", "found"), FOUND)
+def test_the_task_is_found_by_all_tensors(loaded, tmp_path, name, task, found):
+    folder = shutil.copytree(
+        loaded((next(case for case in CASES if case.name == name), task)).folder, tmp_path / "checkpoint"
+    )
+    without(folder, "architectures")
+    assert zoo.load(folder).task == found
+
+
+def test_the_task_is_found_by_old_names_of_tensors(loaded, tmp_path):
+    """`gamma` and `beta` of norms, which the oldest checkpoints of BERT have."""
+    folder = shutil.copytree(loaded((BERT, "fill-mask")).folder, tmp_path / "checkpoint")
+    without(folder, "architectures")
+    ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+    def old(name: str) -> str:
+        return next((name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)), name)
+
+    change(folder, lambda tensors: {old(name): tensor for name, tensor in tensors.items()})
+    assert zoo.load(folder).task == "fill-mask"
+
+
+def test_a_head_that_only_one_task_has_without_a_pooler(loaded, tmp_path):
+    """Classes of tokens need no pooler, so that without one the head is theirs."""
+    folder = shutil.copytree(loaded((BERT, "token-classification")).folder, tmp_path / "checkpoint")
+    without(folder, "architectures")
+    change(folder, lambda tensors: {name: tensor for name, tensor in tensors.items() if "pooler" not in name})
+    assert zoo.load(folder).task == "token-classification"
 
 
 def test_a_head_of_two_tasks_asks_which(folder):
