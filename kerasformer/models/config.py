@@ -124,6 +124,11 @@ class Config:
         return tuple(self.id2label[i] for i in range(len(self.id2label)))
 
     @property
+    def output_dim(self) -> int:
+        """Size of the hidden states that the backbone returns."""
+        return int(getattr(self, "hidden_dim"))  # noqa: B009  (a field of every architecture)
+
+    @property
     def longest_text(self) -> int | None:
         """Maximum length of a text in tokens; `None` if it is unlimited."""
         return getattr(self, "max_length", None)

@@ -186,6 +186,8 @@ class CausalModel(TextModel):
         """Returns the causal visibility of a text."""
         length, mask = ops.shape(arrays["input_ids"])[1], arrays.get("attention_mask")
         positions = arrays.get("position_ids")
+        if positions is None and mask is not None and self.backbone.positions_from_mask:
+            positions = ops.maximum(ops.cumsum(mask, axis=1) - 1, 0)
         return {"visibility": Visibility.of_text(length, mask, causal=True, positions=positions)}
 
 

@@ -14,6 +14,7 @@ from keras import ops
 from kerasformer.layers import (
     Decoder,
     DecoderLayer,
+    Dense,
     Dropout,
     Embedding,
     FeedForward,
@@ -36,14 +37,18 @@ class CausalDecoder(Backbone):
     Args:
         config: A configuration with `vocab_size`, `hidden_dim`, `num_layers`, `num_heads`, `intermediate_dim`,
             `hidden_act`, `attention_dropout`, `epsilon` and `initializer_range`, and with `max_length` if the model has
-            learned positions.
+            learned positions. If its `output_dim` is not `hidden_dim`, the token embeddings have that size and are
+            projected to the first layer, and the output of the last layer is projected back.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
         norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
         has_positions: Whether a learned vector is added for each of `config.max_length` positions.
         position_offset: Row of the position table that belongs to position 0.
+        positions_from_mask: Whether the positions of a text count its real tokens if the caller passes an attention
+            mask and no positions; otherwise they count padding on the left, too.
         has_embedding_norm: Whether the embeddings are normalized.
+        norm_first: Whether attention and feed-forward normalize their input, instead of the residual sum.
         has_final_norm: Whether the output of the last layer is normalized.
 
     Call arguments:
@@ -53,22 +58,25 @@ class CausalDecoder(Backbone):
         flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
     Returns:
-        `(B, T, E)`, or the dictionary of `Decoder`.
+        `(B, T, E)` of size `config.output_dim`, or the dictionary of `Decoder`.
     """
 
     norm: ClassVar[str] = "layer_norm"
     has_positions: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
+    positions_from_mask: ClassVar[bool] = False
     has_embedding_norm: ClassVar[bool] = False
+    norm_first: ClassVar[bool] = True
     has_final_norm: ClassVar[bool] = True
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.tokens = Embedding(config.vocab_size, config.hidden_dim, self.initializer, name="tokens")
-        self.positions = self.embedding_norm = None
-        if self.has_positions:
-            count = config.max_length + self.position_offset
-            self.positions = Embedding(count, config.hidden_dim, self.initializer, name="positions")
+        self.tokens = Embedding(config.vocab_size, config.output_dim, self.initializer, name="tokens")
+        self.input_projection = self.output_projection = self.embedding_norm = None
+        if config.output_dim != config.hidden_dim:
+            self.input_projection = self._projection(config.hidden_dim, "input_projection")
+            self.output_projection = self._projection(config.output_dim, "output_projection")
+        self.positions = self.make_positions()
         if self.has_embedding_norm:
             self.embedding_norm = self.make_norm("embedding_norm")
         self.dropout = Dropout(self.embedding_dropout, name="dropout")
@@ -77,6 +85,16 @@ class CausalDecoder(Backbone):
             final_norm=self.make_norm("final_norm") if self.has_final_norm else None,
             name="decoder",
         )
+
+    def _projection(self, units: int, name: str) -> Dense:
+        return Dense(units, use_bias=False, kernel_initializer=self.initializer, name=name)
+
+    def make_positions(self) -> keras.layers.Layer | None:
+        """Creates a layer that maps positions to vectors, such as `SinusoidalPositions`; optional."""
+        if not self.has_positions:
+            return None
+        count = self.config.max_length + self.position_offset
+        return Embedding(count, self.config.hidden_dim, self.initializer, name="positions")
 
     def make_layer(self, index: int) -> DecoderLayer:
         """Creates the layer of this index, named `layer_{index}`; layers may differ."""
@@ -102,7 +120,7 @@ class CausalDecoder(Backbone):
             feed_forward,
             norm=self.norm,
             epsilon=config.epsilon,
-            norm_first=True,
+            norm_first=self.norm_first,
             dropout=self.hidden_dropout,
             name=f"layer_{index}",
         )
@@ -144,6 +162,9 @@ class CausalDecoder(Backbone):
         """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
+        if self.input_projection is not None:
+            self.input_projection.build((None, None, self.config.output_dim))
+            self.output_projection.build(shape)
         if self.positions is not None:
             self.positions.build((None, None))
         if self.embedding_norm is not None:
@@ -155,6 +176,8 @@ class CausalDecoder(Backbone):
         x = self.tokens(ids)
         if self.embedding_scale != 1.0:
             x = x * ops.cast(self.embedding_scale, x.dtype)
+        if self.input_projection is not None:
+            x = self.input_projection(x)
         if self.positions is not None:
             positions = visibility.query_positions(ops.shape(ids)[1])
             x = x + self.positions(positions + self.position_offset if self.position_offset else positions)
@@ -180,7 +203,17 @@ class CausalDecoder(Backbone):
             visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
         x = self.embed(ids, visibility, training)
         visibility = visibility.with_bias(self.position_bias(visibility))
-        return self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
+        states = self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
+        return states if self.output_projection is None else self._projected(states)
+
+    def _projected(self, states: Any) -> Any:
+        """Projects the output, which is also the last of the hidden states, to the size of the embeddings."""
+        if not isinstance(states, dict):
+            return self.output_projection(states)
+        states = {**states, "output": self.output_projection(states["output"])}
+        if "hidden_states" in states:
+            states["hidden_states"] = (*states["hidden_states"][:-1], states["output"])
+        return states
 
     def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
         """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""

@@ -105,7 +105,7 @@ class PretrainedModel(keras.Model):
 
     def head_shape(self) -> tuple[int | None, ...]:
         """Returns the shape of the input of the head."""
-        return None, None, self.config.hidden_dim
+        return None, None, self.config.output_dim
 
     def rows(self, bare: bool = False) -> list[Row]:
         """Returns the weight table of the model; `bare` omits the prefix of the backbone's tensors."""
@@ -471,7 +471,7 @@ class Backbone(Composite):
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         """Maps `(B, T)` to `(B, T, E)`."""
-        return (*(input_shape or (None, None)), self.config.hidden_dim)
+        return (*(input_shape or (None, None)), self.config.output_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

@@ -46,7 +46,7 @@ class FeatureModel(TextModel):
         self, config: Any, sentence: SentenceSettings | Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         if isinstance(sentence, Mapping):
-            sentence = SentenceSettings.from_files(sentence.get, config.hidden_dim)
+            sentence = SentenceSettings.from_files(sentence.get, config.output_dim)
         self.sentence = sentence
         if sentence is not None:
             self.task, self.output_name = SENTENCE_SIMILARITY, SENTENCE_EMBEDDING
@@ -65,7 +65,7 @@ class FeatureModel(TextModel):
         if of_model(task) != SENTENCE_SIMILARITY:
             return super().options(task, config, folder, sentence)
         if sentence is None and folder is not None:
-            sentence = SentenceSettings.read(folder, config.hidden_dim)
+            sentence = SentenceSettings.read(folder, config.output_dim)
         return {"sentence": sentence or SentenceSettings.default(folder)}
 
     def make_head(self) -> keras.layers.Layer | None:
@@ -98,7 +98,7 @@ class FeatureModel(TextModel):
         if sentence is None:
             return info
         embedding = EmbeddingInfo(
-            sentence.dimension(self.config.hidden_dim),
+            sentence.dimension(self.config.output_dim),
             sentence.pooling,
             sentence.normalized,
             sentence.similarity,  # type: ignore[arg-type]  # checked by `SentenceSettings`
@@ -116,7 +116,7 @@ class FeatureModel(TextModel):
 
     def extra_files(self) -> dict[str, Any]:
         """Returns the files of sentence-transformers, for a model that computes embeddings."""
-        return {} if self.sentence is None else self.sentence.to_files(self.config.hidden_dim)
+        return {} if self.sentence is None else self.sentence.to_files(self.config.output_dim)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
@@ -406,7 +406,7 @@ class TextClassification(EncoderModel):
 
     def head_shape(self) -> tuple[int | None, ...]:
         """Returns the shape of one vector for each text."""
-        return None, self.config.hidden_dim
+        return None, self.config.output_dim
 
     def make_head(self) -> keras.layers.Layer:
         """Creates a head of dropout and a dense layer."""
@@ -553,7 +553,7 @@ class CausalClassification(CausalModel):
 
     def head_shape(self) -> tuple[int | None, ...]:
         """Returns the shape of one vector for each text."""
-        return None, self.config.hidden_dim
+        return None, self.config.output_dim
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores from the last real token of each row."""

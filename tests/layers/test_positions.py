@@ -10,6 +10,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from kerasformer import layers
 from kerasformer.errors import InputError
@@ -35,6 +36,16 @@ def test_sinusoidal_positions(interleaved) -> None:
     assert not layer.weights
     copy = layers.SinusoidalPositions.from_config(layer.get_config())
     assert_close(copy(POSITIONS), layer(POSITIONS))
+
+
+@pytest.mark.parametrize("zero_row", [None, 3, 20])
+def test_sinusoidal_positions_of_xglm(zero_row) -> None:
+    table = XGLMSinusoidalPositionalEmbedding.get_embedding(21, 12)
+    table[[] if zero_row is None else zero_row] = 0
+    layer = layers.SinusoidalPositions(21, 12, interleaved=False, endpoint=True, zero_row=zero_row)
+    assert_close(layer(np.arange(21)), table)
+    copy = layers.SinusoidalPositions.from_config(layer.get_config())
+    assert_close(copy(np.arange(21)), table)
 
 
 @pytest.mark.parametrize("theta", [10000.0, 500.0])
@@ -140,6 +151,7 @@ def test_alibi_falls_with_the_distance() -> None:
     ("make", "received"),
     [
         (lambda: layers.SinusoidalPositions(10, 7), "hidden_dim=7"),
+        (lambda: layers.SinusoidalPositions(10, 2, endpoint=True), "at least 4. Received: 2"),
         (lambda: layers.Rotary(dim=5), "dim=5"),
         (lambda: layers.RelativePositionBias(3, 10, 2, bidirectional=True), "num_buckets=3"),
         (lambda: layers.RelativePositionBias(8, 2, 2, bidirectional=True), "max_distance=2"),

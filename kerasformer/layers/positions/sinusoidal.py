@@ -21,6 +21,9 @@ class SinusoidalPositions(keras.layers.Layer):
         max_length: Number of positions.
         hidden_dim: Size of a vector; even.
         interleaved: Whether sines and cosines alternate, as in the paper; otherwise all sines precede all cosines.
+        endpoint: Whether the last frequency is 1/10000 (tensor2tensor, XGLM); otherwise, as in the paper, it is the one
+            before it in the series.
+        zero_row: Position whose vector is 0, such as the id of the padding token (fairseq); optional.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -29,30 +32,49 @@ class SinusoidalPositions(keras.layers.Layer):
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
     """
 
-    def __init__(self, max_length: int, hidden_dim: int, interleaved: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        max_length: int,
+        hidden_dim: int,
+        interleaved: bool = True,
+        endpoint: bool = False,
+        zero_row: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if hidden_dim % 2:
             raise InputError(f"hidden_dim must be even for sinusoidal positions. Received: hidden_dim={hidden_dim}")
+        if endpoint and hidden_dim < 4:
+            raise InputError(
+                f"Sinusoidal positions with endpoint=True need hidden_dim of at least 4. Received: {hidden_dim}"
+            )
         self.max_length, self.hidden_dim, self.interleaved = max_length, hidden_dim, interleaved
+        self.endpoint, self.zero_row = endpoint, zero_row
         self.autocast = False  # floating-point positions would be rounded to half precision
-        self._table = sinusoids(max_length, hidden_dim, interleaved)
+        self._table = sinusoids(max_length, hidden_dim, interleaved, endpoint)
+        if zero_row is not None and zero_row < max_length:
+            self._table[zero_row] = 0
 
     def call(self, positions: Tensor) -> Tensor:
         """Looks up the vectors."""
         return ops.cast(ops.take(ops.convert_to_tensor(self._table), as_ids(positions), axis=0), self.compute_dtype)
 
+    def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
+        """Maps `(...)` to `(..., hidden_dim)`."""
+        return (*(input_shape or (None, None)), self.hidden_dim)
+
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        arguments = {"max_length": self.max_length, "hidden_dim": self.hidden_dim, "interleaved": self.interleaved}
-        return {**super().get_config(), **arguments}
+        names = ("max_length", "hidden_dim", "interleaved", "endpoint", "zero_row")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def sinusoids(max_length: int, hidden_dim: int, interleaved: bool = True) -> np.ndarray:
+def sinusoids(max_length: int, hidden_dim: int, interleaved: bool = True, endpoint: bool = False) -> np.ndarray:
     """Returns the table of `SinusoidalPositions`, float32 `(max_length, hidden_dim)`.
 
     An odd `hidden_dim` is possible if sines and cosines are interleaved; the last cosine is then left out.
     """
-    frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / hidden_dim)
+    frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / (hidden_dim - 2 if endpoint else hidden_dim))
     angle = np.arange(max_length)[:, None] * frequency
     waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
     return waves.reshape(max_length, -1)[:, :hidden_dim].astype("float32")
