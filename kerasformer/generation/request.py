@@ -62,8 +62,20 @@ class Request:
         return [dataclasses.replace(self, controls=each) for each in controls]
 
     def generate(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> GenerationOutput:
-        """See `decoding.generate`."""
+        """See `decoding.generate`.
+
+        Raises:
+            InputError: the tokenizer refuses a prompt, see `Tokenizer.check_prompt`.
+        """
+        self._check_prompts(step, ids, mask)
         return decoding.generate(step, ids, mask, self.config, self._controls(step))
+
+    def _check_prompts(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> None:
+        """Checks the prompts of a decoder-only model."""
+        if self.tokenizer is None or step.is_encoder_decoder:
+            return
+        for index, row in enumerate(np.asarray(ids)):
+            self.tokenizer.check_prompt(row.tolist() if mask is None else row[np.asarray(mask)[index] > 0].tolist())
 
     def _controls(self, step: Step) -> Controls:
         """Returns the controls for an engine, whose capacity limits the length of constrained texts."""
@@ -88,6 +100,7 @@ class Request:
 
         Raises:
             GenerationError: several sequences or a result other than text are requested.
+            InputError: the tokenizer refuses the prompt, see `Tokenizer.check_prompt`.
         """
         if self.config.num_return_sequences > 1:
             raise GenerationError(
@@ -104,6 +117,7 @@ class Request:
             controls = dataclasses.replace(self._controls(step), cancelled=cancelled)
             return decoding.stream(step, ids, mask, self.config, controls)
 
+        self._check_prompts(step, ids, mask)
         prompt = [] if step.is_encoder_decoder else ids[0][mask[0] > 0].tolist()
         return Stream(tokens, _tokenizer(self.tokenizer, "a stream"), prompt, callback, self.controls.cancelled)
 

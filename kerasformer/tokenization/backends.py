@@ -14,9 +14,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization import spiece
-from kerasformer.tokenization.families import ALBERT, BIG_BIRD, DEBERTA, MPNET, ROBERTA, T5, Family
+from kerasformer.tokenization.families import ALBERT, BIG_BIRD, DEBERTA, MPNET, ROBERTA, T5, XGLM, Family
 
 _SPACE = "▁"
+END = "</w>"
+"""Suffix of the last piece of a word in vocabularies of words."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,22 @@ def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> t
     return backend
 
 
+def word_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
+    """Builds the tokenizer of OpenAI's first GPT: words in lower case, the last piece of which ends in `</w>`."""
+    vocab, unknown = read_vocab(vocabulary), settings.special_tokens["unk_token"]
+    if unknown not in vocab:
+        raise TokenizerError(f"{vocabulary} lacks the token of unknown pieces. Expected: {unknown!r}")
+    with tokenizer_errors(f"{merges} does not match {vocabulary.name}"):
+        _, rules = models.BPE.read_file(str(vocabulary), str(merges))
+        model = models.BPE(vocab, rules, unk_token=unknown, end_of_word_suffix=END, fuse_unk=False)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix=END)
+    surround(backend, settings, vocabulary)
+    return backend
+
+
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     """Builds a Unigram tokenizer, as of T5, ALBERT, BigBird and DeBERTa v2, from a file of SentencePiece."""
     model = read_spiece(file)
@@ -87,7 +105,7 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     _normalize(backend, model, settings, file)
     scheme = _prepend_scheme(settings)
     split: list[pre_tokenizers.PreTokenizer] = []
-    if settings.family not in (BIG_BIRD, DEBERTA):
+    if settings.family not in (BIG_BIRD, DEBERTA, XGLM):
         split.append(pre_tokenizers.WhitespaceSplit())
     elif settings.options.get("split_by_punct", False):
         split.append(pre_tokenizers.Punctuation(behavior="isolated"))
@@ -164,9 +182,11 @@ def read_vocab(path: Path) -> dict[str, int]:
 
 
 def extra_tokens(settings: BuildSettings) -> list[str]:
-    """Returns special tokens to add to the vocabulary: T5's sentinels in descending order, or DeBERTa's tokens."""
+    """Returns special tokens to add to the vocabulary: T5's in descending order, or those of DeBERTa and XGLM."""
     if settings.family is DEBERTA:
         return list(dict.fromkeys(settings.special_tokens.values()))
+    if settings.family is XGLM:
+        return [f"<madeupword{index}>" for index in range(7)]
     if settings.family is not T5:
         return []
     count = settings.options.get("extra_ids", 100)
@@ -224,6 +244,8 @@ def _normalize(
     elif model.charsmap:
         with tokenizer_errors(f"{file} contains damaged normalization rules"):
             steps.append(normalizers.Precompiled(model.charsmap))
+    if settings.family is XGLM:
+        steps.append(normalizers.Replace(Regex(r" {2,}"), " "))
     if steps:
         backend.normalizer = normalizers.Sequence(steps)
 

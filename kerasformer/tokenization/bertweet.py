@@ -13,51 +13,41 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tokenizers
 from tokenizers import models
 
 from kerasformer.errors import TokenizerError, require
 from kerasformer.tokenization import backends
-from kerasformer.tokenization.pieces import PieceTokenizer, Span
+from kerasformer.tokenization.pieces import ContinuedPieceTokenizer, Span
 from kerasformer.tokenization.settings import NAMED_TOKENS
-from kerasformer.tokenization.tokenizer import flat_ids
 
 logger = logging.getLogger("kerasformer")
 
 VOCABULARY, MERGES = "vocab.txt", "bpe.codes"
-_INNER = "@@"
-"""Suffix of the pieces of a word, except for its last."""
 
 
-class BertweetTokenizer(PieceTokenizer):
+class BertweetTokenizer(ContinuedPieceTokenizer):
     """Tokenizer of BERTweet.
 
     Args:
         backend: Tokenizer of the `tokenizers` library that looks up pieces and adds special tokens.
         normalization: Whether to normalize texts: users become `@USER`, links `HTTPURL`, and emoji their names.
-        kwargs: Arguments of `PieceTokenizer`.
+        kwargs: Arguments of `ContinuedPieceTokenizer`.
 
     Raises:
         MissingExtraError: `normalization` without the package `regex`.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, *, normalization: bool = False, **kwargs: Any) -> None:
-        super().__init__(backend, inner_suffix=_INNER, last_suffix="", **kwargs)
+        super().__init__(backend, **kwargs)
         self.normalization = normalization
         self._normalize = TweetNormalizer() if normalization else None
 
     def words(self, text: str) -> Iterator[tuple[str, Sequence[Span]]]:
         """See `PieceTokenizer.words`; a word before a line end includes it, unless the text is normalized."""
-        traced = TracedText(text)
-        found = traced.words(_WORD) if self._normalize is None else self._normalize(traced).words(_NORMAL_WORD)
-        return ((word.text, word.spans) for word in found)
-
-    def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = False) -> str:
-        """See `Tokenizer.decode`."""
-        skipped = set(self.all_special_ids) if skip_special_tokens else set()
-        tokens = [self.backend.id_to_token(index) or "" for index in flat_ids(ids) if index not in skipped]
-        return " ".join(filter(None, tokens)).replace(f"{_INNER} ", "").strip()
+        if self._normalize is None:
+            return super().words(text)
+        return ((word.text, word.spans) for word in self._normalize(TracedText(text)).words(_NORMAL_WORD))
 
     def _vocabulary_files(self) -> dict[str, str]:
         special = {self._special_tokens[name] for name in _FIRST}
@@ -159,7 +149,7 @@ class TracedText:
             yield self[match.start() : match.end()]
 
 
-_WORD, _NORMAL_WORD = re.compile(r"\S+\n?"), re.compile(r"\S+")
+_NORMAL_WORD = re.compile(r"\S+")
 
 
 class TweetNormalizer:

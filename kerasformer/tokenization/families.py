@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["wordpiece", "bpe", "sentencepiece", "bertweet"]
+Kind = Literal["wordpiece", "bpe", "word-bpe", "sentencepiece", "bertweet"]
 
 PLAIN_INPUTS = ("input_ids", "attention_mask")
 SEGMENT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
@@ -138,6 +138,18 @@ XLM = Family(
     single="bos_token:0 $A:0 sep_token:0",
     pair="bos_token:0 $A:0 sep_token:0 $B:1 sep_token:1",
 )
+# Texts of a pair have two separators between them.
+XGLM = Family(
+    "sentencepiece",
+    {name: token for name, token in _ROBERTA_TOKENS.items() if name != "mask_token"},
+    PLAIN_INPUTS,
+    "eos_token:0 $A:0",
+    "eos_token:0 $A:0 eos_token:0 eos_token:0 $B:0",
+    first_pieces=XLM_ROBERTA.first_pieces,
+    num_replaced=XLM_ROBERTA.num_replaced,
+)
+OPENAI_GPT = Family("word-bpe", {"unk_token": "<unk>"})
+CTRL = Family("word-bpe", {"unk_token": "<unk>"})
 
 CLASSES: Mapping[str, Family] = {
     "BertTokenizer": BERT,
@@ -145,7 +157,10 @@ CLASSES: Mapping[str, Family] = {
     "ElectraTokenizer": BERT,
     "MobileBertTokenizer": BERT,
     "MPNetTokenizer": MPNET,
+    "CTRLTokenizer": CTRL,
     "GPT2Tokenizer": GPT2,
+    "OpenAIGPTTokenizer": OPENAI_GPT,
+    "XGLMTokenizer": XGLM,
     "RobertaTokenizer": ROBERTA,
     "BartTokenizer": ROBERTA,
     "LongformerTokenizer": ROBERTA,
@@ -171,6 +186,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "big_bird": BIG_BIRD,
     "camembert": CAMEMBERT,
     "convbert": BERT,
+    "ctrl": CTRL,
     "deberta": DEBERTA_BPE,
     "deberta-v2": DEBERTA,
     "distilbert": DISTILBERT,
@@ -182,10 +198,12 @@ MODEL_TYPES: Mapping[str, Family] = {
     "mobilebert": BERT,
     "mpnet": MPNET,
     "mt5": T5,
+    "openai-gpt": OPENAI_GPT,
     "opt": GPT2,
     "roberta": ROBERTA,
     "switch_transformers": T5,
     "t5": T5,
+    "xglm": XGLM,
     "xlm": XLM,
     "xlm-roberta": XLM_ROBERTA,
 }
@@ -201,6 +219,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
         "wordpiece": (BERT, MPNET),
         "bpe": (ROBERTA, GPT2, DEBERTA_BPE),
         "sentencepiece": (ALBERT, BIG_BIRD, XLM_ROBERTA, T5, DEBERTA),
+        "word-bpe": (),
         "bertweet": (),
     }[kind]
     for family in families:

@@ -14,12 +14,13 @@ from tokenizers import AddedToken
 from kerasformer import sources
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import TokenizerError
-from kerasformer.tokenization import backends, bertweet, moses
+from kerasformer.tokenization import backends, bertweet, ctrl, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
 from kerasformer.tokenization.families import (
     BERT,
     BERTWEET,
     CLASSES,
+    CTRL,
     PLAIN_INPUTS,
     SEGMENT_INPUTS,
     XLM,
@@ -38,6 +39,7 @@ _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("sentencepiece", ("sentencepiece.bpe.model",)),
     ("bpe", ("vocab.json", "merges.txt")),
     ("bpe", ("encoder.json", "vocab.bpe")),
+    ("word-bpe", ("vocab.json", "merges.txt")),
     ("bertweet", (bertweet.VOCABULARY, bertweet.MERGES)),
     ("wordpiece", ("vocab.txt",)),
 )
@@ -49,10 +51,10 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     """Loads the tokenizer of a preset, a folder or a hub id.
 
     `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
-    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; Moses and BPE for XLM, with the extra `xlm`),
-    `spiece.model`, `spm.model` or `sentencepiece.bpe.model` (Unigram), or `vocab.txt` and `bpe.codes` (BERTweet), with
-    the defaults of the class that `tokenizer_config.json` or `config.json` specifies. Only files with these names in
-    the folder are read, and no code of the folder is executed.
+    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; BPE of words for the first GPT and CTRL; Moses
+    and BPE for XLM, with the extra `xlm`), `spiece.model`, `spm.model` or `sentencepiece.bpe.model` (Unigram), or
+    `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that `tokenizer_config.json` or `config.json`
+    specifies. Only files with these names in the folder are read, and no code of the folder is executed.
 
     Args:
         source: A preset, a folder or a hub id.
@@ -66,9 +68,10 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
     family: Family | None
-    by_moses = settings.family is XLM and not json_path.exists() and _present(folder, ("vocab.json", "merges.txt"))
-    if by_moses:
-        family, backend = XLM, moses.lookup(folder, _build_settings(XLM, settings))
+    own = None if json_path.exists() else _own_class(folder, settings)
+    if own is not None:
+        family, module, _ = own
+        backend = module.lookup(folder, _build_settings(family, settings))
     elif json_path.exists():
         backend = _from_json(json_path)
         family = settings.family or _guessed(settings, backend.get_vocab(), _kind(backend))
@@ -90,14 +93,25 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     if family is BERTWEET and not json_path.exists():
         normalization = bool(options.get("normalization", False))
         return BertweetTokenizer(backend, merges=merges(folder), normalization=normalization, **arguments)
-    if by_moses:
-        return moses.MosesTokenizer(backend, **arguments, **moses.arguments(folder, settings))
+    if own is not None:
+        _, module, kind = own
+        made: Tokenizer = kind(backend, **arguments, **module.arguments(folder, settings))
+        return made
     return Tokenizer(backend, **arguments)
 
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a local folder contains files that `load_tokenizer` can load."""
     return (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES)
+
+
+def _own_class(folder: Path, settings: Settings) -> tuple[Family, Any, type[Tokenizer]] | None:
+    """Returns the family, module and class of a tokenizer that finds words itself, if the folder has its files."""
+    if not _present(folder, ("vocab.json", "merges.txt")):
+        return None
+    classes: tuple[tuple[Family, Any, type[Tokenizer]], ...]
+    classes = (XLM, moses, moses.MosesTokenizer), (CTRL, ctrl, ctrl.CtrlTokenizer)
+    return next((each for each in classes if each[0] is settings.family), None)
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:
@@ -137,6 +151,8 @@ def _build(
         return family, backends.wordpiece(paths[0], build_settings)
     if kind == "bpe":
         return family, backends.byte_level_bpe(paths[0], paths[1], build_settings)
+    if kind == "word-bpe":
+        return family, backends.word_bpe(paths[0], paths[1], build_settings)
     if kind == "bertweet":
         return family, bertweet.lookup(folder, build_settings)
     backend = backends.sentencepiece(paths[0], build_settings)

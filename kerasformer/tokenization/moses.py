@@ -23,7 +23,7 @@ from tokenizers import decoders, models
 from kerasformer.errors import TokenizerError, require
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.families import PLAIN_INPUTS
-from kerasformer.tokenization.pieces import END, PieceTokenizer, Span
+from kerasformer.tokenization.pieces import PieceTokenizer, Span
 from kerasformer.tokenization.settings import Settings
 
 _DEFAULT = "en"
@@ -125,7 +125,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     vocabulary = backends.read_vocab(path)
     with backends.tokenizer_errors(f"{path} is not a vocabulary"):
         backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=build.special_tokens["unk_token"]))
-    backend.decoder = decoders.BPEDecoder(suffix=END)
+    backend.decoder = decoders.BPEDecoder(suffix=backends.END)
     named = [*build.special_tokens.values(), *(f"<special{index}>" for index in range(10))]
     backend.add_special_tokens([token for token in dict.fromkeys(named) if token in vocabulary])
     backends.surround(backend, build, path)

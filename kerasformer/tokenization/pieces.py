@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
+import numpy as np
 import tokenizers
 
-from kerasformer.tokenization.tokenizer import Tokenizer
+from kerasformer.tokenization.backends import END
+from kerasformer.tokenization.tokenizer import Tokenizer, flat_ids
 
-END = "</w>"
-"""Suffix of the last piece of a word in rules for merging."""
+CONTINUED = "@@"
+"""Suffix of the pieces of a word in some vocabularies, except for the last."""
 
 Span = tuple[int, int]
 """Start and end in a text, in characters."""
+
+_WORD = re.compile(r"\S+\n?")
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,29 @@ class PieceTokenizer(Tokenizer):
             yield *match.span(group), match.group(group)
             end = match.end()
         yield end, len(text), None
+
+
+class ContinuedPieceTokenizer(PieceTokenizer):
+    """Tokenizer whose words are separated by spaces, and whose pieces of a word end in `@@`, except for the last.
+
+    Args:
+        backend: As in `PieceTokenizer`.
+        kwargs: Arguments of `PieceTokenizer`, without the suffixes.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, **kwargs: Any) -> None:
+        super().__init__(backend, inner_suffix=CONTINUED, last_suffix="", **kwargs)
+
+    def words(self, text: str) -> Iterator[tuple[str, Sequence[Span]]]:
+        """See `PieceTokenizer.words`; a word before a line end includes it."""
+        for match in _WORD.finditer(text):
+            yield match.group(), [(index, index + 1) for index in range(*match.span())]
+
+    def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = False) -> str:
+        """See `Tokenizer.decode`."""
+        skipped = set(self.all_special_ids) if skip_special_tokens else set()
+        tokens = [self.backend.id_to_token(index) or "" for index in flat_ids(ids) if index not in skipped]
+        return " ".join(filter(None, tokens)).replace(f"{CONTINUED} ", "").strip()
 
 
 def byte_pairs(word: str, ranks: Mapping[tuple[str, ...], int]) -> list[str]:

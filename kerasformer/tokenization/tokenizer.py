@@ -416,6 +416,16 @@ class Tokenizer:
         if not any(isinstance(rule, lowercase) for rule in rules):
             self.backend.normalizer = tokenizers.normalizers.Sequence([lowercase(), *rules])
 
+    def check_prompt(self, ids: Sequence[int]) -> None:
+        """Checks that a model can continue a prompt; all prompts by default.
+
+        Args:
+            ids: Ids of the prompt, without padding.
+
+        Raises:
+            InputError: the model was trained with other starts of texts, such as the control codes of CTRL.
+        """
+
     def save(self, folder: str | Path) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`.
 
@@ -533,12 +543,13 @@ class Tokenizer:
         return min((width for width in widths if width >= longest), default=longest)
 
     def _padding_id(self) -> int:
-        """Returns the id of the padding token or, for vocabularies without one such as GPT-2's, of the end token."""
-        token_id = self.eos_token_id if self.pad_token_id is None else self.pad_token_id
+        """Returns the id of the padding token, or of the end token (GPT-2) or the unknown token (GPT, CTRL)."""
+        ids = (self.pad_token_id, self.eos_token_id, self.unk_token_id)
+        token_id = next((each for each in ids if each is not None), None)
         if token_id is None:
             raise InputError(
-                "texts of different lengths require a padding token, but this tokenizer has neither a padding nor an "
-                "end token. Pass one text at a time, or add pad_token to tokenizer_config.json"
+                "texts of different lengths require a padding token, but this tokenizer has neither a padding, nor "
+                "an end, nor an unknown token. Pass one text at a time, or add pad_token to tokenizer_config.json"
             )
         return token_id
 

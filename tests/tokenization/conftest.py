@@ -133,6 +133,20 @@ def _moses() -> dict[str, str]:
     return {"vocab.json": json.dumps(model["vocab"]), "merges.txt": merges}
 
 
+def _word_bpe() -> dict[str, str]:
+    """Pieces of lowercase words, the last of which ends in `</w>`."""
+    backend = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token="<unk>"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    model = json.loads(backend.to_str())["model"]
+    rules = [rule if isinstance(rule, str) else " ".join(rule) for rule in model["merges"]]
+    return {"vocab.json": json.dumps(model["vocab"]), "merges.txt": "\n".join(["#version: 0.2", *rules]) + "\n"}
+
+
 _DEBERTA_BPE = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 _END = "<|endoftext|>"
 
@@ -205,6 +219,29 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         _big_bird,
         {"model_type": "big_bird"},
         {"add_prefix_space": False, "model_max_length": 50, "tokenizer_class": "BigBirdTokenizer"},
+    ),
+    "openai-gpt": (_word_bpe, {"model_type": "openai-gpt"}, {"pad_token": "<unk>"}),
+    "openai-gpt-padded": (
+        _word_bpe,
+        {"model_type": "openai-gpt"},
+        {"pad_token": "[PAD]", "tokenizer_class": "OpenAIGPTTokenizerFast", "model_max_length": 50},
+    ),
+    "opt": (
+        lambda: _bpe(["<s>", "<pad>", "</s>", "<unk>"]),
+        {"model_type": "opt"},
+        {
+            **dict.fromkeys(("unk_token", "bos_token", "eos_token"), {"__type": "AddedToken", "content": "</s>"}),
+            "pad_token": "<pad>",
+            "add_bos_token": True,
+            "tokenizer_class": "GPT2Tokenizer",
+            "errors": "replace",
+        },
+    ),
+    "xglm": (_fairseq, {"model_type": "xglm"}, None),
+    "xglm-no-prefix": (
+        _fairseq,
+        {"model_type": "xglm"},
+        {"add_prefix_space": False, "tokenizer_class": "XGLMTokenizer", "model_max_length": 50},
     ),
     "deberta-bpe": (lambda: _bpe(_DEBERTA_BPE), {"model_type": "deberta"}, {"vocab_type": "gpt2"}),
     "deberta-bpe-prefix": (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import processors
 
 from kerasformer.errors import InputError
@@ -29,6 +30,8 @@ def both(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> tuple[Any, T
 
 def reference(folder: Path) -> Any:
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
+    if type(theirs) is transformers.XGLMTokenizer and not (folder / "tokenizer.json").exists():
+        return xglm(folder / "sentencepiece.bpe.model", theirs.init_kwargs)
     if type(theirs) is transformers.DebertaTokenizer:
         # Version 5 puts two separators between texts, all in segment 0; the models were trained with one.
         theirs.backend_tokenizer.post_processor = processors.TemplateProcessing(
@@ -37,6 +40,17 @@ def reference(folder: Path) -> Any:
             special_tokens=[("[CLS]", theirs.cls_token_id), ("[SEP]", theirs.sep_token_id)],
         )
     return theirs
+
+
+def xglm(path: Path, options: dict[str, Any]) -> Any:
+    """Returns the tokenizer of a SentencePiece file, which version 5 does not read, with the pieces of version 4."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+    pieces = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces += [(piece.piece, piece.score) for piece in proto.pieces[3:]]
+    pieces += [(f"<madeupword{index}>", 0.0) for index in range(7)]
+    used = {name: options[name] for name in ("add_prefix_space", "model_max_length") if name in options}
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    return transformers.XGLMTokenizer(vocab=pieces, _spm_precompiled_charsmap=charsmap, **used)
 
 
 @pytest.mark.parametrize("special", [True, False])
