@@ -64,7 +64,11 @@ class Gpt2(CausalDecoder):
     has_positions = True
     # Ignored: the causal masks of older files.
     names = Names(
-        "transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), mark="h.0.attn.c_attn.weight", tokens="wte.weight"
+        "transformer.",
+        (r"h\.\d+\.attn\.(bias|masked_bias)",),
+        mark="h.0.attn.c_attn.weight",
+        shared_mark=True,
+        tokens="wte.weight",
     )
 
     @property

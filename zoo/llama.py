@@ -58,6 +58,7 @@ class Llama(CausalDecoder):
         "model.",
         (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
         mark="layers.0.self_attn.q_proj.weight",
+        shared_mark=True,
         tokens="embed_tokens.weight",
     )
 

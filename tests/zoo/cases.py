@@ -155,6 +155,22 @@ BLOOM = {
     "vocab_size": 97, "hidden_size": 42, "n_layer": 3, "n_head": 6, "layer_norm_epsilon": 1e-3, "pad_token_id": 0,
     "hidden_dropout": 0.11, "attention_dropout": 0.12, "initializer_range": 0.03,
 }  # fmt: skip
+OPT = {
+    "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "ffn_dim": 44,
+    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+OPENAI_GPT = {
+    "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "layer_norm_epsilon": 1e-3,
+    "pad_token_id": 0, "resid_pdrop": 0.11, "attn_pdrop": 0.12, "embd_pdrop": 0.13,
+}  # fmt: skip
+GPT_BIGCODE = {**OPENAI_GPT, "bos_token_id": 1, "eos_token_id": 2}
+CTRL = {
+    **{name: size for name, size in OPENAI_GPT.items() if name != "attn_pdrop"}, "dff": 44, "initializer_range": 0.03,
+}  # fmt: skip
+XGLM = {
+    "vocab_size": 97, "max_position_embeddings": 64, "d_model": 36, "ffn_dim": 44, "num_layers": 3,
+    "attention_heads": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 
 ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
 MOBILEBERT = {
@@ -478,6 +494,62 @@ CASES = (
     ),
     Case("bloom", "bloom", BLOOM, on_jax=True),
     Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),
+    # The settings of opt-125m at small sizes; then those of opt-350m; then every switch the other way.
+    Case("opt", "opt", {**OPT, "dropout": 0.11, "attention_dropout": 0.12, "init_std": 0.03}),
+    Case("opt-projected", "opt", {**OPT, "word_embed_proj_dim": 20, "do_layer_norm_before": False}),
+    Case(
+        "opt-unbiased",
+        "opt",
+        {
+            **OPT, "hidden_size": 35, "num_attention_heads": 5, "word_embed_proj_dim": 41, "enable_bias": False,
+            "_remove_final_layer_norm": True, "activation_function": "gelu", "tie_word_embeddings": False,
+        },
+        only=("text-generation", "text-classification"),
+    ),
+    Case("openai-gpt", "openai-gpt", OPENAI_GPT),
+    Case(
+        "openai-gpt-swish",
+        "openai-gpt",
+        {**OPENAI_GPT, "n_embd": 35, "n_head": 5, "afn": "swish", "tie_word_embeddings": False},
+        only=("text-generation",),
+    ),
+    Case("openai-gpt-relu", "openai-gpt", {**OPENAI_GPT, "n_head": 4, "afn": "relu"}, only=("text-generation",)),
+    Case("gpt_bigcode", "gpt_bigcode", GPT_BIGCODE),
+    Case(
+        "gpt_bigcode-heads",
+        "gpt_bigcode",
+        {
+            **GPT_BIGCODE, "multi_query": False, "n_embd": 35, "n_head": 5, "n_inner": 50,
+            "activation_function": "relu", "attention_softmax_in_fp32": False, "scale_attention_softmax_in_fp32": False,
+        },
+        only=("text-generation", "text-classification"),
+    ),
+    Case(
+        "gpt_bigcode-unscaled",
+        "gpt_bigcode",
+        {**GPT_BIGCODE, "n_head": 6, "scale_attn_weights": False, "tie_word_embeddings": False},
+        only=("text-generation",),
+        std=0.2,
+    ),
+    Case("ctrl", "ctrl", CTRL),
+    Case(
+        "ctrl-own-output",
+        "ctrl",
+        {**CTRL, "n_embd": 30, "n_head": 5, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-6},
+    ),
+    Case("ctrl-long", "ctrl", {**CTRL, "n_positions": 300, "n_layer": 2, "n_head": 2}, only=("text-generation",)),
+    Case("xglm", "xglm", {**XGLM, "dropout": 0.11, "attention_dropout": 0.12, "activation_dropout": 0.13}),
+    Case(
+        "xglm-unscaled",
+        "xglm",
+        {
+            **XGLM, "scale_embedding": False, "activation_function": "relu", "tie_word_embeddings": False,
+            "d_model": 30, "attention_heads": 5, "init_std": 0.03,
+        },
+        only=("text-generation",),
+    ),
+    # The position with the number of the padding token has no vector.
+    Case("xglm-padded", "xglm", {**XGLM, "pad_token_id": 4, "num_layers": 2}, only=("feature-extraction",)),
     Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED),
     Case("bart", "bart", BART, std=0.15, end_token=2),
     Case(

@@ -1,0 +1,113 @@
+"""GPT-BigCode: GPT-2 with one head of keys and values for all heads (SantaCoder, StarCoder).
+
+Derived from: `gpt2`.
+Paper: Ben Allal et al. 2023, "SantaCoder: don't reach for the stars!", arXiv:2301.03988; one head of keys and values:
+Shazeer 2019, arXiv:1911.02150. Reference: `transformers.models.gpt_bigcode`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kerasformer.models.config import Config, hf
+from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.decoder import CausalDecoder
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptBigcodeConfig(Config):
+    """Configuration of GPT-BigCode; the defaults are those of `transformers`."""
+
+    model_type = "gpt_bigcode"
+    required = {"add_cross_attention": (False,)}
+    # Settings of kernels with equal results, a number that `multi_query` determines, and settings of GPT-2's model with
+    # two heads.
+    ignored = frozenset(
+        """inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache
+        validate_runner_input num_key_value_heads summary_type summary_use_proj summary_activation
+        summary_proj_to_labels summary_first_dropout""".split()
+    )
+
+    vocab_size: Size = hf("vocab_size", 50257)
+    max_length: Size = hf("n_positions", 1024, "max_position_embeddings")
+    hidden_dim: Size = hf("n_embd", 768, "hidden_size")
+    num_layers: Layers = hf("n_layer", 12, "num_hidden_layers")
+    num_heads: Size = hf("n_head", 12, "num_attention_heads")
+    inner_dim: Size | None = hf("n_inner", None)
+    hidden_act: str = hf("activation_function", "gelu_pytorch_tanh")
+    residual_dropout: Rate = hf("resid_pdrop", 0.1)
+    embedding_dropout: Rate = hf("embd_pdrop", 0.1)
+    attention_dropout: Rate = hf("attn_pdrop", 0.1)
+    epsilon: Epsilon = hf("layer_norm_epsilon", 1e-5)
+    initializer_range: Deviation = hf("initializer_range", 0.02)
+    scale_attention: bool = hf("scale_attn_weights", True)
+    multi_query: bool = hf("multi_query", True)
+    # Kept without effect: the softmax is always computed in float32.
+    float32_softmax: bool = hf("attention_softmax_in_fp32", True)
+    float32_scale: bool = hf("scale_attention_softmax_in_fp32", True)
+    tied: bool = hf("tie_word_embeddings", True)
+    bos_token_id: TokenId | None = hf("bos_token_id", 50256)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 50256)
+
+    @property
+    def intermediate_dim(self) -> int:
+        """Size of the intermediate layer of the feed-forward network."""
+        return 4 * self.hidden_dim if self.inner_dim is None else self.inner_dim
+
+
+class GptBigcode(CausalDecoder):
+    """GPT-BigCode without head."""
+
+    config_type = GptBigcodeConfig
+    architecture_prefix = "GPTBigCode"
+    has_positions = True
+    embedding_dropout = property(lambda self: self.config.embedding_dropout)
+    hidden_dropout = property(lambda self: self.config.residual_dropout)
+    # Ignored: the causal mask of older files. GPT-2 has the same names of tensors.
+    names = Names("transformer.", ("bias",), tokens="wte.weight")
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Returns the number of heads of keys and values, and the scale of the scores."""
+        config = self.config
+        scale = None if config.scale_attention else 1.0
+        return {"num_key_value_heads": 1 if config.multi_query else config.num_heads, "scale": scale}
+
+    def rows(self) -> list[Row]:
+        """Returns the weight table; with `multi_query=False`, queries, keys and values are interleaved by heads."""
+        config = self.config
+        projections = ["attention/query", "attention/key", "attention/value"]
+        layer = [
+            *norm("attention_norm", "ln_1"),
+            *fused(projections, "attn.c_attn", groups=None if config.multi_query else config.num_heads),
+            *dense("attention/output", "attn.c_proj"),
+            *norm("feed_forward_norm", "ln_2"),
+            *dense("feed_forward/intermediate", "mlp.c_fc"),
+            *dense("feed_forward/output", "mlp.c_proj"),
+        ]
+        return [
+            *embedding("tokens", "wte"),
+            *embedding("positions", "wpe"),
+            *repeat(config.num_layers, nested(layer, "decoder/layer_{i}/", "h.{i}.")),
+            *norm("decoder/final_norm", "ln_f"),
+        ]
+
+
+class GptBigcodeCausalLM(CausalLM, backbone=GptBigcode):
+    """GPT-BigCode for text generation."""
+
+
+class GptBigcodeCausalFeatures(CausalFeatures, backbone=GptBigcode):
+    """GPT-BigCode for feature extraction: hidden states of each token."""
+
+
+class GptBigcodeCausalClassification(CausalClassification, backbone=GptBigcode):
+    """GPT-BigCode for text classification, from the last real token."""
+
+    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+
+MODELS = by_task(GptBigcodeCausalLM, GptBigcodeCausalFeatures, GptBigcodeCausalClassification)
