@@ -90,7 +90,8 @@ def zoo_model(model_type: str, task: str) -> Any:
         "bloom": {},
         "deberta": {**encoder, "relative_attention": True, "relative_terms": "c2p|p2c"},
         "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
-        "gpt2": {"max_length": 16},
+        **dict.fromkeys(("gpt2", "gpt_bigcode", "openai-gpt"), {"max_length": 16}),
+        "opt": {**encoder, "token_dim": 6},
         **dict.fromkeys(
             ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta"), {"num_positions": 18, **intermediate}
         ),

@@ -57,10 +57,16 @@ _LACKS = {
     "bart": ("feature-extraction", "question-answering"),
     "big_bird": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "bloom": ("text-classification",),
+    "ctrl": ("text-classification", "text-generation"),
     "gpt2": ("text-classification",),
+    # Its text generation passes caches with all heads, while the shared head has one.
+    "gpt_bigcode": ("text-classification", "text-generation"),
     "llama": ("text-classification",),
     "mobilebert": ("token-classification",),
     "modernbert": ("question-answering",),
+    "openai-gpt": ("text-classification", "text-generation"),
+    "opt": ("text-classification",),
+    "xglm": ("text-generation",),
     "longformer": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "t5": ("feature-extraction",),
 }

@@ -105,6 +105,9 @@ _LLAMA = {
     "intermediate_dim": 90,
 }
 _BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
+# Token embeddings of another size than the layers.
+_OPT = {**_GPT2, "token_dim": 48, "intermediate_dim": 90}
+_CTRL = {**_GPT2, "intermediate_dim": 90}
 # Texts of more than 28 tokens are read in blocks.
 _BIG_BIRD = {**_ENCODER, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 3}
 # A window of another size in each layer, both narrower than the longest text.
@@ -198,6 +201,11 @@ ROWS = {
         ),
         Row("llama", "text-generation", _LLAMA, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
         Row("bloom", "text-generation", _BLOOM, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("openai-gpt", "text-generation", _GPT2, tiny_text.byte_pairs),
+        Row("gpt_bigcode", "text-generation", _GPT2, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("opt", "text-generation", _OPT, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("ctrl", "text-generation", _CTRL, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("xglm", "text-generation", _CTRL, tiny_text.byte_pairs, min_agreement=0.95),
         Row(
             "t5",
             "text2text-generation",
@@ -227,8 +235,13 @@ _SETTINGS = {
     "bart": _BART,
     "big_bird": _BIG_BIRD,
     "bloom": _BLOOM,
+    "ctrl": _CTRL,
     "deberta": _DEBERTA,
     "gpt2": _GPT2,
+    "gpt_bigcode": _GPT2,
+    "openai-gpt": _GPT2,
+    "opt": _OPT,
+    "xglm": _CTRL,
     "llama": _LLAMA,
     "roberta": _ROBERTA,
     "modernbert": _MODERNBERT,
@@ -238,7 +251,8 @@ _SETTINGS = {
     "xlm": _XLM,
 }
 _TOKENIZERS = {
-    **dict.fromkeys(("bloom", "gpt2", "llama"), tiny_text.byte_pairs),
+    **dict.fromkeys(("bloom", "ctrl", "gpt2", "gpt_bigcode", "llama"), tiny_text.byte_pairs),
+    **dict.fromkeys(("openai-gpt", "opt", "xglm"), tiny_text.byte_pairs),
     "mpnet": tiny_text.wordpiece_with_ends,
     **dict.fromkeys(("bart", "longformer", "roberta"), tiny_text.byte_pairs_in_texts),
 }

@@ -83,6 +83,10 @@ def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
 
 
+FURTHER_DECODERS = [tiny(name, "text-generation") for name in ("ctrl", "gpt_bigcode", "openai-gpt", "opt", "xglm")]
+"""Decoders whose layers are those of others, and which run in other runtimes only with `-m grid`."""
+
+
 def embedder(model_type: str, quantize: str = "none") -> Case:
     """Returns the case of a tiny model for sentence-similarity."""
     return Case(sentence_row(model_type), quantize)

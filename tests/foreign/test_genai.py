@@ -21,7 +21,7 @@ from kerasformer.pipelines.base import softmax
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.foreign.cards import block
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import FURTHER_DECODERS, Case, cases, tiny
 from tests.foreign.environments import need, run
 from tests.foreign.test_litert_lm import llama_like
 from tests.margins import check_tokens
@@ -108,7 +108,7 @@ def compare(case: Case, folder: Path, profile: str) -> None:
     *(tiny("gpt2", "text-generation", quantize) for quantize in ("none", "fp16", "int8", "int4")),
     tiny("bloom", "text-generation"),
     *(Case("story-gpt2", quantize) for quantize in ("none", "fp16", "int8", "int4")),
-    rest=[tiny("llama", "text-generation")],
+    rest=[tiny("llama", "text-generation"), *FURTHER_DECODERS],
 )
 def test_tokens_are_those_of_keras(case: Case, tmp_path: Path) -> None:
     """With a cache that is updated in place."""

@@ -23,7 +23,7 @@ from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.export.text_models import Row
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import FURTHER_DECODERS, Case, cases, tiny
 from tests.foreign.environments import HERE, HOME, need, run
 from tests.margins import check_tokens
 
@@ -56,6 +56,7 @@ QUANTIZED = [
     varied(tiny("gpt2", "text-generation", "int4"), spread=1.5, min_int4_agreement=0.5),
 ]
 OTHERS = [varied(tiny("bloom", "text-generation")), varied(tiny("llama", "text-generation"))]
+OTHERS += map(varied, FURTHER_DECODERS)
 
 
 def text_model(case: Case) -> Any:

@@ -21,7 +21,17 @@ from kerasformer.pipelines.base import sigmoid, softmax
 from tests import tiny_text
 from tests.export.text_models import ROWS, Row
 from tests.foreign.cards import block
-from tests.foreign.cases import CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, EMBEDDERS, NLI, Case, cases, embedder, tiny
+from tests.foreign.cases import (
+    CROSS_ENCODER,
+    CROSS_ENCODER_OF_PIECES,
+    EMBEDDERS,
+    FURTHER_DECODERS,
+    NLI,
+    Case,
+    cases,
+    embedder,
+    tiny,
+)
 from tests.foreign.environments import started
 from tests.margins import check_arrays, check_classes, check_tokens, cosines
 
@@ -311,7 +321,7 @@ def one_by_one(generate: Callable[..., list[list[list[int]]]], *arguments: Any) 
     Case("story-gpt2", "int8"),
     Case("summarizer-t5"),
     Case("summarizer-t5", "int8"),
-    rest=[tiny("bloom", "text-generation"), Case(LLAMA), Case(BART, "int8")],
+    rest=[tiny("bloom", "text-generation"), Case(LLAMA), Case(BART, "int8"), *FURTHER_DECODERS],
 )
 def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Greedy search and beam search, with padding; and the texts of the pipeline."""

@@ -15,7 +15,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.export.text_models import OTHERS, ROWS
-from tests.foreign.cases import EMBEDDERS, Case, cases, embedder, tiny
+from tests.foreign.cases import EMBEDDERS, FURTHER_DECODERS, Case, cases, embedder, tiny
 from tests.foreign.environments import started
 
 TARGET = "saved-model"
@@ -118,7 +118,7 @@ def code_of(folder: Path) -> str:
 @cases(
     *GENERATORS,
     always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
-    rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation")],
+    rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation"), *FURTHER_DECODERS],
 )
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)

@@ -258,6 +258,7 @@ UNOPENED = [
     ("big_bird", "text-classification"),
     ("big_bird", "token-classification"),
     ("bloom", "text-classification"),
+    *((name, "text-classification") for name in ("ctrl", "gpt_bigcode", "openai-gpt", "opt")),
     ("electra", "replaced-token-detection"),
     ("gpt2", "text-classification"),
     ("llama", "text-classification"),
@@ -383,7 +384,7 @@ def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
     tiny("t5", "text2text-generation", "fp16"),
     Case("story-gpt2"),
     Case("summarizer-t5"),
-    rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation")],
+    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "opt")],
 )
 def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)
