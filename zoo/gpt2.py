@@ -67,7 +67,7 @@ class Gpt2(CausalDecoder):
         "transformer.",
         (r"h\.\d+\.attn\.(bias|masked_bias)",),
         mark="h.0.attn.c_attn.weight",
-        shared_mark=True,
+        companion="wpe.weight",
         tokens="wte.weight",
     )
 

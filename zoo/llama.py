@@ -58,7 +58,7 @@ class Llama(CausalDecoder):
         "model.",
         (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
         mark="layers.0.self_attn.q_proj.weight",
-        shared_mark=True,
+        companion="layers.0.mlp.down_proj.weight",
         tokens="embed_tokens.weight",
     )
 

@@ -100,7 +100,10 @@ def test_classes_of_several_architectures(folder):
         zoo.load(folder)
 
 
-@pytest.mark.parametrize("name", ["albert", "big_bird", "longformer", "bert"])
+DECODERS = ["gpt2", "llama", "bloom", "openai-gpt", "opt", "ctrl", "xglm"]
+
+
+@pytest.mark.parametrize("name", ["albert", "big_bird", "longformer", "bert", "bart", *DECODERS])
 def test_a_bare_backbone_with_tensors_that_several_architectures_have(loaded, tmp_path, name):
     it = loaded((next(case for case in CASES if case.name == name), "feature-extraction"))
     folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
