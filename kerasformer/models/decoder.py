@@ -72,7 +72,9 @@ class CausalDecoder(Backbone):
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.tokens = Embedding(config.vocab_size, config.output_dim, self.initializer, name="tokens")
-        self.input_projection = self.output_projection = self.embedding_norm = None
+        self.embedding_norm = None
+        self.input_projection: Any = None
+        self.output_projection: Any = None
         if config.output_dim != config.hidden_dim:
             self.input_projection = self._projection(config.hidden_dim, "input_projection")
             self.output_projection = self._projection(config.output_dim, "output_projection")
