@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
+import functools
 import gc
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,6 +37,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Frees the memory of a file's tests after the last of them."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        release(item.module)
+
+
+def release(module: ModuleType) -> None:
+    """Clears the caches that a test file defines, and those of shared models, and returns the memory to the system.
+
+    Models and their graphs are full of cycles, so that they stay in memory until the garbage collector runs.
+    """
+    for name in {module.__name__, "tests.export.text_models"} & set(sys.modules):
+        for value in vars(sys.modules[name]).values():
+            if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == name:
+                value.cache_clear()
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
+from kerasformer.models.keras_engine import KerasForward
 from kerasformer.models.pretrained import PretrainedModel
 
 Infos = dict[str, TensorInfo]
@@ -48,23 +48,10 @@ class Function:
 
 def forward(model: PretrainedModel, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
     """Returns the function of an encoder with its head, which reads texts `(batch, length)`."""
-
-    def call(**inputs: Any) -> dict[str, Any]:
-        return model.named(model(inputs, training=False))
-
     inputs = {key: TensorInfo((batch, length), dtype) for key in model.input_names}
-    return Function(name, inputs, _output_infos(call, inputs), call)
-
-
-def _output_infos(call: Callable[..., dict[str, Any]], inputs: Infos) -> Infos:
-    """Infers the shapes of the results; unknown dimensions are the batch size on axis 0 and the length on axis 1."""
-    free = list(dict.fromkeys(dim for info in inputs.values() for dim in info.shape if isinstance(dim, str)))
-    specs = {
-        key: keras.KerasTensor([None if isinstance(dim, str) else dim for dim in info.shape], dtype="int32")
-        for key, info in inputs.items()
+    sizes = batch, length  # an unknown dimension is the batch size on axis 0 and the length on axis 1
+    outputs = {
+        key: TensorInfo(tuple(sizes[axis] if dim is None else dim for axis, dim in enumerate(shape)), "float32")
+        for key, shape in KerasForward(model).output_shapes().items()
     }
-    outputs = call(**specs)
-    return {
-        key: TensorInfo(tuple(free[axis] if dim is None else dim for axis, dim in enumerate(spec.shape)), "float32")
-        for key, spec in outputs.items()
-    }
+    return Function(name, inputs, outputs, model.outputs)

@@ -38,7 +38,10 @@ class Primitives:
             transposed: Whether the kernel is `(F, E)`, as an embedding table that is tied to the output.
         """
         weight = ops.convert_to_tensor(kernel)
-        y = ops.matmul(x, ops.transpose(weight) if transposed else weight)
+        weight = ops.transpose(weight) if transposed else weight
+        # A product of matrices; for other shapes, TensorFlow would add a dozen operations to the graph.
+        *outer, size = ops.shape(x)
+        y = ops.reshape(ops.matmul(ops.reshape(x, (-1, size)), weight), (*outer, weight.shape[-1]))
         return y if bias is None else ops.add(y, bias)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:

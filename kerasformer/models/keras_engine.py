@@ -26,6 +26,7 @@ from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
 from kerasformer.layers.core import layers_with_lora
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.pretrained import check_shapes
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 
@@ -41,21 +42,31 @@ class KerasForward:
 
     Args:
         model: A model with `generates = False`.
-        function: Function from the inputs, as keyword arguments, to outputs by name; by default the outputs of the
-            model.
+        function: Function from the inputs, as keyword arguments, to outputs by name; by default `model.outputs`.
     """
 
     def __init__(self, model: PretrainedModel, function: Callable[..., dict[str, Any]] | None = None) -> None:
         self.model = model
+        if function is None or function == model.outputs:
+            key = "outputs", len(layers_with_lora(model))
+            self._call = _stored(model, key, lambda: _of_named_inputs(model.outputs, model))
+        else:
+            self._call = _of_named_inputs(function, model)
 
-        def call(inputs: Any) -> Any:
-            return model.named(model(inputs, training=False)) if function is None else function(**inputs)
-
-        self._call = compiled(call, model, jit_compile=False, any_length=True)
+    def output_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """Returns the shapes of the model's outputs, in which the batch size and the length of texts are `None`."""
+        names = self.model.input_names
+        if isinstance(self._call, _Graphs):  # the graph that will be run
+            outputs = self._call.graph({name: ops.zeros((1, 1), "int32") for name in names}).structured_outputs
+        else:
+            outputs = self.model.outputs(**{name: keras.KerasTensor((None, None), "int32") for name in names})
+        return {name: tuple(output.shape) for name, output in outputs.items()}
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Computes the outputs; see `Forward.run`."""
-        outputs = self._call({name: self.model.ids(name, array) for name, array in inputs.items()})
+        arrays = {name: self.model.ids(name, array) for name, array in inputs.items()}
+        check_shapes(arrays, self.model.max_length)  # the compiled function has no shapes that it could check
+        outputs = self._call(arrays)
         return {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}
 
 
@@ -112,12 +123,8 @@ class KerasStep:
         self._slots = _rounded(self.capacity) + _BUCKET
         self._margin = max((MIN_REWIND, *self.step_lengths))
         self._is_rolling = self._cache_shapes(1) != model.cache_shapes(1, self._slots)
-        # Compiled functions are stored in the model, so that the next generation does not compile again.
-        functions = model.__dict__.setdefault("_compiled_steps", {})
         key = jit_compile, len(layers_with_lora(model)), self._slots
-        if key not in functions:
-            functions[key] = _functions(model, jit_compile, self._slots)
-        self._functions = functions[key]
+        self._functions = _stored(model, key, lambda: _functions(model, jit_compile, self._slots))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         """Computes the caches of the prompt; see `Step.start`."""
@@ -202,6 +209,18 @@ class KerasStep:
         return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
 
 
+def _stored(model: PretrainedModel, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Returns compiled functions, which are stored in the model, so that the next engine does not compile again."""
+    functions = model.__dict__.setdefault("_compiled_functions", {})
+    if key not in functions:
+        functions[key] = make()
+    return functions[key]
+
+
+def _of_named_inputs(function: Callable[..., dict[str, Any]], model: PretrainedModel) -> Callable[..., Any]:
+    return compiled(lambda inputs: function(**inputs), model, jit_compile=False, any_length=True)
+
+
 def _rounded(length: int) -> int:
     return -(-length // _BUCKET) * _BUCKET
 
@@ -255,28 +274,50 @@ def _tensors(caches: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
     return [(cache.key, cache.value) for cache in caches]
 
 
+class _Graphs:
+    """A function as TensorFlow graphs, traced for each new combination of shapes; see `compiled`."""
+
+    def __init__(self, function: Callable[..., Any], jit_compile: bool, any_length: bool) -> None:
+        import tensorflow as tf
+
+        self._function = tf.function(function, jit_compile=jit_compile, autograph=False)
+        self._any_length = any_length
+        self._traced: dict[Any, Any] = {}
+
+    def graph(self, *tensors: Any) -> Any:
+        """Returns the concrete function for these tensors."""
+        import tensorflow as tf
+
+        free, fixed = (tensors[0], tensors[1:]) if self._any_length else ({}, tensors)
+        # The lookup of TensorFlow takes a millisecond, which is significant for steps of small models.
+        key = (*free, *(tuple(tensor.shape) for tensor in tf.nest.flatten(fixed)))
+        if key not in self._traced:
+            specs = {name: tf.TensorSpec([None, None], tensor.dtype) for name, tensor in free.items()}
+            self._traced[key] = self._function.get_concrete_function(*([specs] if free else []), *fixed)
+        return self._traced[key]
+
+    def __call__(self, *arguments: Any) -> Any:
+        import tensorflow as tf
+
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
+        return self.graph(*tensors)(*tensors)
+
+
 def compiled(
     function: Callable[..., Any], model: PretrainedModel, jit_compile: bool, any_length: bool = False
 ) -> Callable[..., Any]:
-    """Compiles a function with the active Keras backend; `any_length` compiles once for all shapes (TensorFlow)."""
+    """Compiles a function with the active Keras backend.
+
+    Args:
+        function: A function of tensors.
+        model: The model whose variables it reads.
+        jit_compile: Whether to compile it with XLA.
+        any_length: Whether to compile it only once for arrays `(batch, length)` of all shapes, the values of the
+            dictionary that is its first argument (TensorFlow).
+    """
     backend = keras.backend.backend()
     if backend == "tensorflow":
-        import tensorflow as tf
-
-        graph = tf.function(function, jit_compile=jit_compile, autograph=False, reduce_retracing=any_length)
-        traced: dict[Any, Callable[..., Any]] = {}
-
-        def call(*arguments: Any) -> Any:
-            tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
-            if any_length:
-                return graph(*tensors)
-            # The lookup of TensorFlow takes a millisecond, which is significant for steps of small models.
-            shapes = tuple(tuple(tensor.shape) for tensor in tf.nest.flatten(tensors))
-            if shapes not in traced:
-                traced[shapes] = graph.get_concrete_function(*tensors)
-            return traced[shapes](*tensors)
-
-        return call
+        return _Graphs(function, jit_compile, any_length)
     if backend == "jax":
         import jax
 

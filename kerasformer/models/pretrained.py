@@ -174,7 +174,7 @@ class PretrainedModel(keras.Model):
                 f"Received: {', '.join(inputs) or 'nothing'}"
             )
         arrays = {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
-        _check_shapes(arrays, self.max_length)
+        check_shapes(arrays, self.max_length)
         return arrays
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -215,6 +215,10 @@ class PretrainedModel(keras.Model):
     def named(self, output: Any) -> dict[str, Tensor]:
         """Returns the output of `call` by Hugging Face's names, as bundles return it to pipelines."""
         return {self.output_name: output}
+
+    def outputs(self, **inputs: Any) -> dict[str, Tensor]:
+        """Computes the outputs by Hugging Face's names, without dropout."""
+        return self.named(self(inputs, training=False))
 
     def attention_specs(self) -> dict[str, AttentionSpec]:
         """Returns the description of each attention layer by its path."""
@@ -380,7 +384,7 @@ def is_concrete(value: Any) -> bool:
     return hasattr(value, "numpy") and not isinstance(value, keras.KerasTensor)
 
 
-def _check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
+def check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
     """Validates shapes, for which errors of the backends would be unclear; unknown dimensions are accepted."""
     for name, array in arrays.items():
         shape = tuple(array.shape)

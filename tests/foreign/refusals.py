@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cache
-from typing import Any
 
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.options import ExportOptions, resolve_options
 from kerasformer.export.targets import TARGETS
+from tests.export.text_models import shared_model
 from tests.export.ticks import ALL
 
 Refusals = dict[str, dict[str, list[str]]]
 """Model types by the reason why they are refused, and by task."""
-
-
-@cache
-def model(name: str) -> Any:
-    """Returns a small model, created once; callers must not change it."""
-    return ALL[name].model()
 
 
 def try_to_export(target: str, name: str, functions: bool = True) -> None:
@@ -37,7 +30,7 @@ def try_to_export(target: str, name: str, functions: bool = True) -> None:
     options = runtime.with_requirements(ExportOptions())
     kind = find_format(options.format or FORMATS[0])
     kind.check(options, "none")
-    job = resolve_options(model(name), options, kind.profiles, kind.static, runtime.lengths)
+    job = resolve_options(shared_model(name), options, kind.profiles, kind.static, runtime.lengths)
     runtime.check(job, "none")
     if functions and not runtime.functions(job, kind.functions(job)):
         raise AssertionError(f"{target} has no function of {name}")
