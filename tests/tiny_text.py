@@ -84,6 +84,28 @@ def byte_pairs() -> Tokenizer:
     return Tokenizer(backend, special_tokens={"eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"})
 
 
+@cache
+def byte_fallback() -> Tokenizer:
+    """A tokenizer like Gemma's: pieces of whole texts, bytes for other characters, `<bos> …`, turns of a chat."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "\n", "\n\n"]
+    tokens += sorted({letter for text in CORPUS for letter in text if letter != " "} - set(tokens))
+    merges = _common_pairs(Counter("▁" + word for word in re.findall("[a-z]+", " ".join(CORPUS))), 59)
+    merges = [("\n", "\n"), *(pair for pair in merges if "".join(pair) not in tokens)]
+    tokens += [token for token in dict.fromkeys(map("".join, merges)) if token not in tokens]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    backend = Backend(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    turns = [AddedToken(token, normalized=False, special=True) for token in ("<start_of_turn>", "<end_of_turn>")]
+    backend.add_special_tokens([*(AddedToken(token, normalized=False, special=True) for token in special), *turns])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", pair="<bos> $A <bos>:1 $B:1", special_tokens=[("<bos>", 2)]
+    )
+    return Tokenizer(backend, special_tokens={f"{token[1:-1]}_token": token for token in special})
+
+
 def _common_pairs(words: Counter[str], count: int) -> list[tuple[str, str]]:
     """Returns the pairs that byte-pair encoding merges in turn; equally common ones in alphabetical order."""
     split, merges = {word: list(word) for word in words}, []

@@ -57,8 +57,7 @@ class Llama(CausalDecoder):
     names = Names(
         "model.",
         (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
-        mark="layers.0.self_attn.q_proj.weight",
-        companion="layers.0.mlp.down_proj.weight",
+        shared_mark="layers.0.mlp.gate_proj.weight",
         tokens="embed_tokens.weight",
     )
 

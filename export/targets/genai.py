@@ -90,6 +90,7 @@ class Genai(Target):
                 f"tokenizer.json. Received: {kind}. Remove {argument('target')}: ONNX Runtime itself, optimum and "
                 f"transformers.js run the plain bundle of {argument('format', 'onnx')}"
             )
+        _check_windows(job)
         _check_generation(job.info)
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
@@ -101,6 +102,21 @@ class Genai(Target):
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
         return _CARD.format(capacity=manifest.capacity)
+
+
+def _check_windows(job: ExportJob) -> None:
+    """Refuses windows shorter than the longest text: it pads the prompts of a batch on the right.
+
+    The padding of a shorter prompt would lie between its tokens and the new ones, and take up the window.
+    """
+    for layer, spec in job.model.attention_specs().items():
+        if spec.window is not None and spec.window < (job.capacity or 0):
+            raise ExportError(
+                "onnxruntime-genai pads the prompts of a batch on the right, where the padding of a shorter prompt "
+                f"takes up the sliding window. Received: window={spec.window} in the layer {layer!r}, "
+                f"{argument('capacity', job.capacity)}. Set {argument('capacity')} to at most the window, or remove "
+                f"{argument('target')}: ONNX Runtime itself, optimum and transformers.js run the plain bundle"
+            )
 
 
 def genai_config(manifest: Manifest) -> dict[str, Any]:

@@ -58,6 +58,7 @@ _LACKS = {
     "big_bird": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "bloom": ("text-classification",),
     "ctrl": ("text-classification", "text-generation"),
+    "gemma3_text": ("text-classification",),
     "gpt2": ("text-classification",),
     # Its text generation passes caches with all heads, while the shared head has one.
     "gpt_bigcode": ("text-classification", "text-generation"),
@@ -255,8 +256,15 @@ def _finds_classes(info: ModelInfo) -> bool:
 
 def _unsupported_rules(content: dict[str, Any]) -> Iterator[str]:
     """Yields descriptions of the rules of a `tokenizer.json` that it lacks, or implements differently."""
+    replaced = {
+        rule["pattern"].get("String")
+        for rule in _steps(content.get("normalizer"))
+        if rule.get("type") == "Replace" and rule["pattern"].get("String", "") not in rule["content"]
+    }
     for part, supported in _RULES.items():
         for rule in _steps(content.get(part)):
+            if rule.get("type") == "Split" and rule["pattern"].get("String") in replaced:
+                continue  # without effect: Gemma splits at spaces, which are replaced before
             if rule.get("type", "BPE") not in supported:
                 yield f"{part} {rule['type']}"
             elif not _splits_correctly(rule):

@@ -35,6 +35,8 @@ class EncoderLayer(Composite):
         norm_bias: Whether layer norms have a bias.
         input_norm: Whether `norm_first` applies to the attention, too. The first layer of ModernBERT, whose input is
             normalized already, has no such norm.
+        output_norm: Whether the outputs of self attention and feed-forward are normalized before they are added to the
+            residual sum (Gemma 2); requires `norm_first`.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -71,9 +73,16 @@ class EncoderLayer(Composite):
         norm_bias: bool = True,
         input_norm: bool = True,
         feed_forward_epsilon: float | None = None,
+        output_norm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if output_norm and (parallel or not norm_first):
+            raise InputError(
+                "Only a layer that normalizes its input can also normalize the outputs of its parts, one after the "
+                "other. Expected: norm_first=True, parallel=False. "
+                f"Received: norm_first={norm_first}, parallel={parallel}, output_norm=True"
+            )
         if parallel and not norm_first:
             raise InputError(
                 "A parallel layer must normalize its input. Expected: norm_first=True. Received: norm_first=False"
@@ -90,6 +99,9 @@ class EncoderLayer(Composite):
         self.feed_forward = feed_forward
         self.attention_norm = self._norm("attention_norm") if input_norm else None
         self.feed_forward_norm = self._norm("feed_forward_norm", feed_forward_epsilon)
+        self.output_norm = output_norm
+        self.attention_output_norm = self._norm("attention_output_norm") if output_norm else None
+        self.feed_forward_output_norm = self._norm("feed_forward_output_norm") if output_norm else None
         self.residual_dropout = Dropout(dropout, name="residual_dropout", dtype=self.dtype_policy)
 
     def _norm(self, name: str, epsilon: float | None = None) -> keras.layers.Layer:
@@ -98,7 +110,8 @@ class EncoderLayer(Composite):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
-        for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
+        norms = (self.attention_norm, self.feed_forward_norm, self.attention_output_norm, self.feed_forward_output_norm)
+        for layer in (self.attention, self.feed_forward, *norms):
             if layer is not None:
                 build_once(layer, input_shape)
 
@@ -172,7 +185,7 @@ class EncoderLayer(Composite):
     def _output(self, x: Tensor, attention_output: Tensor, training: bool) -> Tensor:
         """Returns the output of the layer from its input and the output of the attention."""
         if not self.parallel:
-            return self._feed(self._add(x, attention_output, self.attention_norm, training), training)
+            return self._feed(self._attend(x, attention_output, training), training)
         y = self.feed_forward(self._normed(x, self.feed_forward_norm), training=training)
         return self._add(x, attention_output + y, self.feed_forward_norm, training)
 
@@ -180,8 +193,15 @@ class EncoderLayer(Composite):
         """Returns the input of attention or feed-forward."""
         return norm(x) if self.norm_first and norm is not None else x
 
+    def _attend(self, x: Tensor, y: Tensor, training: bool) -> Tensor:
+        """Returns the residual sum of the input and the output of the self attention."""
+        y = y if self.attention_output_norm is None else self.attention_output_norm(y)
+        return self._add(x, y, self.attention_norm, training)
+
     def _feed(self, x: Tensor, training: bool) -> Tensor:
+        """Returns the residual sum of the input and the output of the feed-forward network."""
         y = self.feed_forward(self._normed(x, self.feed_forward_norm), training=training)
+        y = y if self.feed_forward_output_norm is None else self.feed_forward_output_norm(y)
         return self._add(x, y, self.feed_forward_norm, training)
 
     def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer | None, training: bool) -> Tensor:
@@ -199,6 +219,7 @@ class EncoderLayer(Composite):
             "norm_bias",
             "input_norm",
             "feed_forward_epsilon",
+            "output_norm",
         )
         parts = ("attention", "feed_forward")
         arguments = {name: getattr(self, name) for name in names}
@@ -322,7 +343,7 @@ class DecoderLayer(EncoderLayer):
             )
         )
         if self.cross_attention is not None:
-            x = self._add(x, y, self.attention_norm, training)
+            x = self._attend(x, y, training)
             y, cross_states = split_output(
                 self.cross_attention(
                     self._normed(x, self.cross_attention_norm),

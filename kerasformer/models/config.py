@@ -48,11 +48,11 @@ _IGNORED = frozenset(
     transformers_version use_bfloat16 use_cache use_return_dict vocab_file initializer_factor""".split()
 ) | frozenset(
     # Generation settings, which older files contain; see `Config.generation_settings`.
-    """bad_words_ids begin_suppress_tokens decoder_start_token_id diversity_penalty do_sample early_stopping
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
-    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens temperature
-    top_k top_p typical_p""".split()
+    """bad_words_ids begin_suppress_tokens cache_implementation decoder_start_token_id diversity_penalty
+    do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id
+    forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams
+    num_return_sequences output_scores remove_invalid_values repetition_penalty return_dict_in_generate
+    suppress_tokens temperature top_k top_p typical_p""".split()
 )
 
 

@@ -67,6 +67,7 @@ Rate = Annotated[float, Range(0, 1)]
 Epsilon = Annotated[float, Range(0, 1, above=True)]
 Deviation = Annotated[float, Range(0, 1e6)]
 """Standard deviation of random weights."""
+Positive = Annotated[float, Range(0, 1e9, above=True)]
 Factor = Annotated[float, Range(1e-6, 1e6)]
 """Factor of the standard deviation of all random weights."""
 

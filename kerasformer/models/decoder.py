@@ -50,6 +50,7 @@ class CausalDecoder(Backbone):
         has_embedding_norm: Whether the embeddings are normalized.
         norm_first: Whether attention and feed-forward normalize their input, instead of the residual sum.
         has_final_norm: Whether the output of the last layer is normalized.
+        has_output_norms: Whether the outputs of attention and feed-forward networks are normalized, see `EncoderLayer`.
 
     Call arguments:
         ids: `(B, T)` int32.
@@ -68,6 +69,7 @@ class CausalDecoder(Backbone):
     has_embedding_norm: ClassVar[bool] = False
     norm_first: ClassVar[bool] = True
     has_final_norm: ClassVar[bool] = True
+    has_output_norms: ClassVar[bool] = False
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -124,6 +126,7 @@ class CausalDecoder(Backbone):
             epsilon=config.epsilon,
             norm_first=self.norm_first,
             dropout=self.hidden_dropout,
+            output_norm=self.has_output_norms,
             name=f"layer_{index}",
         )
 

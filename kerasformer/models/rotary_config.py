@@ -64,13 +64,6 @@ class RotaryConfig(Config):
         return super().from_hf(content)
 
     @property
-    def head_size(self) -> int:
-        """Size of a head."""
-        config: Any = self
-        size: int = config.hidden_dim // config.num_heads if config.head_dim is None else config.head_dim
-        return size
-
-    @property
     def longest_text(self) -> int:
         """Maximum length of a text in tokens; some kinds of scaling extend `max_position_embeddings`."""
         config: Any = self
@@ -82,7 +75,7 @@ class RotaryConfig(Config):
         config: Any = self
         if not self.partial:
             _refuse_partial(self.model_type, self.rope)
-        return rotary_of(self.rope, self.head_size, config.max_length, interleaved=self.interleaved)
+        return rotary_of(self.rope, head_size(config), config.max_length, interleaved=self.interleaved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +85,13 @@ class LayerRotaryConfig(Config):
     Attributes:
         bases: Types of layers. For each type, the key of its base in older files, and the default base. An older file
             with the value null uses the base of the first type.
+        scaled: Types of layers to which `rope_scaling` of older files applies; all by default.
         layer_types: Type of each layer; `None` for those of `default_layer_types`.
         rope: Content of `rope_parameters`, a dictionary for each type.
     """
 
     bases: ClassVar[Mapping[str, tuple[str, float]]]
+    scaled: ClassVar[tuple[str, ...] | None] = None
 
     layer_types: list[str] | None = hf("layer_types", None)
     rope: dict[str, dict[str, Any]] | None = hf("rope_parameters", None)
@@ -139,7 +134,8 @@ class LayerRotaryConfig(Config):
         bases = {kind: content.pop(key, base) for kind, (key, base) in cls.bases.items()}
         rope = dict(given)
         for kind, base in bases.items():
-            own = {name: value for name, value in {**given.get(kind, {}), **scaling}.items() if value is not None}
+            older = scaling if cls.scaled is None or kind in cls.scaled else {}
+            own = {name: value for name, value in {**given.get(kind, {}), **older}.items() if value is not None}
             rope[kind] = {**_default_rope(next(iter(bases.values())) if base is None else base), **_with_type(own)}
         return super().from_hf({**content, "rope_parameters": rope})
 
@@ -158,7 +154,13 @@ class LayerRotaryConfig(Config):
         """Returns the rotary position embedding of layers of a type."""
         config: Any = self
         _refuse_partial(self.model_type, config.rope[kind])
-        return rotary_of(config.rope[kind], config.hidden_dim // config.num_heads, config.max_length)
+        return rotary_of(config.rope[kind], head_size(config), config.max_length)
+
+
+def head_size(config: Any) -> int:
+    """Returns the size of a head: `head_dim` of a configuration, if it has one."""
+    given: int | None = getattr(config, "head_dim", None)
+    return int(config.hidden_dim // config.num_heads) if given is None else given
 
 
 def _default_rope(base: Any) -> dict[str, Any]:

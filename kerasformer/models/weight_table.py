@@ -121,11 +121,11 @@ class Offset(Layout):
 
     def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `Layout.split`."""
-        return [tensor + tensor.dtype.type(self.offset)]
+        return [tensor.astype("float32") + np.float32(self.offset)]  # 1 + w has more digits than a w of 16 bits
 
     def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
         """See `Layout.joined`."""
-        return values[0] - values[0].dtype.type(self.offset)
+        return (values[0].astype("float32") - np.float32(self.offset)).astype(values[0].dtype)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["wordpiece", "bpe", "word-bpe", "sentencepiece", "bertweet"]
+Kind = Literal["wordpiece", "bpe", "word-bpe", "sentencepiece", "bertweet", "byte-fallback"]
 
 PLAIN_INPUTS = ("input_ids", "attention_mask")
 SEGMENT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
@@ -17,7 +17,8 @@ class Family:
     """Defaults of one tokenizer class of Hugging Face.
 
     Attributes:
-        kind: Kind of the vocabulary.
+        kind: Kind of the vocabulary; `byte-fallback`, byte-pair merges of characters with bytes for unknown ones, is
+            read from `tokenizer.json` only.
         special_tokens: Mapping from names such as `"pad_token"` to tokens.
         model_inputs: Names of the inputs of the model.
         single: Template for one text: names of special tokens, and `"$A"` for the text. The number after a colon is the
@@ -28,6 +29,7 @@ class Family:
         num_replaced: Number of pieces that they replace.
         last_pieces: Names of special tokens that follow the pieces of the file.
         mask_takes_spaces: Whether the mask token includes the spaces before it, unless the folder specifies its flags.
+        padding_side: Side of the padding, unless the folder specifies it.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class Family:
     num_replaced: int = 0
     last_pieces: tuple[str, ...] = ()
     mask_takes_spaces: bool = False
+    padding_side: str = "right"
 
 
 _SEGMENTS = "cls_token:0 $A:0 sep_token:0", "cls_token:0 $A:0 sep_token:0 $B:1 sep_token:1"
@@ -150,6 +153,13 @@ XGLM = Family(
 )
 OPENAI_GPT = Family("word-bpe", {"unk_token": "<unk>"})
 CTRL = Family("word-bpe", {"unk_token": "<unk>"})
+GEMMA = Family(
+    "byte-fallback",
+    {name + "_token": f"<{name}>" for name in ("pad", "eos", "bos", "unk", "mask")},
+    single="bos_token:0 $A:0",
+    pair="bos_token:0 $A:0 bos_token:1 $B:1",
+    padding_side="left",
+)
 
 CLASSES: Mapping[str, Family] = {
     "BertTokenizer": BERT,
@@ -173,6 +183,7 @@ CLASSES: Mapping[str, Family] = {
     "DebertaTokenizer": DEBERTA_BPE,
     "DebertaV2Tokenizer": DEBERTA,
     "XLMTokenizer": XLM,
+    "GemmaTokenizer": GEMMA,
 }
 """Families by `tokenizer_class`, without the suffix `Fast`."""
 
@@ -191,6 +202,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "deberta-v2": DEBERTA,
     "distilbert": DISTILBERT,
     "electra": BERT,
+    "gemma3_text": GEMMA,
     "gpt2": GPT2,
     "gpt_neo": GPT2,
     "gptj": GPT2,
@@ -221,6 +233,7 @@ def guess(vocabulary: Collection[str], kind: Kind) -> Family | None:
         "sentencepiece": (ALBERT, BIG_BIRD, XLM_ROBERTA, T5, DEBERTA),
         "word-bpe": (),
         "bertweet": (),
+        "byte-fallback": (),
     }[kind]
     for family in families:
         if all(token in vocabulary for token in family.special_tokens.values()):

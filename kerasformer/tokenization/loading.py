@@ -85,7 +85,7 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
         "special_tokens": _special_tokens(backend, family, settings),
         "model_inputs": _model_inputs(backend, family, settings),
         "model_max_length": settings.model_max_length,
-        "padding_side": options.get("padding_side", "right"),
+        "padding_side": options.get("padding_side", family.padding_side if family else "right"),
         "truncation_side": options.get("truncation_side", "right"),
         "clean_up_spaces": bool(options.get("clean_up_tokenization_spaces", False)),
         "chat_template": read_templates(folder, options),
@@ -137,7 +137,7 @@ def _from_vocabulary(folder: Path, settings: Settings) -> tuple[Family, tokenize
     expected = [" + ".join(names) for kind, names in _VOCABULARIES if family is None or family.kind == kind]
     received = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
     raise TokenizerError(
-        f"{folder} contains no tokenizer. Expected: tokenizer.json, or {', or '.join(expected)}. Received: {received}"
+        f"{folder} contains no tokenizer. Expected: {', or '.join(['tokenizer.json', *expected])}. Received: {received}"
     )
 
 

@@ -104,6 +104,13 @@ _LLAMA = {
     "num_key_value_heads": 2,
     "intermediate_dim": 90,
 }
+# A local layer, whose window is narrower than most texts, and a global one.
+_GEMMA3 = {
+    **{name: size for name, size in _LLAMA.items() if not name.endswith("token_id")},
+    "global_every": 2,
+    "window": 8,
+    "score_scale": 20,
+}
 _BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
 # Token embeddings of another size than the layers.
 _OPT = {**_GPT2, "token_dim": 48, "intermediate_dim": 90}
@@ -200,6 +207,7 @@ ROWS = {
             spread=1.0,
         ),
         Row("llama", "text-generation", _LLAMA, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
+        Row("gemma3_text", "text-generation", _GEMMA3, tiny_text.byte_fallback),
         Row("bloom", "text-generation", _BLOOM, tiny_text.byte_pairs, min_agreement=0.95),
         Row("openai-gpt", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row("gpt_bigcode", "text-generation", _GPT2, tiny_text.byte_pairs, min_agreement=0.95),
@@ -237,6 +245,7 @@ _SETTINGS = {
     "bloom": _BLOOM,
     "ctrl": _CTRL,
     "deberta": _DEBERTA,
+    "gemma3_text": _GEMMA3,
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
     "openai-gpt": _GPT2,
@@ -253,6 +262,7 @@ _SETTINGS = {
 _TOKENIZERS = {
     **dict.fromkeys(("bloom", "ctrl", "gpt2", "gpt_bigcode", "llama"), tiny_text.byte_pairs),
     **dict.fromkeys(("openai-gpt", "opt", "xglm"), tiny_text.byte_pairs),
+    "gemma3_text": tiny_text.byte_fallback,
     "mpnet": tiny_text.wordpiece_with_ends,
     **dict.fromkeys(("bart", "longformer", "roberta"), tiny_text.byte_pairs_in_texts),
 }

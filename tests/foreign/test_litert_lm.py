@@ -56,7 +56,7 @@ QUANTIZED = [
     varied(tiny("gpt2", "text-generation", "int4"), spread=1.5, min_int4_agreement=0.5),
 ]
 OTHERS = [varied(tiny("bloom", "text-generation")), varied(tiny("llama", "text-generation"))]
-OTHERS += map(varied, FURTHER_DECODERS)
+OTHERS += map(varied, [*FURTHER_DECODERS, tiny("gemma3_text", "text-generation")])
 
 
 def text_model(case: Case) -> Any:

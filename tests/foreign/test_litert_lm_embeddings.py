@@ -57,7 +57,7 @@ def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
     tiny("bert", TASK, "int8"),
     tiny("bert", TASK, "int8_weights"),
     rest=[embedder(name) for name in ("distilbert", "albert", "camembert", "mpnet", "modernbert", "longformer")]
-    + [embedder(name) for name in ("electra", "mobilebert", "deberta", "deberta-v2", "llama", "bloom")],
+    + [embedder(name) for name in ("electra", "mobilebert", "deberta", "deberta-v2", "llama", "bloom", "gemma3_text")],
 )
 def test_embeddings_are_those_of_keras(case, tmp_path):
     need(TARGET)

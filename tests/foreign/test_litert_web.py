@@ -120,7 +120,10 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-@cases(*GENERATORS, rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation"), *FURTHER_DECODERS])
+@cases(
+    *GENERATORS,
+    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "gemma3_text")] + FURTHER_DECODERS,
+)
 def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(card_page(folder)) as url:

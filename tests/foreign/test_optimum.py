@@ -45,6 +45,9 @@ SEARCHES = [
 LLAMA = dataclasses.replace(
     ROWS["llama-text-generation"], settings={**ROWS["llama-text-generation"].settings, "head_dim": 12}
 )
+GEMMA3 = dataclasses.replace(
+    ROWS["gemma3_text-text-generation"], settings={**ROWS["gemma3_text-text-generation"].settings, "head_dim": 12}
+)
 BART = dataclasses.replace(
     ROWS["bart-text2text-generation"],
     settings={**ROWS["bart-text2text-generation"].settings, "decoder_num_heads": 3},
@@ -167,6 +170,7 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
     rest=[
         tiny("bloom", "feature-extraction"),
         tiny("llama", "text-classification"),
+        tiny("gemma3_text", "text-classification"),
         tiny("deberta-v2", "token-classification"),
         *(tiny("longformer", task) for task in TASKS if task != "text-classification"),
         *(tiny("big_bird", task) for task in TASKS if task != "question-answering"),
@@ -321,7 +325,7 @@ def one_by_one(generate: Callable[..., list[list[list[int]]]], *arguments: Any) 
     Case("story-gpt2", "int8"),
     Case("summarizer-t5"),
     Case("summarizer-t5", "int8"),
-    rest=[tiny("bloom", "text-generation"), Case(LLAMA), Case(BART, "int8"), *FURTHER_DECODERS],
+    rest=[tiny("bloom", "text-generation"), Case(LLAMA), Case(GEMMA3), Case(BART, "int8"), *FURTHER_DECODERS],
 )
 def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Greedy search and beam search, with padding; and the texts of the pipeline."""

@@ -46,6 +46,8 @@ CASES = (
     tiny("gpt2", "text-classification"),
     tiny("llama", "text-generation"),
     tiny("llama", "text-generation", "int8"),
+    tiny("gemma3_text", "text-generation"),
+    tiny("gemma3_text", "text-generation", "int8"),
     tiny("bloom", "text-generation"),
     tiny("bloom", "text-generation", "int8"),
     *FURTHER_DECODERS,

@@ -118,7 +118,7 @@ def code_of(folder: Path) -> str:
 @cases(
     *GENERATORS,
     always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
-    rest=[tiny("bloom", "text-generation"), tiny("llama", "text-generation"), *FURTHER_DECODERS],
+    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "gemma3_text")] + FURTHER_DECODERS,
 )
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)

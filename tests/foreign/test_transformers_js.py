@@ -260,6 +260,7 @@ UNOPENED = [
     ("bloom", "text-classification"),
     *((name, "text-classification") for name in ("ctrl", "gpt_bigcode", "openai-gpt", "opt")),
     ("electra", "replaced-token-detection"),
+    ("gemma3_text", "text-classification"),
     ("gpt2", "text-classification"),
     ("llama", "text-classification"),
     ("mobilebert", "next-sentence-prediction"),
@@ -384,7 +385,7 @@ def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
     tiny("t5", "text2text-generation", "fp16"),
     Case("story-gpt2"),
     Case("summarizer-t5"),
-    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "opt")],
+    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "opt", "gemma3_text")],
 )
 def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from tests import tiny_text
 from tests.tokenization.samples import CORPUS
 
 Checkpoint = Callable[..., Path]
@@ -147,6 +148,17 @@ def _word_bpe() -> dict[str, str]:
     return {"vocab.json": json.dumps(model["vocab"]), "merges.txt": "\n".join(["#version: 0.2", *rules]) + "\n"}
 
 
+def _gemma() -> dict[str, Any]:
+    """Files with byte-pair merges of whole texts, as those of Gemma 3."""
+    tokenizer = tiny_text.byte_fallback()
+    options = {
+        **tokenizer.special_tokens, "add_bos_token": True, "add_eos_token": False, "model_max_length": 10**30,
+        "clean_up_tokenization_spaces": False, "spaces_between_special_tokens": False, "sp_model_kwargs": None,
+        "tokenizer_class": "GemmaTokenizer", "use_default_system_prompt": False,
+    }  # fmt: skip
+    return {"tokenizer.json": tokenizer.backend.to_str(), "tokenizer_config.json": options}
+
+
 _DEBERTA_BPE = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 _END = "<|endoftext|>"
 
@@ -211,6 +223,7 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         {"do_lower_case": False, "mask_token": "<mask>", "model_max_length": 64, "tokenizer_class": "MPNetTokenizer"},
     ),
     "modernbert": (_modernbert, {"model_type": "modernbert"}, None),
+    "gemma": (_gemma, {"model_type": "gemma3_text"}, None),
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
     "albert": (_albert, {"model_type": "albert"}, None),

@@ -151,6 +151,12 @@ LLAMA = {
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 LLAMA_DERIVED = frozenset({"head_dim", "num_key_value_heads"})
+# Texts of the tests are longer than the window.
+GEMMA3 = {
+    "vocab_size": 97, "hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "sliding_window": 3,
+    "query_pre_attn_scalar": 5, "eos_token_id": [1, 2],
+}  # fmt: skip
 BLOOM = {
     "vocab_size": 97, "hidden_size": 42, "n_layer": 3, "n_head": 6, "layer_norm_epsilon": 1e-3, "pad_token_id": 0,
     "hidden_dropout": 0.11, "attention_dropout": 0.12, "initializer_range": 0.03,
@@ -491,6 +497,35 @@ CASES = (
             },
         },
         only=("text-generation",),
+    ),
+    # The settings of the models of 270 million parameters, of 1 billion, and then settings that neither of them uses.
+    Case(
+        "gemma3",
+        "gemma3_text",
+        {**GEMMA3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+        derived=frozenset({"sliding_window_pattern"}),
+        on_jax=True,
+    ),
+    Case(
+        "gemma3-1b",
+        "gemma3_text",
+        {**GEMMA3, "sliding_window_pattern": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 12},
+        only=("feature-extraction",),
+    ),
+    Case(
+        "gemma3-scaled",
+        "gemma3_text",
+        {
+            **GEMMA3, "head_dim": 10, "num_attention_heads": 2, "attention_bias": True, "attention_dropout": 0.11,
+            "hidden_activation": "silu", "final_logit_softcapping": 4.0, "tie_word_embeddings": False,
+            "initializer_range": 0.03, "layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 8.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+        only=("text-generation",),
+        std=0.2,
     ),
     Case("bloom", "bloom", BLOOM, on_jax=True),
     Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),

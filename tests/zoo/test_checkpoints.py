@@ -37,7 +37,8 @@ def reduced(content: dict[str, Any]) -> dict[str, Any]:
     heads, hidden = content["num_attention_heads"], content["hidden_size"]
     small = hidden if hidden < 400 or "intra_bottleneck_size" in content else 4 * heads
     offset = content["max_position_embeddings"] - 512 if content["max_position_embeddings"] in (512, 514) else 2
-    distances = {"attention_window": [8, 8], "position_buckets": 12}
+    distances = {"attention_window": [8, 8], "position_buckets": 12, "sliding_window": 4, "sliding_window_pattern": 2}
+    distances |= {"head_dim": 8, "layer_types": sorted(set(content.get("layer_types") or ()))}
     sizes = {
         **{name: value for name, value in distances.items() if name in content},
         "vocab_size": 97,

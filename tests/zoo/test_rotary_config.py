@@ -10,6 +10,7 @@ import transformers
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import ConfigWarning
+from kerasformer.zoo.gemma3_text import Gemma3TextConfig
 from kerasformer.zoo.llama import LlamaConfig
 from kerasformer.zoo.modernbert import ModernBertConfig
 
@@ -99,6 +100,27 @@ def test_layers_of_different_types_have_the_positions_of_transformers(content) -
         kind: {name: value for name, value in rope.items() if name != "type"}
         for kind, rope in reference.rope_parameters.items()
     }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"rope_theta": 500.0, "rope_local_base_freq": 70.0},
+        {"rope_theta": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5.0}}},
+        {"num_hidden_layers": 7},
+        {"num_hidden_layers": 4, "sliding_window_pattern": 2},
+    ],
+    ids=str,
+)
+def test_scaling_applies_to_global_layers_of_gemma_alone(content) -> None:
+    ours = Gemma3TextConfig.from_hf(content)
+    reference = transformers.Gemma3TextConfig(**copy.deepcopy(content))
+    theirs = Gemma3TextConfig.from_hf(reference.to_dict())
+    assert ours.layer_types == reference.layer_types
+    assert [ours.rotary(kind) for kind in ours.bases] == [theirs.rotary(kind) for kind in ours.bases]
+    assert {ours.rotary(kind).dim for kind in ours.bases} == {256}
 
 
 def test_files_for_older_programs_have_both_bases() -> None:

@@ -1,0 +1,54 @@
+"""Gemma 3: texts much longer than the window, and numbers that depend on the data type of the weights."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from kerasformer import zoo
+from kerasformer.models.keras_engine import KerasStep
+from tests.zoo.cases import CASES
+from tests.zoo.harness import assert_close, assert_same_outputs, make_inputs, ragged, run_reference
+
+ROW = next(case for case in CASES if case.name == "gemma3"), "text-generation"
+
+
+def test_caches_that_are_overwritten_many_times(loaded):
+    it = loaded(ROW)
+    ids, mask = np.random.default_rng(0).integers(3, 97, (3, 60)).astype("int32"), ragged((60, 49, 55), "left")
+    inputs = {"input_ids": ids * mask, "attention_mask": mask}
+    inputs["position_ids"] = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
+    expected = run_reference(it.reference, inputs).logits.numpy()
+    assert_same_outputs(inputs, {"logits": it.model(inputs)}, {"logits": expected})
+    step = KerasStep(it.model, capacity=64, jit_compile=False)
+    state = step.start(inputs["input_ids"][:, :12], mask[:, :12])
+    slots = [key.shape[2] for key, _ in state.caches]
+    assert slots[0] == slots[2] < 24 and slots[1] >= 64
+    for first in range(11, 59, 4):
+        logits, state = step.step(ids[:, first : first + 4], state)
+        assert_close({}, logits, expected[:, first : first + 4], "logits")
+
+
+def test_the_scale_of_the_embeddings_is_rounded_to_their_data_type(loaded):
+    it = loaded(ROW)
+    model = zoo.load(it.folder, dtype="bfloat16")
+    theirs = transformers.Gemma3ForCausalLM.from_pretrained(it.folder, dtype=torch.bfloat16)
+    ids = np.arange(3, 97)[None]
+    expected = theirs.get_input_embeddings()(torch.tensor(ids)).detach().float().numpy()
+    actual = model.backbone(ids, return_hidden_states=True)["hidden_states"][0]
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(keras.ops.cast(actual, "float32")), expected)
+    rounded, exact = (np.float32(torch.tensor(6.0833).to(dtype).item()) for dtype in (torch.bfloat16, torch.float32))
+    assert rounded != exact  # otherwise this test compares nothing
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_norms_of_16_bits_are_added_to_1_without_rounding(loaded, dtype, tmp_path):
+    it = loaded(ROW)
+    it.reference.__class__.from_pretrained(it.folder, dtype=dtype).save_pretrained(tmp_path)
+    theirs = transformers.Gemma3ForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    inputs = make_inputs(it)
+    model = zoo.load(tmp_path)
+    assert_same_outputs(inputs, {"logits": model(inputs)}, run_reference(theirs, inputs))
