@@ -252,7 +252,7 @@ class _Measures(NodeTransformer):
         return _filtered(node, " measured") if node.ctx == "load" else node
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+def _filtered(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 

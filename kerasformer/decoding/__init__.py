@@ -4,6 +4,7 @@ from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
+from kerasformer.decoding.prefix_cache import PrefixCache
 from kerasformer.decoding.protocols import Forward, State, Step
 from kerasformer.decoding.record import Node, Record, TokenChoice
 from kerasformer.decoding.speculation_counts import SpeculationCounts
@@ -16,6 +17,7 @@ __all__ = [
     "GenerationConfig",
     "GenerationOutput",
     "Node",
+    "PrefixCache",
     "Record",
     "State",
     "Step",

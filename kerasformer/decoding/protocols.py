@@ -5,6 +5,7 @@ Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` cache c
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -111,4 +112,27 @@ class Step(Protocol):
 
     def fork(self, state: State) -> State:
         """Returns an independent copy; both states stay usable."""
+        ...
+
+
+@runtime_checkable
+class ResumableStep(Step, Protocol):
+    """An engine that can continue an earlier text, of which it keeps the first tokens; see `PrefixCache`."""
+
+    def resume(self, state: State, length: int, tokens: np.ndarray) -> State:
+        """Returns the state of a text that begins with the same tokens as an earlier one.
+
+        Args:
+            state: State of a single text without padding. Unusable afterwards, unless an error is raised.
+            length: Number of first tokens to keep, at least 1.
+            tokens: `(N,)` int32, the tokens after them; no logits are computed. `N` may be 0.
+
+        Raises:
+            InputError: the engine no longer has the keys of the first tokens, because of a sliding window.
+            CapacityError: the tokens do not fit into the cache.
+        """
+        ...
+
+    def version(self) -> Hashable:
+        """Returns a value that changes with the weights of the model, which make earlier caches invalid."""
         ...

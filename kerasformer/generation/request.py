@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from kerasformer import decoding
 from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
-from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop
+from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, PrefixCache, Step, Stop
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
 from kerasformer.errors import GenerationError, InputError, TokenizerError, argument
@@ -61,14 +62,17 @@ class Request:
         controls = [dataclasses.replace(self.controls, negative_ids=i, negative_mask=m) for i, m in parts]
         return [dataclasses.replace(self, controls=each) for each in controls]
 
-    def generate(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> GenerationOutput:
-        """See `decoding.generate`.
+    def generate(
+        self, step: Step, ids: np.ndarray, mask: np.ndarray | None, cache: PrefixCache | None = None
+    ) -> GenerationOutput:
+        """See `decoding.generate`; `cache` keeps the caches for the next call, if it is not `None`.
 
         Raises:
             InputError: the tokenizer refuses a prompt, see `Tokenizer.check_prompt`.
         """
         self._check_prompts(step, ids, mask)
-        return decoding.generate(step, ids, mask, self.config, self._controls(step))
+        with nullcontext(step) if cache is None else cache.reused_by(step) as reusing:
+            return decoding.generate(reusing, ids, mask, self.config, self._controls(step))
 
     def _check_prompts(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> None:
         """Checks the prompts of a decoder-only model."""
@@ -83,8 +87,8 @@ class Request:
         rules = tuple(rule.with_capacity(step.capacity) if isinstance(rule, Constraint) else rule for rule in rules)
         return dataclasses.replace(self.controls, rules=rules)
 
-    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray) -> GeneratedText:
-        """Generates texts; arguments as for `decoding.generate`.
+    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: PrefixCache | None = None) -> GeneratedText:
+        """Generates texts; arguments as for `generate`.
 
         Raises:
             TokenizerError: the model has no tokenizer.
@@ -93,10 +97,17 @@ class Request:
         prompts = [
             [] if step.is_encoder_decoder else row[real > 0].tolist() for row, real in zip(ids, mask, strict=True)
         ]
-        return GeneratedText(tokenizer, prompts, self.generate(step, ids, mask))
+        return GeneratedText(tokenizer, prompts, self.generate(step, ids, mask, cache))
 
-    def stream(self, step: Step, ids: np.ndarray, mask: np.ndarray, callback: Callback | None = None) -> Stream:
-        """Generates one text as a stream; see `Stream`.
+    def stream(
+        self,
+        step: Step,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        callback: Callback | None = None,
+        cache: PrefixCache | None = None,
+    ) -> Stream:
+        """Generates one text as a stream; see `Stream` and `generate`.
 
         Raises:
             GenerationError: several sequences or a result other than text are requested.
@@ -115,7 +126,10 @@ class Request:
 
         def tokens(cancelled: Callable[[], bool]) -> Any:
             controls = dataclasses.replace(self._controls(step), cancelled=cancelled)
-            return decoding.stream(step, ids, mask, self.config, controls)
+            with ExitStack() as stack:
+                reusing = step if cache is None else stack.enter_context(cache.reused_by(step))
+                stream = decoding.stream(reusing, ids, mask, self.config, controls)
+                return _within(stack.pop_all(), stream)
 
         self._check_prompts(step, ids, mask)
         prompt = [] if step.is_encoder_decoder else ids[0][mask[0] > 0].tolist()
@@ -182,6 +196,12 @@ _OTHER_ARGUMENTS = frozenset(
     "return_dict_in_generate output_scores output_logits explain".split()
 ).union(CONSTRAINTS)
 """Arguments that are not fields of `GenerationConfig`."""
+
+
+def _within(stack: ExitStack, tokens: Generator[np.ndarray, None, list[str]]) -> Generator[np.ndarray, None, list[str]]:
+    """Yields tokens, and closes the stack at their end."""
+    with stack:
+        return (yield from tokens)
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:

@@ -183,6 +183,35 @@ class KerasStep:
             )
         return replace(state, index=state.index - count, steps=state.steps - count)
 
+    def resume(self, state: KerasState, length: int, tokens: np.ndarray) -> KerasState:
+        """Keeps the first tokens of a text and reads others after them; see `ResumableStep.resume`."""
+        index = state.unused + length
+        if self._is_rolling and state.index - index > state.steps:
+            raise InputError(
+                f"At most {state.steps} tokens can be discarded, because of the model's sliding window. Received: "
+                f"{state.index - index}"
+            )
+        if length + len(tokens) > self.capacity:
+            raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
+        ids, caches = (
+            token_array("tokens", tokens[None], self.vocab_size) if len(tokens) else tokens[None],
+            state.caches,
+        )
+        read = 0
+        while read < len(tokens):
+            # Lengths for which the functions are compiled anyway.
+            size = next(size for size in (_BUCKET, *reversed(self.step_lengths)) if size <= len(tokens) - read)
+            part = ids[:, read : read + size]
+            _, caches = self._functions["decode"](part, np.int32(index + read), state.starts, caches)
+            read += size
+        return replace(state, caches=caches, index=index + read, steps=0)
+
+    def version(self) -> bytes:
+        """Returns sums of all weights, since training changes them in place."""
+        weights = [ops.cast(each, "float32") for each in self.model.weights]
+        sums = [total for each in weights for total in (ops.sum(each), ops.sum(ops.abs(each)))]
+        return ops.convert_to_numpy(ops.stack(sums)).astype("float32").tobytes()
+
     def fork(self, state: KerasState) -> KerasState:
         """Returns the state itself, since its tensors are never modified."""
         return state

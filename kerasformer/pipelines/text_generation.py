@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
-from kerasformer.decoding import GenerationConfig
+from kerasformer.chat_templates import Message
+from kerasformer.decoding import GenerationConfig, PrefixCache
 from kerasformer.errors import InputError, argument
 from kerasformer.generation import GeneratedText, Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions, Pipeline
+from kerasformer.pipelines.conversations import (
+    ChatOptions,
+    Conversation,
+    answered,
+    chat_config,
+    is_conversation,
+    prompt_limit,
+    read_conversation,
+    read_prompt,
+    with_kind,
+)
 from kerasformer.pipelines.inputs import Inputs, map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened, open_step
 from kerasformer.tasks import of_prefix
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
+
+_WHOLE = LengthOptions(in_chunks=False)
+"""Prompts are neither truncated nor split."""
 
 
 class _GenerationPipeline(Pipeline):
@@ -26,22 +41,25 @@ class _GenerationPipeline(Pipeline):
         self.generation_config = GenerationConfig.from_dict(opened.info.generation)
 
     def _request(self, settings: dict[str, Any]) -> Request:
+        return request(settings, self._base_config(), self.tokenizer, open_step)
+
+    def _base_config(self) -> GenerationConfig:
         base = self.generation_config
         if not base.eos_token_id and self.info.eos_token_id:
             base = base.replace(eos_token_id=self.info.eos_token_id)
-        return request(settings, base, self.tokenizer, open_step)
+        return base
 
-    def _generated(self, generation: Request, encoded: Encoding) -> GeneratedText:
-        return generation.write(self._step(), encoded.input_ids, encoded.attention_mask)
+    def _generated(self, generation: Request, encoded: Encoding, cache: PrefixCache | None = None) -> GeneratedText:
+        return generation.write(self._step(), encoded.input_ids, encoded.attention_mask, cache)
 
     def _generate(
         self,
         generation: Request,
-        inputs: Inputs[str],
-        result: Callable[[str, list[str]], Any],
+        inputs: Inputs[Any],
+        result: Callable[[Any, list[str]], Any],
         *,
         batch_size: int,
-        options: LengthOptions,
+        write: Callable[[Request, Sequence[Any]], GeneratedText],
         progress: bool,
         listed: Callable[[Any], Any] = lambda row: row,
     ) -> Any:
@@ -52,7 +70,7 @@ class _GenerationPipeline(Pipeline):
             inputs: Prompts, or inputs of the encoder.
             result: Creates the result for an input from it and its generated texts.
             batch_size: Number of inputs in one batch; 1 is used if a `GenerationOutput` is requested.
-            options: Treatment of long texts.
+            write: Generates the texts for a batch of inputs.
             progress: Whether to show a progress bar.
             listed: Conversion of a result in a list or iterator.
         """
@@ -62,9 +80,9 @@ class _GenerationPipeline(Pipeline):
         sizes = [min(size, inputs.total - start) for start in range(0, inputs.total, size)] if inputs.total else []
         batches = iter(generation.split(sizes)) if inputs.form != "iterator" else None
 
-        def answer(texts: Sequence[str]) -> list[Any]:
+        def answer(texts: Sequence[Any]) -> list[Any]:
             batch = next(batches) if batches is not None else generation.split([len(texts)])[0]
-            generated = self._generated(batch, self._encode(texts, options))
+            generated = write(batch, texts)
             if not returns_texts:
                 return [generated.result(generation.result)]
             return [result(text, row) for text, row in zip(texts, generated.texts, strict=True)]
@@ -80,12 +98,20 @@ class _GenerationPipeline(Pipeline):
 
     def _streamed(self, text: str, callback: Callback | None, settings: dict[str, Any]) -> Stream:
         """Returns the new text piece by piece; arguments are checked immediately, not at the first piece."""
-        generation, encoded = self._request(settings), self._encode([text], LengthOptions(in_chunks=False))
+        generation, encoded = self._request(settings), self._encode([text], _WHOLE)
         return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
 
 
 class TextGenerationPipeline(_GenerationPipeline):
-    """Continues a prompt: `[{"generated_text": …}]`."""
+    """Continues a prompt, or answers the last message of a conversation: `[{"generated_text": …}]`.
+
+    Attributes:
+        conversation_cache: Caches of the last conversation, which its next turn continues.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened)
+        self.conversation_cache = PrefixCache()
 
     def __call__(
         self,
@@ -94,15 +120,33 @@ class TextGenerationPipeline(_GenerationPipeline):
         return_full_text: bool = True,
         batch_size: int = 8,
         progress: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool | None = None,
+        drop_oldest_turns: bool = False,
         **settings: Any,
     ) -> Any:
-        """Generates continuations.
+        """Generates continuations of prompts, or answers to conversations.
+
+        A conversation is a list of messages such as `{"role": "user", "content": "Hello"}`, which the tokenizer's chat
+        template converts to a prompt. An answer also ends with the token that the template puts after it, and has at
+        most 256 tokens by default. For a single conversation, only the tokens after those that it has in common with
+        the last one are read.
 
         Args:
-            inputs: A prompt, a list or an array of prompts, or another iterable, which is read lazily.
-            return_full_text: Whether results start with the prompt.
+            inputs: A prompt or a conversation, a list or an array of them, or another iterable, which is read lazily.
+            return_full_text: Whether results start with the prompt, or contain all messages of the conversation.
             batch_size: Number of prompts in one batch.
             progress: Whether to show a progress bar on standard error.
+            tools: JSON schemas of functions that the model may call, for a conversation.
+            documents: Texts for the answer, for a conversation.
+            chat_template: Another template than the tokenizer's, or the name of one of several.
+            chat_template_kwargs: Further variables of the template, such as `{"enable_thinking": False}`.
+            continue_final_message: Whether the model continues the last message; by default if it is the assistant's.
+            drop_oldest_turns: Whether to leave out the oldest turns of a conversation that is too long for the cache,
+                with a warning, instead of raising an error.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
                 and further settings of `kerasformer.generation.request`, such as `stop`, `negative_prompt`,
                 `assistant`.
@@ -110,22 +154,52 @@ class TextGenerationPipeline(_GenerationPipeline):
         Returns:
             For a prompt, a list of `num_return_sequences` results; for a list of prompts, a list of such lists; for
             another iterable, an iterator of them. With `return_dict_in_generate` or `output_scores`, a
-            `GenerationOutput` for each prompt instead.
+            `GenerationOutput` for each prompt instead. The `generated_text` of a conversation is the list of its
+            messages with the answer, or only the answer with `return_full_text=False`.
 
         Raises:
-            CapacityError: a prompt exceeds the capacity of the cache.
+            CapacityError: a prompt or a conversation exceeds the capacity of the cache.
+            ChatTemplateError: there is no chat template, or it refuses the conversation.
             GenerationError: settings are invalid or contradict each other.
         """
-        checked = read_inputs(inputs, lambda value: read_text(value, "prompt"), "prompt")
+        chat = ChatOptions(
+            tools, documents, chat_template, chat_template_kwargs, continue_final_message, drop_oldest_turns
+        )
+        checked: Inputs[Any] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
         full = check("return_full_text", return_full_text, BOOLEAN)
 
-        def result(text: str, row: list[str]) -> list[dict[str, str]]:
-            return [{"generated_text": text * full + new} for new in row]
+        def result(prompt: str | Conversation, row: list[str]) -> list[dict[str, Any]]:
+            if isinstance(prompt, str):
+                return [{"generated_text": prompt * full + new} for new in row]
+            continues = chat.continues(prompt)
+            return [{"generated_text": answered(prompt, new, continues) if full else new} for new in row]
 
-        options = LengthOptions(in_chunks=False)
-        return self._generate(
-            self._request(settings), checked, result, batch_size=batch_size, options=options, progress=progress
-        )
+        checked, has_conversations = with_kind(checked)
+
+        def write(generation: Request, prompts: Sequence[Any]) -> GeneratedText:
+            if not has_conversations:
+                return self._generated(generation, self._encode(prompts, _WHOLE))
+            encoded = self._encode_conversations(prompts, chat, generation)
+            return self._generated(generation, encoded, self.conversation_cache)
+
+        generation = self._chat_request(settings, chat) if has_conversations else self._request(settings)
+        return self._generate(generation, checked, result, batch_size=batch_size, write=write, progress=progress)
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+        """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""
+        return self.tokenizer.apply_chat_template(conversation, **options)
+
+    def _chat_request(self, settings: dict[str, Any], chat: ChatOptions) -> Request:
+        base = chat_config(self._base_config(), self.tokenizer, chat.chat_template)
+        return request(settings, base, self.tokenizer, open_step)
+
+    def _encode_conversations(
+        self, conversations: Sequence[Conversation], chat: ChatOptions, generation: Request
+    ) -> Encoding:
+        limit = prompt_limit(self._step().capacity, generation.config)
+        encoded = chat.encode(self.tokenizer, conversations, limit)
+        check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
+        return encoded
 
     def _encode(
         self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None
@@ -138,15 +212,42 @@ class TextGenerationPipeline(_GenerationPipeline):
             raise InputError(f"A prompt must have at least one token. Received: {empty[0]!r}")
         return encoded
 
-    def stream(self, inputs: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
-        """Yields pieces of the continuation while it is generated.
+    def stream(
+        self,
+        inputs: str | Sequence[Message],
+        *,
+        callback: Callback | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool | None = None,
+        drop_oldest_turns: bool = False,
+        **settings: Any,
+    ) -> Stream:
+        """Yields pieces of the continuation or the answer while it is generated.
 
         Args:
-            inputs: A single prompt.
+            inputs: A single prompt or conversation.
             callback: Called with each piece.
+            tools: As in a call, for a conversation; likewise the following ones.
+            documents: As in a call.
+            chat_template: As in a call.
+            chat_template_kwargs: As in a call.
+            continue_final_message: As in a call.
+            drop_oldest_turns: As in a call.
             settings: Settings as in a call; beam search is not supported.
         """
-        return self._streamed(check("inputs", inputs, STRING), callback, settings)
+        conversation = read_conversation(inputs)
+        if conversation is None:
+            return self._streamed(check("inputs", inputs, STRING), callback, settings)
+        chat = ChatOptions(
+            tools, documents, chat_template, chat_template_kwargs, continue_final_message, drop_oldest_turns
+        )
+        generation = self._chat_request(settings, chat)
+        encoded = self._encode_conversations([conversation], chat, generation)
+        step, cache = self._step(), self.conversation_cache
+        return generation.stream(step, encoded.input_ids, encoded.attention_mask, callback, cache)
 
 
 class Text2TextGenerationPipeline(_GenerationPipeline):
@@ -193,13 +294,17 @@ class Text2TextGenerationPipeline(_GenerationPipeline):
             return task_prefix + text
 
         checked, options = read_inputs(inputs, read), LengthOptions(truncation, in_chunks=False)
+
+        def write(generation: Request, texts: Sequence[str]) -> GeneratedText:
+            return self._generated(generation, self._encode(texts, options))
+
         key = self._KEYS.get(of_prefix(self.task), "generated_text")
         return self._generate(
             self._request(settings),
             checked,
             lambda text, row: [{key: new} for new in row],
             batch_size=batch_size,
-            options=options,
+            write=write,
             progress=progress,
             listed=lambda row: row[0] if len(row) == 1 else row,
         )

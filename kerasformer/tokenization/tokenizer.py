@@ -358,6 +358,28 @@ class Tokenizer:
         )
         return encoding.with_array("assistant_masks", _generated_mask(encoding, rendered)) if masked else encoding
 
+    def turn_end_token_id(self, chat_template: str | None = None) -> int | None:
+        """Returns the id of the token that the chat template puts after an answer, such as `<|im_end|>`.
+
+        A model that was trained with the template ends its answers with this token, which is not always its end token.
+
+        Args:
+            chat_template: As for `apply_chat_template`.
+
+        Returns:
+            The id, or `None` if there is no template, or none that puts an added token after an answer.
+        """
+        answer = "Kerasformer"
+        turns = [{"role": "user", "content": answer}, {"role": "assistant", "content": answer}]
+        try:
+            text = self.apply_chat_template(turns, chat_template=chat_template, tokenize=False)
+        except ChatTemplateError:  # no template, or one for other roles
+            return None
+        after = text[text.rfind(answer) + len(answer) :].lstrip()
+        first = self.encode(after, add_special_tokens=False)[:1] if after else []
+        added = self.backend.get_added_tokens_decoder()
+        return first[0] if first and first[0] in added and not added[first[0]].content.isspace() else None
+
     def _template(self, chat_template: str | None, tools: Any) -> str:
         """Returns the requested template, or that of the tokenizer.
 

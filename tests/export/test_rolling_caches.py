@@ -131,6 +131,23 @@ def test_as_many_tokens_as_promised_are_taken_back_one_by_one(subject: Subject) 
             assert_near(logits[:, 0], want[:, after])
 
 
+def test_a_text_is_resumed_while_its_window_is_known(subject: Subject) -> None:
+    """Tokens that were generated can be replaced; more than those are refused, and the state stays usable."""
+    ids, mask = (array[:1] for array in texts(END))
+    other = ids.copy()
+    other[:, 43:] = (other[:, 43:] + 1) % 61
+    want = model(subject.layers).answers(other, mask)
+    state = subject.step.start(ids[:, :WIDTH], mask[:, :WIDTH])
+    for place in range(WIDTH - 1, 47):
+        _, state = subject.step.step(ids[:, place : place + 1], state)
+    with pytest.raises(InputError, match="because of the model's sliding window"):
+        subject.step.resume(state, 20, other[0, 20:60])
+    state = subject.step.resume(state, 43, other[0, 43:80])
+    for place in range(80, END):
+        logits, state = subject.step.step(other[:, place : place + 1], state)
+        assert_near(logits[:, 0], want[:, place])
+
+
 def test_greedy_tokens_are_the_best_without_a_cache(subject: Subject) -> None:
     """Also where guesses are copied from the text, and where the engine assists another one."""
     (ids, mask), new = texts(WIDTH), 40

@@ -13,16 +13,22 @@ from kerasformer.runtime import weight_cache
 from kerasformer.runtime.litert.engine import Engine, open_engine, runtime_version
 
 
-def prefill_plan(count: int, capacity: int, lengths: Sequence[int]) -> list[int]:
+def prefill_plan(count: int, capacity: int, lengths: Sequence[int], start: int = 0) -> list[int]:
     """Returns the sizes of the runs that process `count` tokens: prefill lengths, and 1 for a `decode` step.
+
+    Args:
+        count: Number of tokens.
+        capacity: Number of slots of the cache.
+        lengths: Lengths of the prefill signatures.
+        start: Slot of the first token.
 
     The last run may be up to 2.5 times longer than the remaining tokens, since several shorter runs would read the
     weights several times; the surplus slots are overwritten before they are read. It must not exceed the cache, though:
     the runtime would shift the whole write back over earlier tokens.
     """
-    plan, position = [], 0
-    while position < count:
-        remaining = count - position
+    plan, position, end = [], start, start + count
+    while position < end:
+        remaining = end - position
         possible = [length for length in sorted(lengths) if position + length <= capacity]
         shorter = [length for length in possible if length <= remaining]
         longer = [length for length in possible if length >= remaining]

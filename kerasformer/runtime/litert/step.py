@@ -218,6 +218,30 @@ class LiteRTStep:
                 row.steps -= count
         return LiteRTState(rows)
 
+    def resume(self, state: LiteRTState, length: int, tokens: np.ndarray) -> LiteRTState:
+        """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`.
+
+        Raises:
+            InputError: the caches of a sliding window no longer have the keys, or the state was used before.
+        """
+        with self._lock:
+            (row,) = _rows_of(state)
+            if row.position - length > row.steps and self._margin < self.capacity:
+                raise InputError(
+                    f"At most {row.steps} tokens can be discarded, because of the model's sliding window. Received: "
+                    f"{row.position - length}"
+                )
+            if length + len(tokens) > self.capacity:
+                raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
+            state.rows = None
+            row.position, row.steps = length, 0
+            self._read(row, tokens)
+            return LiteRTState([row])
+
+    def version(self) -> int:
+        """Returns a constant, since the weights of a bundle do not change."""
+        return 0
+
     def fork(self, state: LiteRTState) -> LiteRTState:
         """Copies a state; see `Step.fork`.
 
@@ -244,8 +268,14 @@ class LiteRTStep:
 
     def _prefill(self, prompt: np.ndarray) -> _Row:
         row = self._row({}, None)
-        for size in prefill_plan(len(prompt), self.capacity, list(self._signatures)):
-            part = prompt[row.position : row.position + size]
+        self._read(row, prompt)
+        return row
+
+    def _read(self, row: _Row, tokens_of_prompt: np.ndarray) -> None:
+        """Processes tokens of a prompt after those in the caches of a row, without logits."""
+        start = row.position
+        for size in prefill_plan(len(tokens_of_prompt), self.capacity, list(self._signatures), start):
+            part = tokens_of_prompt[row.position - start : row.position - start + size]
             if size == 1:
                 self._step_rows([row], part[None])
                 continue
@@ -255,7 +285,6 @@ class LiteRTStep:
             name = self._signatures[size][0]
             self._engine.run(name, _by_name(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
             row.position += len(part)
-        return row
 
     def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
         """Returns logits `(N, 1, V)` for one token of each row, `(N, 1)`."""

@@ -181,6 +181,21 @@ class OnnxStep:
         # Their slots are overwritten by later steps.
         return replace(state, mask=state.mask[:, : state.length - count], steps=state.steps - count)
 
+    def resume(self, state: _State, length: int, tokens: np.ndarray) -> _State:
+        """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`."""
+        _check_current(state)
+        self._check_room(length + len(tokens))
+        kept = replace(state, mask=state.mask[:, :length], steps=0)
+        if not len(tokens):
+            return kept
+        ids = token_array("tokens", tokens[None], self.vocab_size, "int64")
+        _, new = self._advance(ids, np.ones_like(ids), kept, logits=False)
+        return replace(new, steps=0)
+
+    def version(self) -> int:
+        """Returns a constant, since the weights of a bundle do not change."""
+        return 0
+
     def fork(self, state: _State) -> _State:
         """Copies a state; see `Step.fork`."""
         _check_current(state)

@@ -116,6 +116,16 @@ class SavedModelStep:
         caches = {name: tensor[:, :, :length] for name, tensor in state.caches.items()}
         return replace(state, caches=caches, mask=state.mask[:, :length], steps=state.steps - count)
 
+    def resume(self, state: _State, length: int, tokens: np.ndarray) -> _State:
+        """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`."""
+        caches = {name: tensor[:, :, :length] for name, tensor in state.caches.items()}
+        kept = replace(state, caches=caches, mask=state.mask[:, :length], steps=0)
+        return replace(self.step(tokens[None], kept)[1], steps=0) if len(tokens) else kept
+
+    def version(self) -> int:
+        """Returns a constant, since the weights of a bundle do not change."""
+        return 0
+
     def fork(self, state: _State) -> _State:
         """Returns the state itself, since its tensors are never modified."""
         return state

@@ -1,0 +1,57 @@
+"""A tiny model with a chat template, whose answers end after a few tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from tests.chat_templates.conversations import TEMPLATES
+
+SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+
+
+def save_tokenizer(folder: Path, chat_template: str | None = None) -> transformers.PreTrainedTokenizerFast:
+    """Saves a byte-level tokenizer with special tokens for chats, and returns it."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(list(TEMPLATES.values()), trainer)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", additional_special_tokens=SPECIAL[2:]
+    )
+    tokenizer.chat_template = chat_template
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def save_model(folder: Path) -> None:
+    """Saves a decoder with random weights and the tokenizer, with the template of ChatML.
+
+    Its configuration specifies another end token than the template, as those of some published models do.
+    """
+    tokenizer = save_tokenizer(folder, TEMPLATES["chatml"])
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        bos_token_id=0,
+        eos_token_id=1,
+        initializer_range=0.2,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    with torch.no_grad():  # the end token of a turn is probable, but not always the best
+        model.lm_head.weight[3] += 0.12
+    model.save_pretrained(folder)

@@ -1,0 +1,191 @@
+"""Conversations as inputs of text generation, on every engine: answers of `transformers`, caches that are reused."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import transformers
+
+import kerasformer as kf
+from kerasformer.errors import CapacityError, ChatTemplateError, InputError
+from kerasformer.models.keras_engine import KerasStep
+from kerasformer.tokenization import TruncationWarning
+from tests.chat_templates.chat_model import save_model
+
+ENGINES = ["keras", "tflite", "onnx", pytest.param("saved-model", marks=pytest.mark.grid)]
+SYSTEM = {"role": "system", "content": "Be brief."}
+MESSAGES = [SYSTEM, {"role": "user", "content": "Who is it?"}]
+NEXT = {"role": "user", "content": "Is it late?"}
+SETTINGS = {"max_new_tokens": 6, "do_sample": False}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chat") / "model"
+    save_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def pipes(folder, tmp_path_factory):
+    """Returns the pipeline of an engine."""
+    opened = {}
+
+    def get(engine):
+        if engine not in opened:
+            if engine == "keras":
+                opened[engine] = kf.pipeline(None, folder)
+                opened[engine].model = KerasStep(opened[engine].model.model, jit_compile=False)
+            else:
+                model, out = get("keras").model.model, tmp_path_factory.mktemp("chat") / engine
+                opened[engine] = kf.export.export(model, out, engine, capacity=256)
+                opened[engine] = kf.pipeline(None, opened[engine])
+        return opened[engine]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    return transformers.pipeline("text-generation", model=str(folder))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_turns_are_those_of_transformers_and_read_once(pipes, theirs, engine):
+    pipe, messages, earlier = pipes(engine), MESSAGES, 0
+    for _ in range(3):
+        answer = pipe(messages, **SETTINGS)
+        # The template's end token is not that of the configuration.
+        assert answer == theirs(messages, eos_token_id=[1, 3], **SETTINGS)
+        length = pipe.apply_chat_template(messages, add_generation_prompt=True).input_ids.shape[1]
+        cache = pipe.conversation_cache
+        assert cache.read + cache.reused == length - 1  # the first step reads the last token
+        assert cache.reused >= earlier
+        earlier, messages = length - 1, [*answer[0]["generated_text"], NEXT]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_shorter_and_a_changed_conversation(pipes, engine):
+    pipe = pipes(engine)
+    long = [*MESSAGES, {"role": "assistant", "content": "A rabbit."}, NEXT]
+    changed = [*MESSAGES, {"role": "assistant", "content": "Alice."}, NEXT]
+    expected = {}
+    for name, messages in (("short", MESSAGES), ("long", long), ("changed", changed)):
+        pipe("Nothing to do with it.", **SETTINGS)
+        pipe.conversation_cache = kf.decoding.PrefixCache()
+        expected[name] = pipe(messages, **SETTINGS)
+        assert pipe.conversation_cache.reused == 0
+    for name, messages in (("long", long), ("short", MESSAGES), ("changed", changed), ("changed", changed)):
+        assert pipe(messages, **SETTINGS) == expected[name]
+        assert pipe.conversation_cache.reused > 0
+
+
+def test_a_batch_and_an_iterator(pipes):
+    pipe = pipes("keras")
+    conversations = [MESSAGES, MESSAGES[1:], [*MESSAGES, {"role": "assistant", "content": "It"}]]
+    expected = [pipe(messages, **SETTINGS) for messages in conversations]
+    assert pipe(conversations, **SETTINGS) == expected
+    assert list(pipe(iter(conversations), **SETTINGS)) == expected
+    with pytest.raises(InputError, match="prompts or conversations. Received: both"):
+        pipe([MESSAGES, "A prompt"], **SETTINGS)
+
+
+def test_only_the_answer(pipes):
+    pipe = pipes("keras")
+    (whole,), (only,) = pipe(MESSAGES, **SETTINGS), pipe(MESSAGES, return_full_text=False, **SETTINGS)
+    assert whole["generated_text"] == [*MESSAGES, {"role": "assistant", "content": only["generated_text"]}]
+
+
+def test_a_message_is_continued(pipes, theirs):
+    begun = [*MESSAGES, {"role": "assistant", "content": "It is"}]
+    assert pipes("keras")(begun, **SETTINGS) == theirs(begun, eos_token_id=[1, 3], **SETTINGS)
+    added = pipes("keras")(begun, continue_final_message=False, **SETTINGS)[0]["generated_text"]
+    assert len(added) == 4 and added[2] == begun[2]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_streams(pipes, engine):
+    pipe = pipes(engine)
+    expected = pipe(MESSAGES, return_full_text=False, **SETTINGS)[0]["generated_text"]
+    read = pipe.conversation_cache.read + pipe.conversation_cache.reused
+    with pipe.stream(MESSAGES, **SETTINGS) as stream:
+        assert "".join(stream) == expected
+    assert pipe.conversation_cache.reused == read
+    stream = pipe.stream([*MESSAGES, {"role": "assistant", "content": "A"}, NEXT], **SETTINGS)
+    next(stream, None)
+    during = pipe(MESSAGES, return_full_text=False, **SETTINGS)  # the caches are in use
+    assert pipe.conversation_cache.reused == 0
+    stream.close()
+    assert during[0]["generated_text"] == expected
+    assert pipe(MESSAGES, return_full_text=False, **SETTINGS) == during
+
+
+def test_changed_weights_are_noticed(folder):
+    pipe = kf.pipeline(None, folder)
+    pipe.model = KerasStep(pipe.model.model, jit_compile=False)
+    pipe(MESSAGES, **SETTINGS)
+    variable = pipe.model.model.trainable_variables[-1]
+    variable.assign(variable + np.linspace(-1, 1, variable.shape[-1]))
+    pipe(MESSAGES, **SETTINGS)
+    assert pipe.conversation_cache.reused == 0
+
+
+def test_settings_of_the_call_have_precedence(pipes):
+    pipe = pipes("keras")
+    assert pipe._chat_request({}, kf.pipelines.conversations.ChatOptions()).config.eos_token_id == (1, 3)
+    assert pipe._chat_request({}, kf.pipelines.conversations.ChatOptions()).config.max_new_tokens == 256
+    own = {"eos_token_id": 7, "max_length": 40}
+    config = pipe._chat_request(own, kf.pipelines.conversations.ChatOptions()).config
+    assert (config.eos_token_id, config.max_new_tokens, config.max_length) == ((7,), None, 40)
+
+
+def test_conversations_that_are_too_long(pipes):
+    pipe = pipes("tflite")
+    assert pipe.model.capacity == 256
+    turn = [{"role": "user", "content": "Who? " * 8}, {"role": "assistant", "content": "Who? " * 8}]
+    long = [SYSTEM, *turn * 6, NEXT]
+    with pytest.raises(CapacityError, match="Expected at most 250 tokens.*13|14 messages.*drop_oldest_turns=True"):
+        pipe(long, **SETTINGS)
+    with pytest.warns(TruncationWarning, match="its (\\d+) oldest messages"):
+        answer = pipe(long, drop_oldest_turns=True, **SETTINGS)
+    assert answer[0]["generated_text"][:-1] == long
+    kept = next(i for i in range(0, 12, 2) if answer_of(pipe, [SYSTEM, *turn * 6][1 + i :]) is not None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shorter = [SYSTEM, *(turn * 6)[kept:], NEXT]
+        assert pipe(shorter, **SETTINGS)[0]["generated_text"][-1] == answer[0]["generated_text"][-1]
+    with pytest.raises(CapacityError, match="The last turn alone is too long"):
+        pipe([SYSTEM, {"role": "user", "content": "Who? " * 200}], drop_oldest_turns=True, **SETTINGS)
+
+
+def answer_of(pipe, messages):
+    """Returns the number of tokens of a prompt, or `None` if it is too long."""
+    length = len(pipe.apply_chat_template([SYSTEM, *messages, NEXT], add_generation_prompt=True).input_ids[0])
+    return length if length <= 250 else None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "error", "message"),
+    [
+        (MESSAGES, {"chat_template": "{{ raise_exception('No!') }}"}, ChatTemplateError, "No!"),
+        (MESSAGES, {"chat_template_kwargs": 5}, InputError, "chat_template_kwargs must be a dict"),
+        (MESSAGES, {"continue_final_message": "yes"}, InputError, "continue_final_message must be True or False"),
+        ([{"role": "user", "content": object()}], {}, InputError, "must consist of texts"),
+        ([{"role": "user", "content": "<s>"}, {"content": "Hi"}], {}, InputError, "prompt"),
+    ],
+)
+def test_bad_input(pipes, inputs, options, error, message):
+    with pytest.raises(error, match=message):
+        pipes("keras")(inputs, **SETTINGS, **options)
+
+
+def test_no_template(pipes):
+    pipe = pipes("keras")
+    template, pipe.tokenizer.chat_template = pipe.tokenizer.chat_template, None
+    try:
+        with pytest.raises(ChatTemplateError, match="no chat template"):
+            pipe(MESSAGES, **SETTINGS)
+    finally:
+        pipe.tokenizer.chat_template = template
