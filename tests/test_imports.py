@@ -13,6 +13,8 @@ ZOO = ROOT / "zoo"
 
 # Model files that may import from another one, their declared base.
 DERIVATIVES = {
+    **dict.fromkeys(("mistral", "qwen2", "smollm3"), {"llama"}),
+    "qwen3": {"llama", "qwen2"},
     "distilbert": {"bert"},
     "albert": {"bert"},
     "electra": {"bert"},

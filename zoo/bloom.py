@@ -16,7 +16,13 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import (
+    CausalClassification,
+    CausalFeatures,
+    CausalQuestionAnswering,
+    CausalTokenClassification,
+    by_task,
+)
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
@@ -99,7 +105,19 @@ class BloomCausalFeatures(CausalFeatures, backbone=Bloom):
 class BloomCausalClassification(CausalClassification, backbone=Bloom):
     """BLOOM for text classification, from the last real token."""
 
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+class BloomCausalTokenClassification(CausalTokenClassification, backbone=Bloom):
+    """BLOOM for token classification, such as named entity recognition."""
 
 
-MODELS = by_task(BloomCausalLM, BloomCausalFeatures, BloomCausalClassification)
+class BloomCausalQuestionAnswering(CausalQuestionAnswering, backbone=Bloom):
+    """BLOOM for extractive question answering."""
+
+
+MODELS = by_task(
+    BloomCausalLM,
+    BloomCausalFeatures,
+    BloomCausalClassification,
+    BloomCausalTokenClassification,
+    BloomCausalQuestionAnswering,
+)

@@ -15,7 +15,13 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import (
+    CausalClassification,
+    CausalFeatures,
+    CausalQuestionAnswering,
+    CausalTokenClassification,
+    by_task,
+)
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
@@ -118,7 +124,19 @@ class Gpt2CausalFeatures(CausalFeatures, backbone=Gpt2):
 class Gpt2CausalClassification(CausalClassification, backbone=Gpt2):
     """GPT-2 for text classification, from the last real token."""
 
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+class Gpt2CausalTokenClassification(CausalTokenClassification, backbone=Gpt2):
+    """GPT-2 for token classification, such as named entity recognition."""
 
 
-MODELS = by_task(Gpt2CausalLM, Gpt2CausalFeatures, Gpt2CausalClassification)
+class Gpt2CausalQuestionAnswering(CausalQuestionAnswering, backbone=Gpt2):
+    """GPT-2 for extractive question answering."""
+
+
+MODELS = by_task(
+    Gpt2CausalLM,
+    Gpt2CausalFeatures,
+    Gpt2CausalClassification,
+    Gpt2CausalTokenClassification,
+    Gpt2CausalQuestionAnswering,
+)

@@ -38,6 +38,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+from kerasformer.architectures import DECODER, find
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.card.quoting import code, javascript
@@ -56,22 +57,20 @@ _LACKS = {
     "albert": ("token-classification",),
     "bart": ("feature-extraction", "question-answering"),
     "big_bird": ("fill-mask", "question-answering", "text-classification", "token-classification"),
-    "bloom": ("text-classification",),
-    "ctrl": ("text-classification", "text-generation"),
-    "gemma3_text": ("text-classification",),
-    "gpt2": ("text-classification",),
+    "ctrl": ("text-generation",),
     # Its text generation passes caches with all heads, while the shared head has one.
-    "gpt_bigcode": ("text-classification", "text-generation"),
-    "llama": ("text-classification",),
+    "gpt_bigcode": ("text-generation",),
     "mobilebert": ("token-classification",),
     "modernbert": ("question-answering",),
-    "openai-gpt": ("text-classification", "text-generation"),
-    "opt": ("text-classification",),
+    "openai-gpt": ("text-generation",),
     "xglm": ("text-generation",),
     "longformer": ("fill-mask", "question-answering", "text-classification", "token-classification"),
     "t5": ("feature-extraction",),
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""
+
+_OF_DECODERS = ("text-generation", "feature-extraction")
+"""Tasks for which it has classes of decoders."""
 
 _CLASSES = {SENTENCE_SIMILARITY: "AutoModel", RANKING: "AutoModelForSequenceClassification"}
 """Classes for tasks without a pipeline, of models that its pipelines for other tasks open."""
@@ -166,7 +165,8 @@ class TransformersJs(Target):
     def _check_pipeline(self, job: ExportJob) -> None:
         """Refuses models for which transformers.js has no pipeline."""
         task = _OF_CLASS.get(job.info.task, job.info.task)
-        if task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ())):
+        lacks = task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ()))
+        if lacks or (find(job.info.model_type).branch == DECODER and task not in _OF_DECODERS):
             raise ExportError(
                 f"{argument('target', self.name)} needs a model that one of its pipelines supports. Received: "
                 f"{job.info.name} for {job.info.task}, which transformers.js {VERSION} does not support. Remove "

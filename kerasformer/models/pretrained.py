@@ -45,6 +45,7 @@ class PretrainedModel(keras.Model):
         architecture_suffix: Suffix that the classes for this task have in `transformers`.
         backbone_type: Class of the backbone.
         bare: Whether checkpoints omit the prefix of the backbone's tensors, as those of models without head.
+        prefix: Prefix of the backbone's tensors in saved checkpoints, if it is not that of the architecture's `Names`.
         head_table: Weight table of the head, with Keras paths below `head/`.
         optional_head: Whether checkpoints may omit the tensors of the head, which are copies of the backbone's.
         is_encoder_decoder: Whether the model has an encoder and a decoder and generates with both.
@@ -62,6 +63,7 @@ class PretrainedModel(keras.Model):
     architecture_suffix: ClassVar[str] = "Model"
     backbone_type: ClassVar[Any]
     bare: ClassVar[bool] = False
+    prefix: ClassVar[str | None] = None
     head_table: ClassVar[Sequence[Row]] = ()
     optional_head: ClassVar[bool] = False
     is_encoder_decoder: ClassVar[bool] = False
@@ -107,9 +109,16 @@ class PretrainedModel(keras.Model):
         """Returns the shape of the input of the head."""
         return None, None, self.config.output_dim
 
-    def rows(self, bare: bool = False) -> list[Row]:
-        """Returns the weight table of the model; `bare` omits the prefix of the backbone's tensors."""
-        prefix = "" if bare else self.backbone_type.names.prefix
+    def rows(self, saved: bool = False) -> list[Row]:
+        """Returns the weight table of the model.
+
+        Args:
+            saved: Whether the tensors have their names in saved checkpoints, with the prefix that the class of
+                `transformers` has; by default all classes of an architecture have the same prefix.
+        """
+        prefix: str = self.backbone_type.names.prefix
+        if saved and (self.bare or self.prefix is not None):
+            prefix = self.prefix or ""
         return [*nested(self.backbone.rows(), "backbone/", prefix), *nested(self.head_rows(), HEAD)]
 
     def head_rows(self) -> list[Row]:
@@ -294,7 +303,7 @@ class PretrainedModel(keras.Model):
             )
         with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(self):
             files: dict[str, dict[str, np.ndarray]] = {}
-            for name, value in hf_tensors(self, self.rows(self.bare)):
+            for name, value in hf_tensors(self, self.rows(saved=True)):
                 subfolder, _, tensor = name.rpartition("/")
                 tensors = files.setdefault(subfolder, {})
                 tensors[tensor] = np.ascontiguousarray(value if dtype is None else value.astype(dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -35,17 +35,21 @@ class RotaryConfig(Config):
     Attributes:
         partial: Whether the architecture supports `partial_rotary_factor`, which rotates only part of each head.
         interleaved: Arrangement of pairs, see `Rotary`.
-        rope: Content of `rope_parameters`.
+        default_base: Base of the frequencies if a file has none.
+        rope: Content of `rope_parameters`; by default without scaling.
     """
 
     partial: ClassVar[bool] = False
     interleaved: ClassVar[bool] = False
+    default_base: ClassVar[float] = DEFAULT_BASE
 
-    rope: dict[str, Any] = hf("rope_parameters", {"rope_theta": DEFAULT_BASE, "rope_type": "default"})
+    rope: dict[str, Any] | None = hf("rope_parameters", None)
 
     def __post_init__(self) -> None:
-        """Validates the rotary settings."""
+        """Sets the default rotary settings and validates them."""
         super().__post_init__()
+        if self.rope is None:
+            object.__setattr__(self, "rope", _default_rope(self.default_base))
         _ = self.rotary
 
     @classmethod
@@ -57,7 +61,7 @@ class RotaryConfig(Config):
         parameters = scaling or content.get("rope_parameters") or {}
         if isinstance(parameters, Mapping):
             rope = _with_type(parameters)
-            rope.setdefault("rope_theta", DEFAULT_BASE if theta is None else theta)
+            rope.setdefault("rope_theta", cls.default_base if theta is None else theta)
             if partial is not None:
                 rope.setdefault("partial_rotary_factor", partial)
             content["rope_parameters"] = rope
@@ -74,8 +78,8 @@ class RotaryConfig(Config):
         """The rotary position embedding of all layers."""
         config: Any = self
         if not self.partial:
-            _refuse_partial(self.model_type, self.rope)
-        return rotary_of(self.rope, head_size(config), config.max_length, interleaved=self.interleaved)
+            _refuse_partial(self.model_type, config.rope)
+        return rotary_of(config.rope, head_size(config), config.max_length, interleaved=self.interleaved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +108,10 @@ class LayerRotaryConfig(Config):
             object.__setattr__(self, "layer_types", self.default_layer_types())
         if self.rope is None:
             object.__setattr__(self, "rope", {kind: _default_rope(base) for kind, (_, base) in self.bases.items()})
-        expected = ", ".join(self.bases)
-        if len(config.layer_types) != config.num_layers or not set(config.layer_types) <= set(self.bases):
-            raise UnsupportedConfigError(
-                f"layer_types must have the type of each of the {config.num_layers} layers, one of {expected}. "
-                f"Received: {config.layer_types}"
-            )
+        check_layer_types(config.layer_types, config.num_layers, self.bases)
         if set(config.rope) != set(self.bases):
             raise UnsupportedConfigError(
-                f"rope_parameters of {self.model_type} must have one entry for each of {expected}. "
+                f"rope_parameters of {self.model_type} must have one entry for each of {', '.join(self.bases)}. "
                 f"Received: {config.rope}"
             )
         _ = [self.rotary(kind) for kind in self.bases]
@@ -161,6 +160,24 @@ def head_size(config: Any) -> int:
     """Returns the size of a head: `head_dim` of a configuration, if it has one."""
     given: int | None = getattr(config, "head_dim", None)
     return int(config.hidden_dim // config.num_heads) if given is None else given
+
+
+def check_layer_types(types: Any, count: int, expected: Collection[str]) -> None:
+    """Validates the types of layers.
+
+    Args:
+        types: Content of `layer_types`.
+        count: Number of layers.
+        expected: Supported types.
+
+    Raises:
+        UnsupportedConfigError: the number of types is not that of the layers, or a type is unsupported.
+    """
+    if len(types) != count or not set(types) <= set(expected):
+        raise UnsupportedConfigError(
+            f"layer_types must have the type of each of the {count} layers, one of {', '.join(expected)}. "
+            f"Received: {types}"
+        )
 
 
 def _default_rope(base: Any) -> dict[str, Any]:

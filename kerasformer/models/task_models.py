@@ -546,6 +546,7 @@ class CausalClassification(CausalModel):
     task = "text-classification"
     architecture_suffix = "ForSequenceClassification"
     has_labels = True
+    head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "score.weight", transpose=True),)
 
     def make_head(self) -> keras.layers.Layer:
         """Creates a head of a dense layer without bias."""
@@ -564,6 +565,23 @@ class CausalClassification(CausalModel):
             real = ops.ones_like(ids) if pad is None else ops.cast(ids != pad, "int32")
         slots = ops.arange(ops.shape(ids)[1], dtype="int32") * ops.cast(real > 0, "int32")
         return self.head(at_slots(states["output"], ops.max(slots, axis=1)))
+
+
+class CausalTokenClassification(CausalModel, TokenClassification):
+    """Decoder-only token classifier, which returns scores `(B, T, C)`; each token sees only the tokens before it.
+
+    The dropout rate before the head is `classifier_dropout` or `hidden_dropout` of the configuration, or 0.1.
+    """
+
+    def make_head(self) -> keras.layers.Layer:
+        """Creates a head of dropout and a dense layer."""
+        rates = (getattr(self.config, name, None) for name in ("classifier_dropout", "hidden_dropout"))
+        dropout = next((rate for rate in rates if rate is not None), 0.1)
+        return ClassificationHead(self.config.num_labels, dropout=dropout, name="head")
+
+
+class CausalQuestionAnswering(CausalModel, QuestionAnswering):
+    """Extractive question answering with a decoder-only model, as in `QuestionAnswering`."""
 
 
 class EncoderDecoderModel(EncoderModel):

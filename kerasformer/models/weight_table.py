@@ -274,6 +274,8 @@ class Names:
             with `shared_mark` belongs to another architecture; optional.
         absent: Name of a tensor that a bare backbone with `shared_mark` does not have; optional.
         tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
+        other_prefixes: Prefixes that the backbone's tensors have in checkpoints of some tasks, see
+            `PretrainedModel.prefix`.
     """
 
     prefix: str = ""
@@ -285,11 +287,15 @@ class Names:
     zero_row: tuple[str, int] | None = None
     absent: str | None = None
     tokens: str = ""
+    other_prefixes: tuple[str, ...] = ()
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """Converts a name to the one in weight tables; `heads` are the tensors of heads, which have no prefix."""
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        return name if name.startswith(self.prefix) or name in heads else self.prefix + name
+        if name.startswith(self.prefix) or name in heads:
+            return name
+        other = next((prefix for prefix in self.other_prefixes if name.startswith(prefix)), "")
+        return self.prefix + name.removeprefix(other)
 
     def located(self, tensors: Iterable[str], heads: Collection[str]) -> dict[str, str]:
         """Returns the names of tensors by their names in weight tables; copies also by the name of the original."""

@@ -111,6 +111,11 @@ _GEMMA3 = {
     "window": 8,
     "score_scale": 20,
 }
+# Windows that are narrower than the longest texts, in all layers or in some.
+_MISTRAL = {**_LLAMA, "head_dim": None, "num_heads": 6, "num_key_value_heads": 2, "window_size": 8}
+_QWEN2 = {**_LLAMA, "head_dim": None, "num_key_value_heads": 3, "tied": True}
+_QWEN3 = {**_LLAMA, "head_dim": 12, "uses_window": True, "window_size": 8, "full_layers": 1}
+_SMOLLM3 = {**_LLAMA, "head_dim": None, "rotary_interval": 2, "pad_token_id": None}
 _BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
 # Token embeddings of another size than the layers.
 _OPT = {**_GPT2, "token_dim": 48, "intermediate_dim": 90}
@@ -208,6 +213,10 @@ ROWS = {
         ),
         Row("llama", "text-generation", _LLAMA, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
         Row("gemma3_text", "text-generation", _GEMMA3, tiny_text.byte_fallback),
+        Row("mistral", "text-generation", _MISTRAL, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
+        Row("qwen2", "text-generation", _QWEN2, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
+        Row("qwen3", "text-generation", _QWEN3, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
+        Row("smollm3", "text-generation", _SMOLLM3, tiny_text.byte_pairs, min_agreement=0.95, min_int4_agreement=0.5),
         Row("bloom", "text-generation", _BLOOM, tiny_text.byte_pairs, min_agreement=0.95),
         Row("openai-gpt", "text-generation", _GPT2, tiny_text.byte_pairs),
         Row("gpt_bigcode", "text-generation", _GPT2, tiny_text.byte_pairs, min_agreement=0.95),

@@ -83,14 +83,27 @@ def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
 
 
-FURTHER_DECODERS = [tiny(name, "text-generation") for name in ("ctrl", "gpt_bigcode", "openai-gpt", "opt", "xglm")]
-"""Decoders whose layers are those of others, and which run in other runtimes only with `-m grid`."""
-
-
 def embedder(model_type: str, quantize: str = "none") -> Case:
     """Returns the case of a tiny model for sentence-similarity."""
     return Case(sentence_row(model_type), quantize)
 
+
+_DECODERS = (
+    "bloom",
+    "ctrl",
+    "gemma3_text",
+    "gpt_bigcode",
+    "llama",
+    "mistral",
+    "openai-gpt",
+    "opt",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "xglm",
+)
+DECODERS = [tiny(name, "text-generation") for name in _DECODERS]
+"""Decoders other than GPT-2; their tests in other runtimes run only with `-m grid`."""
 
 EMBEDDERS = ("bert", "albert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "gpt2", "longformer")
 EMBEDDERS += ("mobilebert", "modernbert", "mpnet", "roberta", "xlm-roberta")

@@ -23,7 +23,7 @@ from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.export.text_models import Row
-from tests.foreign.cases import FURTHER_DECODERS, Case, cases, tiny
+from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import HERE, HOME, need, run
 from tests.margins import check_tokens
 
@@ -55,8 +55,7 @@ QUANTIZED = [
     varied(tiny("gpt2", "text-generation", "int8")),
     varied(tiny("gpt2", "text-generation", "int4"), spread=1.5, min_int4_agreement=0.5),
 ]
-OTHERS = [varied(tiny("bloom", "text-generation")), varied(tiny("llama", "text-generation"))]
-OTHERS += map(varied, [*FURTHER_DECODERS, tiny("gemma3_text", "text-generation")])
+OTHERS = [varied(case) for case in DECODERS]
 
 
 def text_model(case: Case) -> Any:

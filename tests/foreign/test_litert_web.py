@@ -19,7 +19,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets import TARGETS
 from kerasformer.pipelines.base import softmax
-from tests.foreign.cases import EMBEDDERS, FURTHER_DECODERS, Case, cases, embedder, tiny
+from tests.foreign.cases import DECODERS, EMBEDDERS, Case, cases, embedder, tiny
 from tests.foreign.environments import need
 from tests.margins import check_classes, check_tokens
 from tests.web.pages import Page, chromium, served
@@ -120,10 +120,7 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-@cases(
-    *GENERATORS,
-    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "gemma3_text")] + FURTHER_DECODERS,
-)
+@cases(*GENERATORS, rest=DECODERS)
 def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(card_page(folder)) as url:

@@ -9,7 +9,7 @@ import kerasformer as kf
 from kerasformer.bundle import read
 from kerasformer.pipelines.base import softmax
 from tests.foreign.cards import keras_arrays, run_python
-from tests.foreign.cases import EMBEDDERS, FURTHER_DECODERS, cases, embedder, tiny
+from tests.foreign.cases import DECODERS, EMBEDDERS, cases, embedder, tiny
 from tests.margins import check_classes, check_tokens
 
 SENTENCES = ("The old man went out to look for the boat.", "A letter!", "Nobody knew why.")
@@ -44,13 +44,10 @@ CASES = (
     tiny("gpt2", "text-generation"),
     tiny("gpt2", "text-generation", "int8"),
     tiny("gpt2", "text-classification"),
-    tiny("llama", "text-generation"),
+    *DECODERS,
     tiny("llama", "text-generation", "int8"),
-    tiny("gemma3_text", "text-generation"),
     tiny("gemma3_text", "text-generation", "int8"),
-    tiny("bloom", "text-generation"),
     tiny("bloom", "text-generation", "int8"),
-    *FURTHER_DECODERS,
     tiny("bart", "text2text-generation"),
     tiny("bart", "text2text-generation", "int8"),
     tiny("t5", "text2text-generation"),

@@ -15,7 +15,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.export.text_models import OTHERS, ROWS
-from tests.foreign.cases import EMBEDDERS, FURTHER_DECODERS, Case, cases, embedder, tiny
+from tests.foreign.cases import DECODERS, EMBEDDERS, Case, cases, embedder, tiny
 from tests.foreign.environments import started
 
 TARGET = "saved-model"
@@ -118,7 +118,7 @@ def code_of(folder: Path) -> str:
 @cases(
     *GENERATORS,
     always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
-    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "gemma3_text")] + FURTHER_DECODERS,
+    rest=DECODERS,
 )
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)

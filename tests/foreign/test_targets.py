@@ -6,6 +6,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import tested
+from kerasformer.architectures import DECODER, find
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import FORMATS
 from kerasformer.export.targets import TARGETS
@@ -18,7 +19,7 @@ from tests.test_cli import main
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 WITHOUT_CLASS = ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")
 """Decoders that transformers.js has no class for, or whose caches it cannot create."""
-DECODERS = {f"{name}-text-generation" for name in ("bloom", "gemma3_text", "gpt2", "llama", "opt", *WITHOUT_CLASS)}
+DECODERS = {name for name, row in ALL.items() if row.task == "text-generation"}
 ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
 BERTS = {name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiece, tiny_text.wordpiece_with_ends)}
 """Encoders with a tokenizer like that of BERT or MPNet, whatever their inputs."""
@@ -35,13 +36,13 @@ RUNS = {
     "transformers.js": FOR_TASKS
     - {"albert-token-classification", "bart-feature-extraction", "bart-question-answering"}
     - {"mobilebert-token-classification", "modernbert-question-answering", "t5-feature-extraction"}
-    - {f"{name}-text-classification" for name in ("bloom", "gemma3_text", "gpt2", "llama", "opt", *WITHOUT_CLASS)}
     - {f"{name}-text-generation" for name in WITHOUT_CLASS}
+    - {name for name, row in ALL.items() if find(row.model_type).branch == DECODER and row.task in _HEADS}
     - {f"{kind}-{task}" for kind in ("big_bird", "longformer") for task in _HEADS},
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
     "optimum": FOR_TASKS - ENCODER_DECODERS - {"gemma3_text-text-generation", "llama-text-generation"},
     # It pads the prompts of a batch on the right, where padding would take up a window.
-    "genai": DECODERS - {"gemma3_text-text-generation"},
+    "genai": DECODERS - {f"{name}-text-generation" for name in ("gemma3_text", "mistral", "qwen3")},
     "saved-model": set(ALL),
 }
 """The small models that each target supports; it refuses all others."""

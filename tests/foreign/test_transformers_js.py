@@ -18,6 +18,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import zoo
+from kerasformer.architectures import DECODER, find
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.reference_texts import PROMPTS, READING
@@ -25,7 +26,17 @@ from kerasformer.export.targets import TARGETS
 from kerasformer.pipelines.base import sigmoid
 from tests import tiny_text
 from tests.export.text_models import OTHERS, ROWS
-from tests.foreign.cases import CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, EMBEDDERS, NLI, Case, cases, embedder, tiny
+from tests.foreign.cases import (
+    CROSS_ENCODER,
+    CROSS_ENCODER_OF_PIECES,
+    DECODERS,
+    EMBEDDERS,
+    NLI,
+    Case,
+    cases,
+    embedder,
+    tiny,
+)
 from tests.foreign.environments import HERE, need, started
 from tests.grids import grid
 from tests.margins import check_classes, check_tokens, cosines
@@ -246,6 +257,8 @@ def _row(answer: list[dict[str, Any]], key: str, names: list[Any]) -> list[float
     return [scores.get(name, float("nan")) for name in names]
 
 
+HEADS = ("text-classification", "token-classification", "question-answering")
+"""Tasks for which it has no class of a decoder."""
 UNOPENED = [
     ("albert", "pretraining"),
     ("albert", "token-classification"),
@@ -257,12 +270,7 @@ UNOPENED = [
     ("big_bird", "question-answering"),
     ("big_bird", "text-classification"),
     ("big_bird", "token-classification"),
-    ("bloom", "text-classification"),
-    *((name, "text-classification") for name in ("ctrl", "gpt_bigcode", "openai-gpt", "opt")),
     ("electra", "replaced-token-detection"),
-    ("gemma3_text", "text-classification"),
-    ("gpt2", "text-classification"),
-    ("llama", "text-classification"),
     ("mobilebert", "next-sentence-prediction"),
     ("mobilebert", "pretraining"),
     ("mobilebert", "token-classification"),
@@ -272,6 +280,11 @@ UNOPENED = [
     ("longformer", "text-classification"),
     ("longformer", "token-classification"),
     ("t5", "feature-extraction"),
+    *(
+        (row.model_type, row.task)
+        for row in {**ROWS, **OTHERS}.values()
+        if row.task in HEADS and find(row.model_type).branch == DECODER
+    ),
 ]
 MULTILINGUAL = "xlm-token-classification"
 """The row whose model has the language of each token as an input, which transformers.js does not pass."""
@@ -385,7 +398,7 @@ def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
     tiny("t5", "text2text-generation", "fp16"),
     Case("story-gpt2"),
     Case("summarizer-t5"),
-    rest=[tiny(name, "text-generation") for name in ("bloom", "llama", "opt", "gemma3_text")],
+    rest=[case for case in DECODERS if case.model_type not in ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")],
 )
 def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)

@@ -157,6 +157,9 @@ GEMMA3 = {
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "sliding_window": 3,
     "query_pre_attn_scalar": 5, "eos_token_id": [1, 2],
 }  # fmt: skip
+# Settings that the classes of these models compute from others, or read and do not declare.
+QWEN_DERIVED = frozenset({"head_dim", "layer_types", "num_key_value_heads", "sliding_window"})
+SMOLLM3_DERIVED = QWEN_DERIVED | {"no_rope_layers"}
 BLOOM = {
     "vocab_size": 97, "hidden_size": 42, "n_layer": 3, "n_head": 6, "layer_norm_epsilon": 1e-3, "pad_token_id": 0,
     "hidden_dropout": 0.11, "attention_dropout": 0.12, "initializer_range": 0.03,
@@ -526,6 +529,112 @@ CASES = (
         },
         only=("text-generation",),
         std=0.2,
+    ),
+    # Windows are shorter than the texts, so that each example has tokens outside of them.
+    Case("mistral", "mistral", {**LLAMA, "sliding_window": 4}, derived=LLAMA_DERIVED, on_jax=True),
+    Case(
+        "mistral-no-window",
+        "mistral",
+        {
+            **LLAMA, "sliding_window": None, "head_dim": 10, "num_key_value_heads": 3, "tie_word_embeddings": True,
+            "hidden_act": "gelu_new", "attention_dropout": 0.11, "initializer_range": 0.03,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "mistral-odd",
+        "mistral",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 5, "sliding_window": 3,
+            "num_hidden_layers": 2, "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
+        },
+        only=("text-generation",),
+        derived=LLAMA_DERIVED,
+    ),
+    # The settings of Qwen2.5 at small sizes; windows in the last layers; then given types of layers.
+    Case("qwen2", "qwen2", {**LLAMA, "tie_word_embeddings": True}, derived=QWEN_DERIVED, on_jax=True),
+    Case(
+        "qwen2-windows",
+        "qwen2",
+        {
+            **LLAMA, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1, "num_key_value_heads": 3,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
+        only=("text-generation",),
+        derived=QWEN_DERIVED,
+    ),
+    Case(
+        "qwen2-layer-types",
+        "qwen2",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 8,
+            "use_sliding_window": True, "sliding_window": 3, "hidden_act": "gelu_new", "attention_dropout": 0.11,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "initializer_range": 0.03,
+        },
+        only=("text-generation",),
+        derived=QWEN_DERIVED,
+    ),
+    Case(
+        "qwen3",
+        "qwen3",
+        {**LLAMA, "head_dim": 10, "tie_word_embeddings": True},
+        derived=QWEN_DERIVED,
+        on_jax=True,
+    ),
+    Case(
+        "qwen3-windows",
+        "qwen3",
+        {
+            **LLAMA, "head_dim": 8, "num_key_value_heads": 6, "use_sliding_window": True, "sliding_window": 4,
+            "max_window_layers": 2, "attention_bias": True, "hidden_act": "gelu_new", "attention_dropout": 0.11,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 300.0, "factor": 4.0},
+        },
+        only=("text-generation",),
+    ),
+    Case(
+        "qwen3-odd",
+        "qwen3",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 4,
+            "use_sliding_window": True, "sliding_window": 3, "layer_types": ["sliding_attention"] * 3,
+            "initializer_range": 0.03, "rms_norm_eps": 1e-6,
+        },
+        only=("text-generation",),
+    ),
+    # The settings of SmolLM3 at small sizes; then windows in the layers without positions; then given layers.
+    Case(
+        "smollm3",
+        "smollm3",
+        {**LLAMA, "num_hidden_layers": 4, "eos_token_id": [2, 3]},
+        derived=SMOLLM3_DERIVED,
+        on_jax=True,
+    ),
+    Case(
+        "smollm3-windows",
+        "smollm3",
+        {
+            **LLAMA, "use_sliding_window": True, "sliding_window": 4, "no_rope_layer_interval": 2,
+            "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False, "num_key_value_heads": 6,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+            },
+        },
+        only=("text-generation",),
+        derived=SMOLLM3_DERIVED,
+    ),
+    Case(
+        "smollm3-layers",
+        "smollm3",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 8,
+            "use_sliding_window": True, "sliding_window": 3, "no_rope_layers": [0, 1, 1, 0], "hidden_act": "gelu_new",
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"], "attention_dropout": 0.11,
+            "initializer_range": 0.03,
+        },
+        only=("text-generation",),
     ),
     Case("bloom", "bloom", BLOOM, on_jax=True),
     Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),

@@ -40,10 +40,13 @@ BY_CLASSES, BY_TENSORS = ("model_type",), ("model_type", "architectures")
 LACKING = [(case, keys) for case in FIRST for keys in (BY_CLASSES, BY_TENSORS)]
 SAME_TENSORS = ("camembert", "xlm-roberta")
 """Architectures that are read as RoBERTa if only the tensors are known."""
+LIKE_LLAMA = ("llama", "mistral", "qwen2", "smollm3")
+"""Architectures whose tensors have the same names, so that the caller has to name one."""
 
 
 @pytest.mark.parametrize(
-    ("case", "lacking"), [(case, keys) for case, keys in LACKING if keys == BY_CLASSES or case.name not in SAME_TENSORS]
+    ("case", "lacking"),
+    [(case, keys) for case, keys in LACKING if keys == BY_CLASSES or case.name not in SAME_TENSORS + LIKE_LLAMA],
 )
 def test_the_architecture_is_found_by_its_classes_or_tensors(loaded, tmp_path, case, lacking, caplog):
     it = loaded((case, next(task for task, kind in _kinds(case).items() if kind.has_labels or kind.generates)))
@@ -65,6 +68,15 @@ def test_derivatives_with_the_tensors_of_roberta(loaded, tmp_path, name):
     model = zoo.load(folder, "fill-mask")
     assert model.config.model_type == "roberta"
     assert_same(it, model)
+
+
+def test_the_tensors_of_llama_do_not_show_the_architecture(loaded, tmp_path):
+    it = loaded((next(case for case in CASES if case.name == "mistral"), "text-generation"))
+    folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
+    without(folder, *BY_TENSORS)
+    with pytest.raises(UnsupportedConfigError, match=f"several architectures. .*one of {', '.join(LIKE_LLAMA)}"):
+        zoo.load(folder)
+    assert_same(it, zoo.load(folder, model_type="mistral"))
 
 
 def _kinds(case: Any) -> Any:
@@ -100,7 +112,7 @@ def test_classes_of_several_architectures(folder):
         zoo.load(folder)
 
 
-DECODERS = ["gpt2", "llama", "bloom", "openai-gpt", "opt", "ctrl", "xglm"]
+DECODERS = ["gpt2", "qwen3", "bloom", "openai-gpt", "opt", "ctrl", "xglm"]
 
 
 @pytest.mark.parametrize("name", ["albert", "big_bird", "longformer", "bert", "bart", *DECODERS])

@@ -1,0 +1,77 @@
+"""Qwen3: Qwen2 with normalized queries and keys instead of biases, and heads of any size.
+
+Derived from: `qwen2`.
+Paper: Qwen Team 2025, "Qwen3 Technical Report", arXiv:2505.09388. Reference: `transformers.models.qwen3`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kerasformer.models import task_models
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Size
+from kerasformer.models.gated_decoder import GatedDecoder
+from kerasformer.models.weight_table import Row, norm
+from kerasformer.zoo import llama, qwen2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Config(qwen2.Qwen2Config):
+    """Configuration of Qwen3; the defaults are those of the reference class."""
+
+    model_type = "qwen3"
+
+    head_dim: Size = hf("head_dim", 128)
+    attention_bias: bool = hf("attention_bias", False)
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether the output projection of the attention has a bias."""
+        return self.attention_bias
+
+
+class Qwen3(GatedDecoder):
+    """Qwen3 without head."""
+
+    config_type = Qwen3Config
+    names = replace(GatedDecoder.names, mark="layers.0.self_attn.q_norm.weight", shared_mark=None)
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Returns the options of LLaMA's attention, and the norm of queries and keys."""
+        return {**super().attention_options(index), "query_key_norm": self.config.epsilon}
+
+    def layer_rows(self) -> list[Row]:
+        """Returns the weight table of one layer."""
+        norms = {"attention/query_norm": "self_attn.q_norm", "attention/key_norm": "self_attn.k_norm"}
+        return super().layer_rows() + [row for each in norms.items() for row in norm(*each, bias=False)]
+
+
+class Qwen3CausalLM(llama.LlamaCausalLM, backbone=Qwen3):
+    """Qwen3 for text generation."""
+
+
+class Qwen3CausalFeatures(llama.LlamaCausalFeatures, backbone=Qwen3):
+    """Qwen3 for feature extraction: hidden states of each token."""
+
+
+class Qwen3CausalClassification(llama.LlamaCausalClassification, backbone=Qwen3):
+    """Qwen3 for text classification, from the last real token."""
+
+
+class Qwen3CausalTokenClassification(llama.LlamaCausalTokenClassification, backbone=Qwen3):
+    """Qwen3 for token classification, such as named entity recognition."""
+
+
+class Qwen3CausalQuestionAnswering(llama.LlamaCausalQuestionAnswering, backbone=Qwen3):
+    """Qwen3 for extractive question answering."""
+
+
+MODELS = task_models.by_task(
+    Qwen3CausalLM,
+    Qwen3CausalFeatures,
+    Qwen3CausalClassification,
+    Qwen3CausalTokenClassification,
+    Qwen3CausalQuestionAnswering,
+)
