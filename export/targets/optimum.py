@@ -48,6 +48,14 @@ Prompts of different lengths in one batch need `tokenizer.padding_side = "left"`
 """
 
 
+_HIDDEN_STATES = """
+`ORTModelForFeatureExtraction`, and with it `SentenceTransformer(folder, backend="onnx")`, read hidden states, which
+this graph does not return: `KeyError: 'last_hidden_state'`. For these, export the model with `--task
+feature-extraction`, and copy `modules.json`, the folders that it names, `config_sentence_transformers.json` and
+`sentence_bert_config.json` from the checkpoint into the folder: the pooling then takes place in Python.
+"""
+
+
 class Optimum(Target):
     """optimum: ONNX Runtime behind the classes and pipelines of transformers."""
 
@@ -97,7 +105,7 @@ class Optimum(Target):
         elif info.embedding is not None:
             text = python(example(info.embedding))
             lines += [f'inputs = tokenizer([{text}], padding=True, truncation=True, return_tensors="pt")']
-            remarks = embeddings(info.embedding)
+            remarks = embeddings(info.embedding) + _HIDDEN_STATES
         else:
             lines += ['texts = ["A query.", "A query."], ["A text.", "Another text."]']
             lines += ['inputs = tokenizer(*texts, padding=True, truncation=True, return_tensors="pt")']

@@ -293,7 +293,8 @@ OTHERS = {
 def sentence_row(model_type: str) -> Row:
     """Returns the row of a model for embeddings, with the settings and the tokenizer of another head's row."""
     row = next(row for row in ROWS.values() if row.model_type == model_type)
-    left_out = ("num_labels", "id2label", "problem_type")
+    # Runtimes of others pass no languages.
+    left_out = ("num_labels", "id2label", "problem_type", "n_languages")
     settings = {name: value for name, value in row.settings.items() if name not in left_out}
     return Row(model_type, "sentence-similarity", {**settings, "sentence": SENTENCE}, row.tokenizer)
 

@@ -106,7 +106,7 @@ DECODERS = [tiny(name, "text-generation") for name in _DECODERS]
 """Decoders other than GPT-2; their tests in other runtimes run only with `-m grid`."""
 
 EMBEDDERS = ("bert", "albert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "gpt2", "longformer")
-EMBEDDERS += ("mobilebert", "modernbert", "mpnet", "roberta", "xlm-roberta")
+EMBEDDERS += ("mobilebert", "modernbert", "mpnet", "roberta", "xlm", "xlm-roberta")
 """Architectures that are tested for embeddings."""
 
 

@@ -14,7 +14,7 @@ pins() { # pins NAME: prints the requirements of a runtime for pip
     case $1 in
     mediapipe) echo "mediapipe==1.2.2" ;;
     litert-lm) echo "litert-lm-api==0.18.1 litert-lm-builder==0.18.1" ;;
-    optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1" ;;
+    optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1 sentence-transformers==5.7.0" ;;
     genai) echo "onnxruntime-genai==0.18.0 onnxruntime==1.31.1" ;;
     kotlin) echo "--no-deps kotlin-jupyter-kernel==0.19.0.944" ;; # for its compiler, which needs Java 11 or later
     *) return 1 ;;

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,6 +217,30 @@ def test_embeddings(case: Case, ask: Ask, tmp_path: Path) -> None:
     if case.quantize == "none":
         np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
     assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
+
+
+@pytest.mark.foreign("optimum")
+@cases(embedder("bert"), always=())
+def test_sentence_transformers_pools_hidden_states(case: Case, ask: Ask, tmp_path: Path) -> None:
+    """Its ONNX backend needs hidden states and the checkpoint's files; a bundle of embeddings is an error."""
+    model = case.model()
+    checkpoint = model.save_pretrained(tmp_path / "checkpoint")
+    folder = kf.export.export(checkpoint, tmp_path / "bundle", "onnx", task="feature-extraction")
+    modules = [each["path"] for each in json.loads((checkpoint / "modules.json").read_text()) if each["path"]]
+    for name in modules:
+        shutil.copytree(checkpoint / name, folder / name)
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        shutil.copy(checkpoint / name, folder)
+    code = """from sentence_transformers import SentenceTransformer
+model = SentenceTransformer({folder!r}, backend="onnx", device="cpu")
+print(model.encode({texts!r}).tolist())"""
+    answer = successful(ask({"program": code.format(folder=str(folder), texts=TEXTS)}))
+    keras = np.array(kf.pipeline(case.task, model).encode(TEXTS))
+    np.testing.assert_allclose(ast.literal_eval(answer["printed"]), keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
+    embeddings = case.export(tmp_path / "embeddings", model, target="optimum")
+    refused = ask({"program": code.format(folder=str(embeddings), texts=TEXTS)})
+    assert refused["error"] == "KeyError: 'last_hidden_state'"
+    assert "KeyError: 'last_hidden_state'" in (embeddings / "README.md").read_text()
 
 
 @pytest.mark.foreign("optimum")
