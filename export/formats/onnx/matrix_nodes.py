@@ -20,7 +20,7 @@ from kerasformer.export.quantization.calibration import Calibration, input_scale
 from kerasformer.export.quantization.recipes import Recipe, Storage
 
 _INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
-_SMALLEST = 1e-30  # lower bound of a row's largest magnitude, which avoids a division by zero
+_SMALLEST = 1e-30  # lower bound of the range of a row, which avoids a division by zero
 
 _GELU_ZERO = 32
 """Zero point of outputs of GELU. At 128, half of the levels would be unused."""
@@ -52,13 +52,13 @@ class _RoundedRows:
 
     Attributes:
         levels: Name of the levels.
-        scale: Name of the scale of each row, `(..., 1)`.
+        inverse_scale: Name of the number of levels for each unit of a row, `(..., 1)`.
         zero: Name of the zero point.
         middle: Name of what was subtracted from each row, `(..., 1)`; `None` for rows that are not centered.
     """
 
     levels: str
-    scale: str
+    inverse_scale: str
     zero: str
     middle: str | None = None
 
@@ -192,12 +192,12 @@ class MatrixNodes:
         rows = self._rounded_rows(x, scale, centered=scale is not None and bias is not None)
         y = products(rows, self.store.channels(kernels, output_first, True, scale))
         if rows.middle is None or bias is None:
-            return self._with_bias("Mul", [y, rows.scale], bias, output)
+            return self._with_bias("Div", [y, rows.inverse_scale], bias, output)
         one = self.nodes.node("Pow", [rows.middle, self.nodes.number(0.0)])
         factors = self.nodes.node("Concat", [rows.middle, one], axis=-1)
         vectors = self.store.sums_and_bias(kernels, output_first, True, scale, bias)
         added = self.nodes.node("MatMul", [factors, vectors])
-        return self.nodes.node("Add", [self.nodes.node("Mul", [y, rows.scale]), added], output)
+        return self.nodes.node("Add", [self.nodes.node("Div", [y, rows.inverse_scale]), added], output)
 
     def _input_scale(self, kernels: Sequence[str]) -> np.ndarray | None:
         """Returns the scales of the channels of a product's input."""
@@ -223,23 +223,24 @@ class MatrixNodes:
             if centered:
                 high, low = self._extreme("ReduceMax", x), self._extreme("ReduceMin", x)
                 middle = n.node("Mul", [n.node("Add", [high, low]), n.number(0.5)])
-                largest = n.node("Mul", [n.node("Sub", [high, low]), n.number(0.5)])
                 x = n.node("Sub", [x, middle])
+                largest, levels = n.node("Sub", [high, low]), 254.0
             elif x in self.mostly_positive:
                 zero = _GELU_ZERO
                 # A negative value needs as large a step as a positive one of this many times its magnitude.
                 weighted = n.node("LeakyRelu", [x], alpha=-(255 - zero) / zero)
-                largest = self._extreme("ReduceMax", weighted)
+                largest, levels = self._extreme("ReduceMax", weighted), float(255 - zero)
             else:
-                largest = self._extreme("ReduceMax", n.node("Abs", [x]))
-            largest = n.node("Max", [largest, n.number(_SMALLEST)])
-            levels = float(255 - zero)
-            # A multiplication by 127 / largest is faster than a division of every value.
-            scaled = n.node("Mul", [x, n.node("Div", [n.number(levels), largest])])
-            rounded = n.node("QuantizeLinear", [scaled, n.number(1.0), n.byte(zero)])
-            scale = n.node("Mul", [largest, n.number(1 / levels)])
-            self._rounded[key] = _RoundedRows(rounded, scale, n.byte(zero), middle)
+                largest, levels = self._extreme("ReduceMax", n.node("Abs", [x])), 127.0
+            # The product is divided by this number, so that the scale itself is never computed.
+            inverse_scale = n.node("Div", [n.number(levels), self._positive(largest)])
+            rounded = n.node("QuantizeLinear", [n.node("Mul", [x, inverse_scale]), n.number(1.0), n.byte(zero)])
+            self._rounded[key] = _RoundedRows(rounded, inverse_scale, n.byte(zero), middle)
         return self._rounded[key]
+
+    def _positive(self, largest: str) -> str:
+        """Returns the ranges of the rows, without zeros."""
+        return self.nodes.node("Max", [largest, self.nodes.number(_SMALLEST)])
 
     def _extreme(self, operator: str, x: str) -> str:
         """Returns the largest or smallest value of each row, `(..., 1)`."""
@@ -367,6 +368,14 @@ class OrtMatrixNodes(MatrixNodes):
             return self.nodes.node("MatMulIntegerToFloat", inputs, domain=CONTRIB_DOMAIN)
 
         return self._product_of_rounded(x, kernels, bias, output_first, output, products)
+
+    def _positive(self, largest: str) -> str:
+        """Returns the ranges unchanged, which saves an operator for each product.
+
+        Values of a row whose range is 0 become NaN, which ONNX Runtime rounds to some level. The product is then
+        divided by infinity, so that it is 0.
+        """
+        return largest
 
     def _static_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None

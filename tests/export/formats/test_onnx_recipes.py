@@ -4,18 +4,23 @@ values.
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import onnx
 import pytest
 from keras import ops
 from onnx import TensorProto, numpy_helper
 
+from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
+from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.calibration import Calibration, Ranges
 from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
+from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny, write
 from tests.grids import grid
@@ -172,6 +177,30 @@ def test_int8_answers_do_not_depend_on_other_rows(tmp_path, model_type, profile)
             for name, value in feeds.items()
         }
         np.testing.assert_allclose(opened.run([wanted], alone)[0][0], together[row, real], atol=1e-5)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kind", ["plain", "gelu", "centered"])
+def test_rows_whose_range_is_zero(tmp_path, kind, profile):
+    """Their scale would be 0. Rows of a scaled input are centered, so that those of equal values have no range."""
+    random = np.random.default_rng(0)
+    kernel = keras.Variable(random.normal(size=(16, 12)).astype("float32"), name="kernel")
+    bias = keras.Variable(random.normal(size=12).astype("float32"), name="bias")
+    ranges = Ranges((-9.0, 9.0), (-9.0, 9.0), np.ones(16, "float32") if kind == "centered" else None)
+
+    def call(x):
+        return {"y": primitives.linear(primitives.gelu(x) if kind == "gelu" else x, kernel, bias)}
+
+    inputs, outputs = ({name: TensorInfo(("b", "t", size), "float32")} for name, size in (("x", 16), ("y", 12)))
+    function = Function("model", inputs, outputs, call)
+    path, calibration = tmp_path / "m.onnx", {kernel.path: ranges}
+    write_onnx({path: function}, [kernel, bias], recipe("int8"), profile=profile, calibration=calibration)
+    x = random.normal(size=(2, 3, 16)).astype("float32")
+    x[0, 0], x[1, 1] = 0, 3 if kind == "centered" else 0
+    got, want = run(path, {"x": x})["y"], ops.convert_to_numpy(call(x)["y"])
+    np.testing.assert_allclose(got, want, atol=0.05 * np.abs(want).max())
+    for row in ((0, 0), (1, 1)):
+        np.testing.assert_allclose(got[row], want[row], atol=0.01 * np.abs(want[row]).max())
 
 
 def test_exceptions_of_a_recipe(tmp_path):
