@@ -63,14 +63,16 @@ _TORCH = "torch==2.13.0"  # other versions may install gigabytes of packages for
 _EMBEDDINGS = ("minilm",)
 _ENCODER = ("bert", "tiny-bert")
 _DECODERS = ("gpt2", "t5", "tiny-gpt2", "tiny-t5")
+_GROUPED = ("smollm2", "qwen2.5")
+_LONG = ("longformer", "big_bird")
 _SHORT = (*_DECODERS, *_ENCODER)
 
 LIBRARIES = {
     "transformers": Library(
         (_TORCH, "transformers==5.23.0"),
         "pytorch",
-        {"transformers": "transformers, PyTorch f32"},
-        {"transformers": (*_SHORT, "longformer")},
+        {"transformers": "transformers, PyTorch f32", "transformers-bf16": "transformers, PyTorch bf16"},
+        {"transformers": (*_SHORT, *_GROUPED, *_LONG), "transformers-bf16": _GROUPED},
     ),
     "sentence-transformers": Library(
         (_TORCH, "transformers==5.23.0", "sentence-transformers==6.2.0"),
@@ -105,7 +107,7 @@ LIBRARIES = {
         },
         {
             "optimum-f32": (*_SHORT, *_EMBEDDINGS),
-            "optimum-int8": (*_SHORT, *_EMBEDDINGS),
+            "optimum-int8": (*_SHORT, *_GROUPED, *_EMBEDDINGS),
             "optimum-o2-int8": (*_ENCODER, *_EMBEDDINGS),
             "optimum-o3-int8": _EMBEDDINGS,
         },

@@ -14,6 +14,8 @@ from kerasformer.bench.question import Facts, Question, Tokens
 
 _CLASSES = {
     "GPT2LMHeadModel": "ORTModelForCausalLM",
+    "LlamaForCausalLM": "ORTModelForCausalLM",
+    "Qwen2ForCausalLM": "ORTModelForCausalLM",
     "T5ForConditionalGeneration": "ORTModelForSeq2SeqLM",
     "BertForSequenceClassification": "ORTModelForSequenceClassification",
     "BertModel": "ORTModelForFeatureExtraction",
@@ -70,8 +72,8 @@ class Model:
         options = onnxruntime.SessionOptions()
         if threads is not None:
             options.intra_op_num_threads = threads
-        # Spinning threads would slow down the next measurement.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Threads spin between operators, as by default. After an answer, they would slow down the next measurement.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         folder, shape = self._job.folder, self._job.shape
         self._model: Any = self._class.from_pretrained(folder, session_options=options)
         if shape.package is not None:

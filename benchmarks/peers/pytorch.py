@@ -1,4 +1,4 @@
-"""`transformers` on PyTorch in float32."""
+"""`transformers` on PyTorch in float32 and bfloat16."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Model:
 
         if threads is not None:
             torch.set_num_threads(threads)
-        shape = self._job.shape
-        self._model: Any = getattr(transformers, shape.kind).from_pretrained(self._job.checkpoint).eval()
+        shape, dtype = self._job.shape, torch.bfloat16 if self._job.variant.endswith("-bf16") else torch.float32
+        kind = getattr(transformers, shape.kind)
+        self._model: Any = kind.from_pretrained(self._job.checkpoint, dtype=dtype).eval()
         return Facts("pytorch", shape.kind, shape.generates, size_mb=size_mb(self._job.checkpoint))
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:

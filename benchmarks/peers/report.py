@@ -105,7 +105,7 @@ def _speed_heads(figures: list[SubjectFigures], writes: bool) -> list[str]:
     base = title_of(figures[0].name) if figures else ""
     ratios = [f"× {base}, best", "median"]
     if writes:
-        decode = ["decode tokens/s", "first token ms", "token ms, p50", "p90", "p99"]
+        decode = ["prefill tokens/s", "decode tokens/s", "first token ms", "token ms, p50", "p90", "p99"]
         return ["", "tokens/s, best", "median", *ratios, *decode]
     return ["", "ms, best", "median", *ratios, "ms, p50", "p90", "p99"]
 
@@ -116,9 +116,18 @@ def _speeds(one: SubjectFigures, own: WorkFigures, writes: bool) -> list[str]:
     if not writes:
         return [title_of(one.name), f"{1000 * own.best_s:.1f}", f"{1000 * own.median_s:.1f}", *ratios, *latency]
     speeds = [f"{own.best_tokens_s:.1f}", f"{own.tokens_s:.1f}"]
+    prefill = "–" if own.prefill_tokens_s is None else f"{own.prefill_tokens_s:.0f}"
     decode = "–" if own.decode_tokens_s is None else f"{own.decode_tokens_s:.1f}"
     first = "–" if own.first_token_ms is None else f"{own.first_token_ms.p50:.0f}"
-    return [title_of(one.name), *speeds, *ratios, decode, first, *(latency if own.latency_of == "token" else ["–"] * 3)]
+    return [
+        title_of(one.name),
+        *speeds,
+        *ratios,
+        prefill,
+        decode,
+        first,
+        *(latency if own.latency_of == "token" else ["–"] * 3),
+    ]
 
 
 def _sizes(one: SubjectFigures) -> list[str]:
