@@ -54,7 +54,17 @@ def write_config(job: ExportJob, folder: Path, extra_entries: Mapping[str, Any])
         config["task_specific_params"] = {**config["task_specific_params"], job.info.task: {"prefix": prefix}}
     _write(folder / "config.json", config)
     if model.generates:
-        _write(folder / "generation_config.json", job.info.generation)
+        settings, ends = dict(job.info.generation), end_tokens(job)
+        if ends != job.info.eos_token_id:
+            settings["eos_token_id"] = list(ends)
+        _write(folder / "generation_config.json", settings)
+
+
+def end_tokens(job: ExportJob) -> tuple[int, ...]:
+    """Returns the tokens that end a text, including the one that the chat template puts after an answer."""
+    tokenizer, ends = job.model.tokenizer, job.info.eos_token_id
+    turn_end = None if tokenizer is None else tokenizer.turn_end_token_id()
+    return ends if turn_end is None or turn_end in ends else (*ends, turn_end)
 
 
 def _segment_settings(tokenizer: Tokenizer) -> dict[str, Any]:

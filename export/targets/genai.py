@@ -20,6 +20,7 @@ from kerasformer.bundle.interface import CACHES, LOGITS, MODEL, Kind, growing_ca
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
+from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
@@ -96,7 +97,7 @@ class Genai(Target):
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `genai_config.json`."""
         path = folder / FILE
-        path.write_text(json.dumps(genai_config(manifest), indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(genai_config(manifest, end_tokens(job)), indent=2) + "\n", encoding="utf-8")
         return [path]
 
     def card(self, manifest: Manifest, folder: Path) -> str:
@@ -119,15 +120,21 @@ def _check_windows(job: ExportJob) -> None:
             )
 
 
-def genai_config(manifest: Manifest) -> dict[str, Any]:
-    """Returns the content of `genai_config.json`, from the manifest of a decoder."""
+def genai_config(manifest: Manifest, ends: Sequence[int] | None = None) -> dict[str, Any]:
+    """Returns the content of `genai_config.json`, from the manifest of a decoder.
+
+    Args:
+        manifest: The manifest.
+        ends: Tokens that end a text; defaults to those of the manifest.
+    """
     info, signature = manifest.info, manifest.signatures[MODEL]
+    ends = info.eos_token_id if ends is None else ends
     # A cache in one buffer is allocated once, for the longest text; in beam search, the runtime uses separate buffers.
     in_place = (signature.in_place() or frozenset()).issuperset(signature.named(*CACHES))
     generation = GenerationConfig.from_dict(info.generation)
     tokens = {
         "bos_token_id": info.bos_token_id,
-        "eos_token_id": list(info.eos_token_id) or None,
+        "eos_token_id": list(ends) or None,
         # By default, it would use the token 0 for padding.
         "pad_token_id": info.pad_token_id if info.pad_token_id is not None else next(iter(info.eos_token_id), None),
     }

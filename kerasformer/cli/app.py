@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | export | run | verify | bench | web | serve | cache | demo`."""
+"""The command line: `kerasformer models | info | export | run | chat | verify | bench | web | serve | cache | demo`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import __version__, process
+from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
 from kerasformer.cli.console import (
     Json,
@@ -123,6 +124,11 @@ command(
     'kerasformer run story-gpt2 "The weather: " --choice fair --choice foul --set do_sample=true',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
+command(
+    "kerasformer chat path/to/chat-model",
+    'kerasformer chat out --system "Answer in one sentence." --temperature 0.7 --seed 1',
+    "cat questions.txt | kerasformer chat out",
+)(chat)
 command("kerasformer web story-gpt2 site", "kerasformer web Stories=story-out Reviews=out site --overwrite")(web)
 command("kerasformer serve site", "kerasformer serve site --port 9000 --host 0.0.0.0")(serve)
 

@@ -251,10 +251,10 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "json_schema" in settings:
         settings["json_schema"] = _schema(settings["json_schema"])
-    return settings | dict(map(_named, options["set_"] or ()))
+    return settings | dict(map(setting_of, options["set_"] or ()))
 
 
-def _named(pair: str) -> tuple[str, Any]:
+def setting_of(pair: str) -> tuple[str, Any]:
     """Parses `name=value`; a value that is not JSON is a string."""
     name, equals, value = pair.partition("=")
     if not (name and equals):

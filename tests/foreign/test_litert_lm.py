@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -18,7 +19,9 @@ from tokenizers import decoders, models, normalizers, processors
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.errors import ExportError
+from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.targets.litert_lm import litertlm_file
+from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
@@ -107,6 +110,53 @@ def test_greedy_texts(case, tmp_path):
     sequences = [output.sequences[0].tolist() for output in outputs]
     assert answers == [model.tokenizer.decode(row, skip_special_tokens=True) for row in sequences]
     check_tokens(model, folder, [model.tokenizer.encode(text) for text in PROMPTS], sequences, TOKENS, greedy)
+
+
+CHAT = """\
+{{- bos_token -}}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {%- generation %}{{ 'answer: ' + message.content | trim + eos_token + '\n' }}{% endgeneration %}
+    {%- else %}
+        {{- (message.role | upper) ~ ': ' ~ message['content'].strip() + '\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ 'answer:' }}{% endif %}"""
+
+
+@pytest.mark.foreign(TARGET)
+def test_conversations(tmp_path):
+    """Prompts and answers of the chat template in the file are those of Keras; both end with its end token."""
+    need(TARGET)
+    model = text_model(GPT2)
+    model.tokenizer.chat_template = CHAT
+    folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
+    chats, system, pipe = [prompt for prompt in PROMPTS if len(prompt) < 60], "Be brief. ", kf.pipeline(None, model)
+    request = {"model": str(folder / litertlm_file.NAME), "system": system, "chats": chats, "tokens": TOKENS}
+    received = run(TARGET, "litert_lm_generate.py", request)
+    messages = [[{"role": "system", "content": system}, {"role": "user", "content": text}] for text in chats]
+    assert [prompt for prompt, _ in received] == [
+        pipe.apply_chat_template(each, add_generation_prompt=True, tokenize=False) for each in messages
+    ]
+    greedy = {"do_sample": False, "repetition_penalty": 1.0, "max_new_tokens": TOKENS, "return_full_text": False}
+    assert [text for _, text in received] == [pipe(each, **greedy)[0]["generated_text"] for each in messages]
+
+
+def test_the_end_token_of_the_template_ends_a_text():
+    """Also if it is not an end token of the model."""
+    model = kf.zoo.load("story-gpt2")
+    model.tokenizer.backend.add_special_tokens(["<|turn|>"])
+    model.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}<|turn|>\n{% endfor %}"
+    (end,) = model.info().eos_token_id
+    job = SimpleNamespace(model=model, info=model.info())
+    assert end_tokens(job) == (end, model.tokenizer.token_to_id("<|turn|>"))
+
+
+def test_tags_that_litert_lm_lacks():
+    tokenizer = kf.tokenizer("story-gpt2")
+    tokenizer.chat_template = "{% for message in messages %}{%- break %}{% endfor %}"
+    with pytest.raises(ExportError, match="lacks the tag break"):
+        chat_template(tokenizer)
 
 
 @pytest.mark.foreign(TARGET)

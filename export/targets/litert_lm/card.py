@@ -20,7 +20,8 @@ _SECTION = """## LiteRT-LM
 `{file}` is the only file that a device needs: it contains the graphs of `model.tflite`, the tokenizer, and the tokens
 that start and end a text. A prompt must have fewer than {capacity} tokens, and prompt and answer together at most
 {capacity}; for a longer prompt, LiteRT-LM reports `Input token ids are too long`. Special tokens other than the end
-token appear in the generated text.{not_included}
+token appear in the generated text. Conversations use the chat template of the model,
+if it has one, which is in the file.{not_included}
 
 Python, `pip install litert-lm-api=={python}`:
 

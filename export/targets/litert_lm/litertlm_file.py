@@ -31,7 +31,13 @@ def check_installed() -> None:
 
 
 def metadata(
-    generation: GenerationConfig, *, capacity: int, vocab_size: int, start: int | None, ends: Iterable[int]
+    generation: GenerationConfig,
+    *,
+    capacity: int,
+    vocab_size: int,
+    start: int | None,
+    ends: Iterable[int],
+    chat_template: str | None = None,
 ) -> Any:
     """Returns the settings of a model as an `LlmMetadata` message.
 
@@ -41,6 +47,7 @@ def metadata(
         vocab_size: Number of logits.
         start: Token to put before every text, if any.
         ends: Tokens that end a text.
+        chat_template: Jinja template of conversations, if any.
     """
     message = _module("runtime.proto.llm_metadata_pb2").LlmMetadata(max_num_tokens=capacity)
     message.llm_model_type.generic_model.SetInParent()
@@ -51,6 +58,8 @@ def metadata(
     for token in ends:
         message.stop_tokens.add().token_ids.ids.append(token)
     message.suppress_tokens.ids.extend(generation.suppress_tokens)
+    if chat_template is not None:
+        message.jinja_prompt_template = chat_template
     _set_sampler(message.sampler_params, generation, vocab_size)
     return message
 

@@ -13,10 +13,12 @@ from kerasformer.bundle.interface import DECODE, Role
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
+from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target, refuse_signatures
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card, embedding_model, litertlm_file
+from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer
 
 _GRAPHS = "model.tflite"
@@ -59,6 +61,7 @@ class LitertLm(Target):
                 "model's configuration"
             )
         _start_token(job)
+        chat_template(job.model.tokenizer)
         _check_capacity(job)
         refuse_signatures(self.name, job, "cache_lengths", "rows", "verify_lengths")
 
@@ -79,7 +82,8 @@ class LitertLm(Target):
             capacity=job.capacity or 0,
             vocab_size=job.info.vocab_size,
             start=_start_token(job),
-            ends=job.info.eos_token_id,
+            ends=end_tokens(job),
+            chat_template=chat_template(job.model.tokenizer),
         )
         litertlm_file.write(path, metadata, tokenizer, graphs)
         return (path,)

@@ -1,7 +1,8 @@
 """Generates texts with LiteRT-LM.
 
 The request is `{"model", "prompts", "tokens", "mode"}`, and the answer is the text after each prompt; or it is
-`{"model", "tokenize"}`, and the answer is the ids of each text.
+`{"model", "tokenize"}`, and the answer is the ids of each text; or it is `{"model", "system", "chats", "tokens"}`, and
+the answer is the prompt and the text for each message, each in a new conversation with a system prompt.
 
 Modes: "session" and "streamed" pass plain prompts, "conversation" passes each prompt as a message, and "file settings"
 uses the sampling settings of the file.
@@ -32,12 +33,22 @@ def conversation(engine: litert_lm.Engine, prompt: str, tokens: int, mode: str) 
         return str(opened.send_message(prompt))
 
 
+def chat(engine: litert_lm.Engine, system: str, message: str, tokens: int) -> tuple[str, str]:
+    """Returns the prompt that the chat template writes for a message, and the answer."""
+    settings = {"sampler_config": GREEDY, "max_output_tokens": tokens, "system_message": system}
+    with engine.create_conversation(**settings) as opened:
+        return opened.render_message_to_string(message), str(opened.send_message(message))
+
+
 def main() -> None:
     """Answers one request."""
     request = json.load(sys.stdin)
     engine = litert_lm.Engine(request["model"], backend=litert_lm.Backend.CPU(thread_count=2), cache_dir=":nocache")
     if "tokenize" in request:
         print(json.dumps([list(engine.tokenize(text)) for text in request["tokenize"]]))
+        return
+    if "chats" in request:
+        print(json.dumps([chat(engine, request["system"], each, request["tokens"]) for each in request["chats"]]))
         return
     mode = request.get("mode", "session")
     generate = conversation if mode == "conversation" else session

@@ -1,0 +1,254 @@
+"""`kerasformer chat`, a conversation with a model in the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kerasformer.cli.console import Source, Threads, on_terminal, open_pipeline, print_error, say
+from kerasformer.cli.run_command import setting_of
+from kerasformer.errors import ChatTemplateError, InputError, KerasformerError, argument
+from kerasformer.files import local_path, parse_json, read_text
+
+_PROMPT, _MORE = "> ", "… "
+_CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "tools")
+"""Options of a conversation that are not generation settings."""
+
+
+def chat(
+    source: Source,
+    system: Annotated[str | None, typer.Option(help="System prompt, which describes how to answer.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens of an answer; 256 unless the model specifies it.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; lower values are more deterministic.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the most probable tokens whose probabilities add up to this.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed, for reproducible samples.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any field of GenerationConfig as name=value, the value as JSON; may be repeated."),
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="File with a chat template to use instead of the model's.")
+    ] = None,
+    drop_oldest_turns: Annotated[
+        bool, typer.Option("--drop-oldest-turns", help="Leave out the oldest turns of a conversation that is too long.")
+    ] = False,
+    load: Annotated[Path | None, typer.Option(help="File with a conversation to continue, from /save.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Talk to a model.
+
+    The answer is printed while it is generated; Ctrl-C stops it. Lines that start with / are commands: /help lists
+    them. Without a terminal, each line of standard input is a message, and each answer is printed.
+    """
+    settings = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    settings |= dict(map(setting_of, set_ or ()))
+    if drop_oldest_turns:
+        settings["drop_oldest_turns"] = True
+    pipe = open_pipeline("text-generation", source, threads)
+    if chat_template is not None:
+        pipe.tokenizer.chat_template = read_text(local_path(chat_template))
+    if pipe.tokenizer.chat_template is None:
+        raise ChatTemplateError(
+            "This model has no chat template, since it was trained to continue text. Received: "
+            f"{source}. Use kerasformer run, or pass {argument('chat_template', ...)}"
+        )
+    session = ChatSession(pipe, settings, system)
+    if load is not None:
+        session.load(str(load))
+    interactive = sys.stdin.isatty()
+    if interactive:
+        say(f"{pipe.info.name}. Write a message, or /help.")
+    session.run(_lines(interactive))
+    if session.failed and not interactive:
+        raise typer.Exit(1)
+
+
+class ChatSession:
+    """A conversation with slash commands.
+
+    Args:
+        pipe: Pipeline for text-generation, with a chat template.
+        settings: Generation settings and options of conversations.
+        system: System prompt, if any.
+    Attributes:
+        messages: The messages so far, without the system prompt.
+        failed: Whether a line caused an error.
+    """
+
+    def __init__(self, pipe: Any, settings: dict[str, Any], system: str | None) -> None:
+        self.pipe, self.settings, self.system = pipe, settings, system
+        self.messages: list[dict[str, Any]] = []
+        self.failed = False
+        self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {
+            "help": (self.help, "", "List the commands."),
+            "system": (self.set_system, "[TEXT]", "Set the system prompt; without a text, remove it."),
+            "reset": (self.reset, "", "Start a new conversation."),
+            "undo": (self.undo, "", "Take back the last message and its answer."),
+            "retry": (self.retry, "", "Answer the last message again."),
+            "save": (self.save, "FILE", "Save the conversation as JSON."),
+            "load": (self.load, "FILE", "Continue a saved conversation."),
+            "set": (self.set, "[NAME [VALUE]]", "Change a generation setting; without a value, remove it."),
+            "exit": (self.help, "", "End the session; also Ctrl-D."),
+        }
+
+    def run(self, lines: Iterator[str]) -> None:
+        """Processes lines until `/exit` or the last one; an error is printed and does not end the session."""
+        for line in lines:
+            if line.strip() in ("/exit", "/quit"):
+                return
+            try:
+                self.process(line)
+            except KerasformerError as error:
+                self.failed = True
+                print_error(str(error))
+
+    def process(self, line: str) -> None:
+        """Runs a command, or answers a message.
+
+        Raises:
+            KerasformerError: the line could not be processed; the conversation is unchanged.
+        """
+        text = line.strip()
+        if not text:
+            return
+        if not text.startswith("/"):
+            self._answer([*self.messages, {"role": "user", "content": line}])
+            return
+        name, _, rest = text[1:].partition(" ")
+        if name not in self._commands:
+            raise InputError(
+                f"Unknown command. Expected one of {', '.join(map('/{}'.format, self._commands))}. Received: /{name}"
+            )
+        self._commands[name][0](rest.strip())
+
+    def help(self, rest: str = "") -> None:
+        """Lists the commands."""
+        width = max(len(f"/{name} {usage}") for name, (_, usage, _) in self._commands.items())
+        for name, (_, usage, text) in self._commands.items():
+            say(f"{f'/{name} {usage}':{width}}  {text}")
+        say("A line that ends with \\ continues in the next one. Ctrl-C stops an answer.")
+
+    def set_system(self, text: str) -> None:
+        """Sets or removes the system prompt."""
+        self.system = text or None
+
+    def reset(self, rest: str = "") -> None:
+        """Removes all messages except the system prompt."""
+        self.messages = []
+
+    def undo(self, rest: str = "") -> None:
+        """Removes the last message of the user and everything after it."""
+        self.messages = self._before_last_question()
+
+    def retry(self, rest: str = "") -> None:
+        """Generates another answer to the last message of the user."""
+        before = self._before_last_question()
+        self._answer(self.messages[: len(before) + 1])
+
+    def save(self, file: str) -> None:
+        """Writes the conversation to a JSON file."""
+        path = local_path(_required(file, "/save FILE"))
+        try:
+            path.write_text(json.dumps(self._conversation(self.messages), indent=2, ensure_ascii=False) + "\n", "utf-8")
+        except OSError as error:
+            raise InputError(f"The conversation cannot be saved: {error}") from error
+        say(f"{len(self.messages)} messages saved in {path}")
+
+    def load(self, file: str) -> None:
+        """Reads a conversation from a JSON file."""
+        from kerasformer.chat_templates.rendering import checked_messages
+
+        path = local_path(_required(file, "/load FILE"))
+        messages = checked_messages(parse_json(read_text(path), str(path)))
+        first = messages[0]
+        if first["role"] == "system" and isinstance(first.get("content"), str):
+            self.system, messages = first["content"], messages[1:]
+        self.messages = messages
+        say(f"{len(messages)} messages loaded from {path}")
+
+    def set(self, text: str) -> None:
+        """Changes or removes a setting; without a name, lists all."""
+        from kerasformer.decoding import GenerationConfig
+
+        name, _, value = text.replace("=", " ", 1).partition(" ")
+        if not name:
+            for each, current in self.settings.items():
+                say(f"{each} = {json.dumps(current)}")
+            return
+        if not value.strip():
+            self.settings.pop(name, None)
+            return
+        setting = dict([setting_of(f"{name}={value.strip()}")])
+        if name not in _CHAT_SETTINGS:
+            GenerationConfig().replace(**setting)  # checks the name and the value
+        self.settings |= setting
+
+    def _answer(self, messages: list[dict[str, Any]]) -> None:
+        """Prints the answer to the last message; if it is interrupted, the part so far is kept."""
+        with self.pipe.stream(self._conversation(messages), **self.settings) as stream:
+            try:
+                with suppress(KeyboardInterrupt):
+                    for piece in stream:
+                        print(piece, end="", flush=True)
+            finally:
+                print(flush=True)
+        self.messages = [*messages, {"role": "assistant", "content": stream.text}]
+
+    def _conversation(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return messages if self.system is None else [{"role": "system", "content": self.system}, *messages]
+
+    def _before_last_question(self) -> list[dict[str, Any]]:
+        """Returns the messages before the last one of the user.
+
+        Raises:
+            InputError: there is none.
+        """
+        questions = [index for index, message in enumerate(self.messages) if message["role"] == "user"]
+        if not questions:
+            raise InputError("There is no message yet. Write one first")
+        return self.messages[: questions[-1]]
+
+
+def _required(value: str, usage: str) -> str:
+    if not value:
+        raise InputError(f"A file name was expected: {usage}. Received: none")
+    return value
+
+
+def _lines(interactive: bool) -> Iterator[str]:
+    """Yields the lines of standard input; lines that end with a backslash are joined with the next one."""
+    if interactive:
+        with suppress(ImportError):  # not on Windows
+            import readline  # noqa: F401 - input() then has a history and can edit lines
+    parts: list[str] = []
+    while True:
+        try:
+            line = input((_MORE if parts else _PROMPT) if interactive else "")
+        except EOFError:
+            if parts:
+                yield "\n".join(parts)
+            if interactive and on_terminal():
+                print()
+            return
+        except KeyboardInterrupt:
+            say("\nType /exit or press Ctrl-D to end the session.")
+            parts = []
+            continue
+        if line.endswith("\\"):
+            parts.append(line[:-1])
+            continue
+        yield "\n".join([*parts, line])
+        parts = []
