@@ -88,7 +88,7 @@ def write_onnx(
     for path, function in files.items():
         if path not in graphs:
             graphs[path] = _convert(function, named, writer.lowering, opset)
-    skeletons = {path: graphs[path] if converted is None else deepcopy(graphs[path]) for path in files}
+    skeletons = {path: graphs[path] if converted is None else graphs[path].copy() for path in files}
     tied = _tied_tables([marker for skeleton in skeletons.values() for marker in skeleton.markers])
     store = WeightStore(named)
     complete, in_place = {}, {}
@@ -125,6 +125,10 @@ class _Skeleton:
     function: Function
     model: onnx.ModelProto
     markers: list[Marker]
+
+    def copy(self) -> _Skeleton:
+        """Returns a copy whose graph and markers can be changed."""
+        return _Skeleton(self.function, *deepcopy((self.model, self.markers)))
 
 
 def _tied_tables(markers: Sequence[Marker]) -> frozenset[str]:
@@ -228,7 +232,9 @@ def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:
     optimizers.pop("remove_back_to_back", None)
     with tf.device("/cpu:0"):
         frozen = require("tf2onnx.tf_loader", "export").from_function(concrete, inputs, outputs)
-        with tf.Graph().as_default() as graph:
+
+    def converted(skip_failed: bool) -> onnx.ModelProto:
+        with tf.device("/cpu:0"), tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
             converted = require("tf2onnx.tfonnx", "export").process_tf_graph(
                 graph,
@@ -240,8 +246,14 @@ def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:
                 output_names=outputs,
                 tensors_to_rename=names,
             )
-            optimized = optimizer.optimize_graph(converted, optimizers=optimizers)
+            optimized = optimizer.optimize_graph(converted, skip_failed, optimizers)
             return optimized.make_model(f"converted from {concrete.name}")
+
+    try:
+        return converted(skip_failed=False)
+    except Exception:
+        # To skip an optimizer that fails, tf2onnx copies the graph before each, which takes half of the conversion.
+        return converted(skip_failed=True)
 
 
 @contextmanager

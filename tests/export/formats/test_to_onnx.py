@@ -205,6 +205,23 @@ def test_a_flattened_product_before_a_split_of_heads(tmp_path):
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-4)
 
 
+def test_an_optimizer_that_fails_is_skipped(tmp_path, monkeypatch):
+    tried = []
+
+    def broken():
+        tried.append("broken")
+        raise ValueError("unsupported graph")
+
+    monkeypatch.setitem(tf2onnx.optimizer._optimizers, "remove_identity", broken)
+    model = tiny("bert", "text-classification")
+    write(tmp_path, model)
+    assert len(tried) > 1
+    for name, feeds in feeds_of(model):
+        got = run(tmp_path / "onnx" / f"{name}.onnx", feeds)["logits"]
+        want = expected(model, feeds)["logits"]
+        assert np.abs(got - want).max() < TOLERANCE * np.abs(want).max()
+
+
 def test_a_weight_that_no_primitive_reads_is_exported(tmp_path):
     """Its transpose is read here, and is then stored."""
     weight = keras.Variable(np.random.default_rng(0).normal(size=(5, 64)), dtype="float32", name="weight")
