@@ -15,7 +15,10 @@ from kerasformer.layers.tensor import Tensor
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class SinusoidalPositions(keras.layers.Layer):
-    """Fixed sinusoidal position embeddings.
+    """Fixed sinusoidal position embeddings, computed in float32.
+
+    The vectors are not stored: CTRL's configuration has 50,000 positions, whose table would take 256 MB in each
+    function of an exported model.
 
     Args:
         max_length: Number of positions.
@@ -51,13 +54,20 @@ class SinusoidalPositions(keras.layers.Layer):
         self.max_length, self.hidden_dim, self.interleaved = max_length, hidden_dim, interleaved
         self.endpoint, self.zero_row = endpoint, zero_row
         self.autocast = False  # floating-point positions would be rounded to half precision
-        self._table = sinusoids(max_length, hidden_dim, interleaved, endpoint)
-        if zero_row is not None and zero_row < max_length:
-            self._table[zero_row] = 0
+        self._frequencies = frequencies(hidden_dim, endpoint).astype("float32")
 
     def call(self, positions: Tensor) -> Tensor:
-        """Looks up the vectors."""
-        return ops.cast(ops.take(ops.convert_to_tensor(self._table), as_ids(positions), axis=0), self.compute_dtype)
+        """Computes the vectors."""
+        positions = ops.expand_dims(as_ids(positions), -1)
+        angles = ops.cast(positions, "float32") * self._frequencies
+        waves = ops.sin(angles), ops.cos(angles)
+        if self.interleaved:
+            vectors = ops.reshape(ops.stack(waves, axis=-1), (*ops.shape(angles)[:-1], self.hidden_dim))
+        else:
+            vectors = ops.concatenate(waves, axis=-1)
+        if self.zero_row is not None:
+            vectors = vectors * ops.cast(positions != self.zero_row, "float32")
+        return ops.cast(vectors, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
         """Maps `(...)` to `(..., hidden_dim)`."""
@@ -69,12 +79,17 @@ class SinusoidalPositions(keras.layers.Layer):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def sinusoids(max_length: int, hidden_dim: int, interleaved: bool = True, endpoint: bool = False) -> np.ndarray:
-    """Returns the table of `SinusoidalPositions`, float32 `(max_length, hidden_dim)`.
+def sinusoids(max_length: int, hidden_dim: int, interleaved: bool = True) -> np.ndarray:
+    """Returns a table with the vectors of `SinusoidalPositions`, float32 `(max_length, hidden_dim)`.
 
     An odd `hidden_dim` is possible if sines and cosines are interleaved; the last cosine is then left out.
     """
-    frequency = 10000.0 ** (-np.arange(0, hidden_dim, 2) / (hidden_dim - 2 if endpoint else hidden_dim))
-    angle = np.arange(max_length)[:, None] * frequency
+    angle = np.arange(max_length)[:, None] * frequencies(hidden_dim)
     waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if interleaved else 1)
     return waves.reshape(max_length, -1)[:, :hidden_dim].astype("float32")
+
+
+def frequencies(hidden_dim: int, endpoint: bool = False) -> np.ndarray:
+    """Returns the frequencies of `SinusoidalPositions`, float64 `(hidden_dim / 2 rounded up,)`."""
+    exponents: np.ndarray = -np.arange(0, hidden_dim, 2) / (hidden_dim - 2 if endpoint else hidden_dim)
+    return 10000.0**exponents
