@@ -1,4 +1,4 @@
-"""Published checkpoints of encoders: their `config.json` is read, and small models of it have parity.
+"""Published checkpoints: their `config.json` is read, and small models of it have parity.
 
 `checkpoints.json` has the configuration of each, the page that shows it or a copy of it, and the task of a file
 that names none and has no head.
@@ -6,6 +6,7 @@ that names none and has no head.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,20 @@ def config_type(row: dict[str, Any]) -> Any:
     return next(iter(zoo.architecture(model_type(row)).MODELS.values())).backbone_type.config_type
 
 
-SIZES = {"hidden_size": "emb_dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-"""Names of sizes, and those of XLM."""
+def keys(row: dict[str, Any]) -> dict[str, str]:
+    """Returns the keys of a `config.json` by the names of the fields that have values."""
+    fields = {field.name: field.metadata.get("hf", ()) for field in dataclasses.fields(config_type(row))}
+    found = {name: [key for key in names if row["config"].get(key) is not None] for name, names in fields.items()}
+    return {name: present[0] for name, present in found.items() if present}
 
 
-def name_of(size: str, content: dict[str, Any]) -> str:
-    """Returns the name that a configuration has for a size."""
-    return size if size in content else SIZES[size]
-
-
-def reduced(content: dict[str, Any]) -> dict[str, Any]:
+def reduced(row: dict[str, Any]) -> dict[str, Any]:
     """Returns a small configuration with the same keys, and the same ratios and hidden size if it is below 400."""
-    heads, hidden = (content[name_of(size, content)] for size in ("num_attention_heads", "hidden_size"))
+    content, names = row["config"], keys(row)
+    heads, hidden = content[names["num_heads"]], content[names["hidden_dim"]]
     small = hidden if hidden < 400 or "intra_bottleneck_size" in content else 4 * heads
-    offset = content["max_position_embeddings"] - 512 if content["max_position_embeddings"] in (512, 514) else 2
+    positions = names.get("max_length") or names["num_positions"]
+    offset = content[positions] - 512 if content[positions] in (512, 514) else 2
     distances = {
         "attention_window": [8, 8],
         "position_buckets": 12,
@@ -59,15 +60,14 @@ def reduced(content: dict[str, Any]) -> dict[str, Any]:
         **{name: value for name, value in distances.items() if name in content},
         **{name: value % 97 for name, value in tokens if isinstance(value, int)},
         "vocab_size": 97,
-        name_of("num_hidden_layers", content): 2,
-        "max_position_embeddings": 41 + offset,
-        name_of("hidden_size", content): small,
+        names["num_layers"]: 2,
+        positions: 41 + offset,
+        names["hidden_dim"]: small,
     }
     if "attention_head_size" in content:
         sizes["attention_head_size"] = small // heads
-    if "intermediate_size" in content:
-        sizes["intermediate_size"] = content["intermediate_size"] * small // hidden
-    return {**content, **sizes}
+    scaled = [names[name] for name in ("intermediate_dim", "inner_dim", "token_dim") if name in names]
+    return {**content, **sizes, **{key: content[key] * small // hidden for key in scaled}}
 
 
 @rows
@@ -86,7 +86,7 @@ def test_the_configuration_has_the_values_of_the_reference(row):
 
 @rows
 def test_parity(row, tmp_path):
-    content = reduced(row["config"])
+    content = reduced(row)
     kinds = zoo.architecture(model_type(row)).MODELS.items()
     saved = content.get("architectures", [])
     task = next((task for task, kind in kinds if kind.architecture in saved), row.get("task", "fill-mask"))
@@ -96,7 +96,7 @@ def test_parity(row, tmp_path):
         row["checkpoint"],
         model_type(row),
         settings,
-        std=1.8 / content[name_of("hidden_size", content)] ** 0.5,
+        std=1.8 / content[keys(row)["hidden_dim"]] ** 0.5,
         zero_padding="trigram_input" in content,
     )
     reference = case.reference(task)
@@ -111,8 +111,8 @@ def test_parity(row, tmp_path):
 
 def test_the_page_lists_the_checkpoints():
     for row in ROWS:
-        config = row["config"]
+        config, names = row["config"], keys(row)
         cells = [row["family"], f"`{row['checkpoint']}`", f"`{model_type(row)}`"]
-        sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
-        cells += [*(config[name_of(size, config)] for size in sizes), f"{config['vocab_size']:,}"]
+        cells += [config[names[name]] for name in ("num_layers", "hidden_dim", "num_heads")]
+        cells.append(f"{config['vocab_size']:,}")
         assert f"| {' | '.join(map(str, cells))} |" in PAGE
