@@ -14,7 +14,12 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import (
+    CausalClassification,
+    CausalFeatures,
+    CausalTokenClassification,
+    by_task,
+)
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
@@ -107,7 +112,11 @@ class GptBigcodeCausalFeatures(CausalFeatures, backbone=GptBigcode):
 class GptBigcodeCausalClassification(CausalClassification, backbone=GptBigcode):
     """GPT-BigCode for text classification, from the last real token."""
 
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+class GptBigcodeCausalTokenClassification(CausalTokenClassification, backbone=GptBigcode):
+    """GPT-BigCode for token classification."""
 
 
-MODELS = by_task(GptBigcodeCausalLM, GptBigcodeCausalFeatures, GptBigcodeCausalClassification)
+MODELS = by_task(
+    GptBigcodeCausalLM, GptBigcodeCausalFeatures, GptBigcodeCausalClassification, GptBigcodeCausalTokenClassification
+)

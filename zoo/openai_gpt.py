@@ -104,7 +104,5 @@ class OpenaiGptCausalFeatures(CausalFeatures, backbone=OpenaiGpt):
 class OpenaiGptCausalClassification(CausalClassification, backbone=OpenaiGpt):
     """GPT for text classification, from the last real token."""
 
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
-
 
 MODELS = by_task(OpenaiGptCausalLM, OpenaiGptCausalFeatures, OpenaiGptCausalClassification)

@@ -14,7 +14,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, CausalQuestionAnswering, by_task
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -104,7 +104,9 @@ class OptCausalFeatures(CausalFeatures, backbone=Opt):
 class OptCausalClassification(CausalClassification, backbone=Opt):
     """OPT for text classification, from the last real token."""
 
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
+
+class OptCausalQuestionAnswering(CausalQuestionAnswering, backbone=Opt):
+    """OPT for extractive question answering."""
 
 
-MODELS = by_task(OptCausalLM, OptCausalFeatures, OptCausalClassification)
+MODELS = by_task(OptCausalLM, OptCausalFeatures, OptCausalClassification, OptCausalQuestionAnswering)

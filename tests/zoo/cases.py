@@ -648,7 +648,7 @@ CASES = (
             **OPT, "hidden_size": 35, "num_attention_heads": 5, "word_embed_proj_dim": 41, "enable_bias": False,
             "_remove_final_layer_norm": True, "activation_function": "gelu", "tie_word_embeddings": False,
         },
-        only=("text-generation", "text-classification"),
+        only=("text-generation", "text-classification", "question-answering"),
     ),
     Case("openai-gpt", "openai-gpt", OPENAI_GPT),
     Case(
