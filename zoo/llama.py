@@ -24,8 +24,9 @@ class LlamaConfig(GatedDecoderConfig):
     """Configuration of LLaMA; the defaults are those of the model of 7 billion parameters."""
 
     model_type = "llama"
-    # A setting of tensor parallelism, which affects only the order of summation.
-    ignored = frozenset({"pretraining_tp"})
+    required = {"rope_interleaved": (False, None)}
+    # A setting of tensor parallelism, which affects only the order of summation; a mark of the training program.
+    ignored = frozenset({"pretraining_tp", "is_llama_config"})
 
     attention_bias: bool = hf("attention_bias", False)
     mlp_bias: bool = hf("mlp_bias", False)

@@ -31,6 +31,8 @@ class SmolLM3Config(LayerWindowConfig):
 
     model_type = "smollm3"
     default_base = 2000000.0
+    # Settings of Qwen2's windows and of tensor parallelism, which the reference does not use.
+    ignored = frozenset({"max_window_layers", "pretraining_tp"})
 
     vocab_size: Size = hf("vocab_size", 128256)
     max_length: Size = hf("max_position_embeddings", 32768)

@@ -41,7 +41,7 @@ def hf(name: str, default: Any, *older: str) -> Any:
 
 # Keys that any configuration may contain and that do not affect the forward pass.
 _IGNORED = frozenset(
-    """_name_or_path _attn_implementation architectures auto_map bos_token attn_implementation
+    """_name_or_path _attn_implementation _num_labels architectures auto_map bos_token attn_implementation
     chunk_size_feed_forward cross_attention_hidden_size dtype eos_token finetuning_task gradient_checkpointing
     is_encoder_decoder label2id license model_type n_ctx num_labels output_attentions output_hidden_states
     output_past predict_special_tokens prefix return_dict sep_token tokenizer_class torch_dtype torchscript

@@ -60,7 +60,7 @@ def reduced(row: dict[str, Any]) -> dict[str, Any]:
         **{name: value for name, value in distances.items() if name in content},
         **{name: value % 97 for name, value in tokens if isinstance(value, int)},
         "vocab_size": 97,
-        names["num_layers"]: 2,
+        names["num_layers"]: 4 if "no_rope_layers" in content else 2,  # the last one without positions
         positions: 41 + offset,
         names["hidden_dim"]: small,
     }
