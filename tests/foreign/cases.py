@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
-from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, Row, sentence_row, shared_bundle, size_options
+from tests.export.text_models import (
+    CAPACITY,
+    LENGTHS,
+    OTHERS,
+    ROWS,
+    Row,
+    sentence_row,
+    shared_bundle,
+    shared_model,
+    size_options,
+)
 from tests.grids import grid
 from tests.shared import once
 from tests.tiny_text import pieces_in_texts
@@ -62,13 +72,25 @@ class Case:
         """Returns the Keras model, with its tokenizer."""
         return kf.zoo.load(self.source) if isinstance(self.source, str) else self.source.model()
 
+    @property
+    def _is_row(self) -> bool:
+        """Whether the model is a row of `tests.export.text_models`, for its own task."""
+        return self.as_task is None and self.source in {**ROWS, **OTHERS}.values()
+
+    def shared_model(self) -> Any:
+        """Returns the Keras model; that of a row is created once for a test file, and tests must not change it."""
+        return shared_model(str(self.source)) if self._is_row else self.model()
+
     def shared(self, format: str) -> Path:
         """Returns the bundle of a tiny model, exported once in a session; tests must not change it."""
-        if self.as_task is None and self.source in {**ROWS, **OTHERS}.values():
+        if self._is_row:
             return shared_bundle(str(self.source), format, self.quantize)
-        model = self.model()
-        sizes = size_options(model, format, LENGTHS, CAPACITY)
-        return once(f"{self}-{self.task}-{format}", lambda folder: self.export(folder, model, format=format, **sizes))
+
+        def make(folder: Path) -> None:
+            model = self.model()
+            self.export(folder, model, format=format, **size_options(model, format, LENGTHS, CAPACITY))
+
+        return once(f"{self}-{self.task}-{format}", make)
 
     def export(self, folder: Path, model: Any = None, **settings: Any) -> Path:
         """Exports the bundle into a new folder; `settings` are arguments of `kf.export.export`, such as `target=`."""

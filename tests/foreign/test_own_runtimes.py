@@ -96,7 +96,7 @@ def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
 
 def check(case, format, heading):
     """Checks that the program of the card gives the answers of the Keras model; in int8, within their margins."""
-    model, bundle = case.model(), case.shared(format)
+    model, bundle = case.shared_model(), case.shared(format)
     (check_texts if model.generates else check_arrays)(case, model, bundle, heading)
 
 
