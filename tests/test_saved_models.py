@@ -90,8 +90,10 @@ def zoo_model(model_type: str, task: str) -> Any:
         "bloom": {},
         "deberta": {**encoder, "relative_attention": True, "relative_terms": "c2p|p2c"},
         "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
-        **dict.fromkeys(("gpt2", "gpt_bigcode", "openai-gpt"), {"max_length": 16}),
+        **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt"), {"max_length": 16}),
         "opt": {**encoder, "token_dim": 6},
+        "gptj": {"max_length": 16, "rotary_dim": 4},
+        "gpt_neox": {**encoder, "rope": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
         **dict.fromkeys(
             ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta"), {"num_positions": 18, **intermediate}
         ),

@@ -66,11 +66,6 @@ class Bloom(CausalDecoder):
     has_embedding_norm = True
     names = Names("transformer.", mark="word_embeddings_layernorm.weight", tokens="word_embeddings.weight")
 
-    @property
-    def hidden_dropout(self) -> float:
-        """Dropout rate of the outputs of attention and feed-forward network."""
-        return self.config.hidden_dropout
-
     def position_bias(self, visibility: Visibility) -> Tensor:
         """Returns the linear position biases; padding does not change the distances between slots."""
         return alibi_bias(self.config.num_heads, visibility.query_slots, visibility.key_slots)

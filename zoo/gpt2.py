@@ -77,16 +77,6 @@ class Gpt2(CausalDecoder):
         tokens="wte.weight",
     )
 
-    @property
-    def embedding_dropout(self) -> float:
-        """Dropout rate of the embeddings."""
-        return self.config.embedding_dropout
-
-    @property
-    def hidden_dropout(self) -> float:
-        """Dropout rate of the outputs of attention and feed-forward network."""
-        return self.config.residual_dropout
-
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the scale of the scores, which may depend on the layer."""
         config = self.config

@@ -16,7 +16,7 @@ from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
-from kerasformer.layers.norms import RMSNormalization
+from kerasformer.layers.norms import normalization
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, visibility_of
@@ -104,13 +104,15 @@ class MultiHeadAttention(Composite):
         scale: Factor of the scores; `1 / sqrt(head_dim)` by default.
         softcap: Soft limit of the scores, see `AttentionSpec`; optional.
         rotary: Rotary position embedding of queries and keys, optional.
-        query_key_norm: Epsilon of an RMS norm of each head's queries and keys; `None` for no norm.
+        query_key_norm: Epsilon of a norm of each head's queries and keys; `None` for no norm.
+        query_key_norm_kind: Kind of this norm, see `normalization`.
         window: Size of a sliding window, see `AttentionSpec`; optional.
         dropout: Dropout rate of the attention weights.
         kernel_initializer: A Keras initializer.
         query_initializer: A Keras initializer of the query projection; `kernel_initializer` by default.
         output_dropout: Dropout rate of the output.
         key_bias: Whether the key projection has a bias; `use_bias` by default (DeBERTa v1 has none).
+        float32_scores: Whether the scores are computed in float32, see `AttentionSpec`.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
@@ -159,6 +161,8 @@ class MultiHeadAttention(Composite):
         query_initializer: Any = None,
         output_dropout: float = 0.0,
         key_bias: bool | None = None,
+        query_key_norm_kind: str = "rms_norm",
+        float32_scores: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -189,11 +193,12 @@ class MultiHeadAttention(Composite):
             rotary=rotary,
             query_key_norm=query_key_norm is not None,
             window=window,
+            float32_scores=float32_scores,
         )
         self.use_bias = use_bias
         self.key_bias = use_bias if key_bias is None else key_bias
         self.output_bias = use_bias if output_bias is None else output_bias
-        self.query_key_norm = query_key_norm
+        self.query_key_norm, self.query_key_norm_kind = query_key_norm, query_key_norm_kind
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.query_initializer = keras.initializers.get(query_initializer)
@@ -202,8 +207,9 @@ class MultiHeadAttention(Composite):
         self.value = self._dense(groups * head_dim, use_bias, "value")
         self.query_norm = self.key_norm = None
         if query_key_norm is not None:
-            self.query_norm = RMSNormalization(query_key_norm, name="query_norm", dtype=self.dtype_policy)
-            self.key_norm = RMSNormalization(query_key_norm, name="key_norm", dtype=self.dtype_policy)
+            kind, dtype = query_key_norm_kind, self.dtype_policy
+            self.query_norm = normalization(kind, query_key_norm, name="query_norm", dtype=dtype)
+            self.key_norm = normalization(kind, query_key_norm, name="key_norm", dtype=dtype)
         self.output_dense = self._dense(hidden_dim, self.output_bias, "output")
         self.weights_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.output_dropout = output_dropout
@@ -317,8 +323,9 @@ class MultiHeadAttention(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window")
-        names = ("hidden_dim", "use_bias", "key_bias", "output_bias", "query_key_norm", "dropout", "output_dropout")
+        spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window", "float32_scores")
+        biases = ("use_bias", "key_bias", "output_bias")
+        names = ("hidden_dim", *biases, "query_key_norm", "query_key_norm_kind", "dropout", "output_dropout")
         arguments = {name: getattr(self.spec, name) for name in spec_names}
         arguments |= {name: getattr(self, name) for name in names}
         arguments["rotary"] = rotary_to_config(self.spec.rotary)

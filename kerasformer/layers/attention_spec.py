@@ -252,6 +252,8 @@ class AttentionSpec:
         window: Size of a sliding window in tokens, optional. In causal attention a token sees this many tokens, itself
             included; in bidirectional attention it sees this many on each side.
         blocks: Description of block-sparse attention, optional (BigBird).
+        float32_scores: Whether the scores are computed in float32 if the layer computes in a smaller type (GPT-J,
+            GPT-Neo), in which scores without a scale overflow.
     """
 
     num_heads: int
@@ -263,6 +265,7 @@ class AttentionSpec:
     query_key_norm: bool = False
     window: int | None = None
     blocks: SparseBlocks | None = None
+    float32_scores: bool = False
 
     @property
     def group_size(self) -> int:

@@ -30,7 +30,9 @@ class EncoderLayer(Composite):
         feed_forward_epsilon: Epsilon of the norm of the feed-forward network; `epsilon` by default.
         norm_first: Normalizes the input of attention and feed-forward (GPT-2, T5) instead of the residual sum (BERT).
         parallel: Attention and feed-forward both take the input of the layer, and the sum of their outputs is added to
-            it (GPT-J, GPT-NeoX); requires `norm_first`.
+            it (GPT-NeoX); requires `norm_first`.
+        shared_norm: Whether attention and feed-forward of a parallel layer take the output of the same norm (GPT-J,
+            Phi), `attention_norm`.
         dropout: Dropout rate on the outputs of attention and feed-forward.
         norm_bias: Whether layer norms have a bias.
         input_norm: Whether `norm_first` applies to the attention, too. The first layer of ModernBERT, whose input is
@@ -74,6 +76,7 @@ class EncoderLayer(Composite):
         input_norm: bool = True,
         feed_forward_epsilon: float | None = None,
         output_norm: bool = False,
+        shared_norm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -87,6 +90,11 @@ class EncoderLayer(Composite):
             raise InputError(
                 "A parallel layer must normalize its input. Expected: norm_first=True. Received: norm_first=False"
             )
+        if shared_norm and not (parallel and input_norm):
+            raise InputError(
+                "Only a parallel layer that normalizes its input can share the norm. Expected: parallel=True, "
+                f"input_norm=True. Received: shared_norm=True, parallel={parallel}, input_norm={input_norm}"
+            )
         if not input_norm and not norm_first:
             raise InputError(
                 "Only a layer that normalizes its input can omit a norm. "
@@ -94,11 +102,11 @@ class EncoderLayer(Composite):
             )
         self.norm, self.epsilon, self.feed_forward_epsilon = norm, epsilon, feed_forward_epsilon
         self.norm_first, self.parallel, self.dropout = norm_first, parallel, dropout
-        self.norm_bias, self.input_norm = norm_bias, input_norm
+        self.norm_bias, self.input_norm, self.shared_norm = norm_bias, input_norm, shared_norm
         self.attention = attention
         self.feed_forward = feed_forward
         self.attention_norm = self._norm("attention_norm") if input_norm else None
-        self.feed_forward_norm = self._norm("feed_forward_norm", feed_forward_epsilon)
+        self.feed_forward_norm = None if shared_norm else self._norm("feed_forward_norm", feed_forward_epsilon)
         self.output_norm = output_norm
         self.attention_output_norm = self._norm("attention_output_norm") if output_norm else None
         self.feed_forward_output_norm = self._norm("feed_forward_output_norm") if output_norm else None
@@ -149,7 +157,7 @@ class EncoderLayer(Composite):
                 **flags,
             )
         )
-        output = self.finish(self._output(residual, y, training), x, count, visibility, training)
+        output = self.finish(self._output(residual, query, y, training), x, count, visibility, training)
         return packed(output, return_attention or return_cache, **states)
 
     def attended(self, x: Tensor, count: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -182,12 +190,13 @@ class EncoderLayer(Composite):
         """
         return output
 
-    def _output(self, x: Tensor, attention_output: Tensor, training: bool) -> Tensor:
-        """Returns the output of the layer from its input and the output of the attention."""
+    def _output(self, x: Tensor, query: Tensor, attention_output: Tensor, training: bool) -> Tensor:
+        """Returns the output of the layer from its input, and the input and the output of the attention."""
+        total = self._attend(x, attention_output, training)
         if not self.parallel:
-            return self._feed(self._attend(x, attention_output, training), training)
-        y = self.feed_forward(self._normed(x, self.feed_forward_norm), training=training)
-        return self._add(x, attention_output + y, self.feed_forward_norm, training)
+            return self._feed(total, training)
+        y = self.feed_forward(query if self.feed_forward_norm is None else self.feed_forward_norm(x), training=training)
+        return self._add(total, y, self.feed_forward_norm, training)
 
     def _normed(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """Returns the input of attention or feed-forward."""
@@ -220,6 +229,7 @@ class EncoderLayer(Composite):
             "input_norm",
             "feed_forward_epsilon",
             "output_norm",
+            "shared_norm",
         )
         parts = ("attention", "feed_forward")
         arguments = {name: getattr(self, name) for name in names}
@@ -331,9 +341,10 @@ class DecoderLayer(EncoderLayer):
         check_causal(attention_mask)
         check_memory(self.name, self.cross_attention is not None, memory, cross_cache)
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
+        query = self._normed(x, self.attention_norm)
         y, states = split_output(
             self.attention(
-                self._normed(x, self.attention_norm),
+                query,
                 attention_mask=attention_mask,
                 bias=bias,
                 visibility=visibility,
@@ -358,7 +369,7 @@ class DecoderLayer(EncoderLayer):
             states |= {f"cross_{name}": value for name, value in cross_states.items()}
             output = self._feed(x, training)
         else:
-            output = self._output(x, y, training)
+            output = self._output(x, query, y, training)
         return packed(output, return_attention or return_cache, **states)
 
     def get_config(self) -> dict[str, Any]:

@@ -109,6 +109,8 @@ class Primitives:
             keys = None if keys is None else self.rotary(keys, cosine, sine, spec.rotary)
 
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            if spec.float32_scores:
+                query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
             if spec.group_size == 1:
                 return self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
             # The queries of a group become one sequence, so that keys and values need not be repeated.
@@ -121,7 +123,7 @@ class Primitives:
             return context, weights
 
         grouped = None if spec.group_size == 1 else (spec.group_size, length)
-        dtype = backend.standardize_dtype(query.dtype)
+        dtype = "float32" if spec.float32_scores else backend.standardize_dtype(query.dtype)
         slots = None if cache is None else cache.key_slots(length)
         bias = visibility.bias(dtype, spec.window, grouped, slots)
         if cache is None:

@@ -38,7 +38,9 @@ class CausalDecoder(Backbone):
         config: A configuration with `vocab_size`, `hidden_dim`, `num_layers`, `num_heads`, `intermediate_dim`,
             `hidden_act`, `attention_dropout`, `epsilon` and `initializer_range`, and with `max_length` if the model has
             learned positions. If its `output_dim` is not `hidden_dim`, the token embeddings have that size and are
-            projected to the first layer, and the output of the last layer is projected back.
+            projected to the first layer, and the output of the last layer is projected back. It may have
+            the dropout rates of the embeddings, `embedding_dropout`, and of the outputs of attention and feed-forward
+            network, `hidden_dropout` or `residual_dropout`.
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
@@ -128,7 +130,12 @@ class CausalDecoder(Backbone):
             dropout=self.hidden_dropout,
             output_norm=self.has_output_norms,
             name=f"layer_{index}",
+            **self.layer_options(index),
         )
+
+    def layer_options(self, index: int) -> dict[str, Any]:
+        """Returns further arguments of the layer of this index, such as `parallel`."""
+        return {}
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns further arguments of the attention of the layer of this index."""
@@ -147,12 +154,14 @@ class CausalDecoder(Backbone):
     @property
     def embedding_dropout(self) -> float:
         """Dropout rate of the embeddings."""
-        return 0.0
+        rate: float = getattr(self.config, "embedding_dropout", 0.0)
+        return rate
 
     @property
     def hidden_dropout(self) -> float:
         """Dropout rate of the outputs of attention and feed-forward network."""
-        return 0.0
+        rate: float = getattr(self.config, "hidden_dropout", getattr(self.config, "residual_dropout", 0.0))
+        return rate
 
     @property
     def embedding_scale(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -33,13 +33,18 @@ class RotaryConfig(Config):
     """Base of the configurations of models with rotary positions.
 
     Attributes:
-        partial: Whether the architecture supports `partial_rotary_factor`, which rotates only part of each head.
+        rotated_share: Default of `partial_rotary_factor`, the share of each head that is rotated; `None` for
+            architectures that rotate whole heads only.
+        base_keys: Keys of the base in older files.
+        share_keys: Keys of `partial_rotary_factor` in older files.
         interleaved: Arrangement of pairs, see `Rotary`.
         default_base: Base of the frequencies if a file has none.
         rope: Content of `rope_parameters`; by default without scaling.
     """
 
-    partial: ClassVar[bool] = False
+    rotated_share: ClassVar[float | None] = None
+    base_keys: ClassVar[tuple[str, ...]] = ("rope_theta",)
+    share_keys: ClassVar[tuple[str, ...]] = ("partial_rotary_factor",)
     interleaved: ClassVar[bool] = False
     default_base: ClassVar[float] = DEFAULT_BASE
 
@@ -50,14 +55,16 @@ class RotaryConfig(Config):
         super().__post_init__()
         if self.rope is None:
             object.__setattr__(self, "rope", _default_rope(self.default_base))
+        if self.rotated_share is not None and self.rope is not None:
+            object.__setattr__(self, "rope", {"partial_rotary_factor": self.rotated_share, **self.rope})
         _ = self.rotary
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:
         """See `Config.from_hf`; converts the rotary settings of older files to `rope_parameters`."""
         content = dict(content)
-        theta, scaling = content.pop("rope_theta", None), content.pop("rope_scaling", None)
-        partial = content.pop("partial_rotary_factor", None)
+        theta, scaling = _popped(content, cls.base_keys), content.pop("rope_scaling", None)
+        partial = _popped(content, cls.share_keys)
         parameters = scaling or content.get("rope_parameters") or {}
         if isinstance(parameters, Mapping):
             rope = _with_type(parameters)
@@ -77,7 +84,7 @@ class RotaryConfig(Config):
     def rotary(self) -> Rotary:
         """The rotary position embedding of all layers."""
         config: Any = self
-        if not self.partial:
+        if self.rotated_share is None:
             _refuse_partial(self.model_type, config.rope)
         return rotary_of(config.rope, head_size(config), config.max_length, interleaved=self.interleaved)
 
@@ -182,6 +189,15 @@ def check_layer_types(types: Any, count: int, expected: Collection[str]) -> None
 
 def _default_rope(base: Any) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": base}
+
+
+def _popped(content: dict[str, Any], keys: Sequence[str]) -> Any:
+    """Removes keys with the same meaning and returns their value, `None` if there is none."""
+    values = {key: content.pop(key) for key in keys if key in content}
+    given = [value for value in values.values() if value is not None]
+    if any(value != given[0] for value in given):
+        raise UnsupportedConfigError(f"{' and '.join(values)} must be equal. Received: {values}")
+    return given[0] if given else None
 
 
 def _with_type(parameters: Mapping[str, Any]) -> dict[str, Any]:

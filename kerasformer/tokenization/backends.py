@@ -14,7 +14,18 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.tokenization import spiece
-from kerasformer.tokenization.families import ALBERT, BIG_BIRD, DEBERTA, MPNET, ROBERTA, T5, XGLM, Family
+from kerasformer.tokenization.families import (
+    ALBERT,
+    BIG_BIRD,
+    DEBERTA,
+    GPT2,
+    GPT_NEOX,
+    MPNET,
+    ROBERTA,
+    T5,
+    XGLM,
+    Family,
+)
 
 _SPACE = "▁"
 END = "</w>"
@@ -59,12 +70,14 @@ def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer
 
 
 def byte_level_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """Builds a byte-level BPE tokenizer, as of GPT-2, RoBERTa and DeBERTa v1, from `vocab.json` and `merges.txt`."""
+    """Builds a byte-level BPE tokenizer, as of GPT-2, GPT-NeoX and RoBERTa, from `vocab.json` and `merges.txt`."""
     vocab = read_vocab(vocabulary)
     with tokenizer_errors(f"{merges} does not match {vocabulary.name}"):
         _, rules = models.BPE.read_file(str(vocabulary), str(merges))
         model = models.BPE(vocab, rules, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     backend = tokenizers.Tokenizer(model)
+    if settings.family is GPT_NEOX:
+        backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     apply_options(backend, settings)
@@ -223,6 +236,8 @@ def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> Non
         normalizer.handle_chinese_chars = options.get("tokenize_chinese_chars", True)
     if settings.family.kind == "bpe" and isinstance(splitter, pre_tokenizers.ByteLevel):
         splitter.add_prefix_space = options.get("add_prefix_space") or False
+    if settings.family in (GPT2, GPT_NEOX) and isinstance(backend.post_processor, processors.ByteLevel):
+        backend.post_processor.trim_offsets = False  # the classes replace that of tokenizer.json
 
 
 def _normalize(

@@ -76,6 +76,7 @@ _END_OF_TEXT = "<|endoftext|>"
 BERT = Family("wordpiece", _BERT_TOKENS, SEGMENT_INPUTS, *_SEGMENTS)
 DISTILBERT = Family("wordpiece", _BERT_TOKENS, PLAIN_INPUTS, *_SEGMENTS)
 GPT2 = Family("bpe", dict.fromkeys(("unk_token", "bos_token", "eos_token"), _END_OF_TEXT))
+GPT_NEOX = Family("bpe", {**GPT2.special_tokens, "pad_token": "<|padding|>"})
 ROBERTA = Family("bpe", _ROBERTA_TOKENS, PLAIN_INPUTS, *_TWO_SEPARATORS)
 MPNET = Family(
     "wordpiece",
@@ -168,9 +169,11 @@ CLASSES: Mapping[str, Family] = {
     "MobileBertTokenizer": BERT,
     "MPNetTokenizer": MPNET,
     "CTRLTokenizer": CTRL,
-    "GPT2Tokenizer": GPT2,
     "OpenAIGPTTokenizer": OPENAI_GPT,
     "XGLMTokenizer": XGLM,
+    "CodeGenTokenizer": GPT2,
+    "GPT2Tokenizer": GPT2,
+    "GPTNeoXTokenizer": GPT_NEOX,
     "RobertaTokenizer": ROBERTA,
     "BartTokenizer": ROBERTA,
     "LongformerTokenizer": ROBERTA,
@@ -205,6 +208,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "gemma3_text": GEMMA,
     "gpt2": GPT2,
     "gpt_neo": GPT2,
+    "gpt_neox": GPT_NEOX,
     "gptj": GPT2,
     "longformer": ROBERTA,
     "mobilebert": BERT,
@@ -212,6 +216,7 @@ MODEL_TYPES: Mapping[str, Family] = {
     "mt5": T5,
     "openai-gpt": OPENAI_GPT,
     "opt": GPT2,
+    "phi": GPT2,
     "roberta": ROBERTA,
     "switch_transformers": T5,
     "t5": T5,

@@ -120,6 +120,11 @@ _BLOOM = {name: size for name, size in _GPT2.items() if name != "max_length"}
 # Token embeddings of another size than the layers.
 _OPT = {**_GPT2, "token_dim": 48, "intermediate_dim": 90}
 _CTRL = {**_GPT2, "intermediate_dim": 90}
+# The second layer has a window that is narrower than the longest text.
+_GPT_NEO = {**_GPT2, "window": 16}
+_GPTJ = {**_GPT2, "rotary_dim": 8}
+_GPT_NEOX = {**_GPT2, "intermediate_dim": 90}
+_PHI = {**_GPT_NEOX, "rope": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
 # Texts of more than 28 tokens are read in blocks.
 _BIG_BIRD = {**_ENCODER, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 3}
 # A window of another size in each layer, both narrower than the longest text.
@@ -223,6 +228,10 @@ ROWS = {
         Row("opt", "text-generation", _OPT, tiny_text.byte_pairs, min_agreement=0.95),
         Row("ctrl", "text-generation", _CTRL, tiny_text.byte_pairs, min_agreement=0.95),
         Row("xglm", "text-generation", _CTRL, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("gpt_neo", "text-generation", _GPT_NEO, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("gptj", "text-generation", _GPTJ, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("gpt_neox", "text-generation", _GPT_NEOX, tiny_text.byte_pairs, min_agreement=0.95),
+        Row("phi", "text-generation", _PHI, tiny_text.byte_pairs, min_agreement=0.95),
         Row(
             "t5",
             "text2text-generation",
@@ -260,10 +269,14 @@ _SETTINGS = {
     "openai-gpt": _GPT2,
     "opt": _OPT,
     "xglm": _CTRL,
+    "gpt_neo": _GPT_NEO,
+    "gpt_neox": _GPT_NEOX,
+    "gptj": _GPTJ,
     "llama": _LLAMA,
     "roberta": _ROBERTA,
     "modernbert": _MODERNBERT,
     "mpnet": _MPNET,
+    "phi": _PHI,
     "longformer": _LONGFORMER,
     "t5": _T5,
     "xlm": _XLM,
@@ -272,6 +285,7 @@ _TOKENIZERS = {
     **dict.fromkeys(("bloom", "ctrl", "gpt2", "gpt_bigcode", "llama"), tiny_text.byte_pairs),
     **dict.fromkeys(("openai-gpt", "opt", "xglm"), tiny_text.byte_pairs),
     "gemma3_text": tiny_text.byte_fallback,
+    **dict.fromkeys(("gpt_neo", "gpt_neox", "gptj", "phi"), tiny_text.byte_pairs),
     "mpnet": tiny_text.wordpiece_with_ends,
     **dict.fromkeys(("bart", "longformer", "roberta"), tiny_text.byte_pairs_in_texts),
 }

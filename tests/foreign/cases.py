@@ -114,6 +114,9 @@ _DECODERS = (
     "bloom",
     "ctrl",
     "gemma3_text",
+    "gpt_neo",
+    "gpt_neox",
+    "gptj",
     "gpt_bigcode",
     "llama",
     "mistral",
@@ -123,6 +126,7 @@ _DECODERS = (
     "qwen3",
     "smollm3",
     "xglm",
+    "phi",
 )
 DECODERS = [tiny(name, "text-generation") for name in _DECODERS]
 """Decoders other than GPT-2; their tests in other runtimes run only with `-m grid`."""

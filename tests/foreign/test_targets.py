@@ -42,7 +42,7 @@ RUNS = {
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
     "optimum": FOR_TASKS - ENCODER_DECODERS - {"gemma3_text-text-generation", "llama-text-generation"},
     # It pads the prompts of a batch on the right, where padding would take up a window.
-    "genai": DECODERS - {f"{name}-text-generation" for name in ("gemma3_text", "mistral", "qwen3")},
+    "genai": DECODERS - {f"{name}-text-generation" for name in ("gemma3_text", "gpt_neo", "mistral", "qwen3")},
     "saved-model": set(ALL),
 }
 """The small models that each target supports; it refuses all others."""

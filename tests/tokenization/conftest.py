@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,28 @@ def _modernbert() -> dict[str, Any]:
         "model_input_names": ["input_ids", "attention_mask"], "tokenizer_class": "PreTrainedTokenizerFast",
     }  # fmt: skip
     return {"tokenizer.json": backend.to_str(), "tokenizer_config.json": options}
+
+
+def _with_spaces(spaces: Sequence[int], special: Sequence[str] = (), **options: Any) -> dict[str, Any]:
+    """Settings that add tokens for several spaces, as those of GPT-NeoX and Phi, or special tokens, as GPT-J."""
+    flags = {"lstrip": False, "rstrip": False, "single_word": False}
+    tokens = [{"content": " " * count, "normalized": True, "special": False, **flags} for count in spaces]
+    tokens += [{"content": token, "normalized": False, "special": True, **flags} for token in special]
+    return {"added_tokens_decoder": {str(400 + index): token for index, token in enumerate(tokens)}, **options}
+
+
+def _neox() -> dict[str, str]:
+    """A `tokenizer.json` like that of Pythia, with tokens for several spaces."""
+    files = _bpe(["<|endoftext|>", "<|padding|>"])
+    rules = [tuple(rule.split(" ")) for rule in files["merges.txt"].splitlines()[1:]]
+    backend = Tokenizer(models.BPE(json.loads(files["vocab.json"]), rules))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.ByteLevel(trim_offsets=True)
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in ("<|endoftext|>", "<|padding|>")])
+    backend.add_tokens([AddedToken(" " * count) for count in (4, 3, 2)])
+    return {"tokenizer.json": backend.to_str()}
 
 
 def _spiece(name: str = "spiece.model", **options: Any) -> dict[str, bytes]:
@@ -197,6 +219,27 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         lambda: _bpe([_END]),
         {"model_type": "gpt2"},
         {"add_prefix_space": True, "add_bos_token": True, "pad_token": "[PAD]"},
+    ),
+    "gpt_neo": (lambda: _bpe([_END]), {"model_type": "gpt_neo"}, {"tokenizer_class": "GPT2Tokenizer"}),
+    "gptj": (
+        lambda: _bpe([_END]),
+        {"model_type": "gptj"},
+        _with_spaces((), ("<|extratoken_1|>", "<|extratoken_2|>"), tokenizer_class="GPT2Tokenizer"),
+    ),
+    "gpt_neox": (lambda: _bpe([_END, "<|padding|>"]), {"model_type": "gpt_neox"}, None),
+    "pythia": (
+        _neox,
+        {"model_type": "gpt_neox"},
+        {
+            **dict.fromkeys(("bos_token", "eos_token", "unk_token"), _END),
+            "add_prefix_space": False,
+            "tokenizer_class": "GPTNeoXTokenizer",
+        },
+    ),
+    "phi": (
+        lambda: _bpe([_END]),
+        {"model_type": "phi"},
+        _with_spaces((4, 3, 2), tokenizer_class="CodeGenTokenizer", model_max_length=2048),
     ),
     "roberta": (lambda: _bpe(_ROBERTA), {"model_type": "roberta"}, None),
     "roberta-prefix": (

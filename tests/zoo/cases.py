@@ -180,6 +180,26 @@ XGLM = {
     "vocab_size": 97, "max_position_embeddings": 64, "d_model": 36, "ffn_dim": 44, "num_layers": 3,
     "attention_heads": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+GPT_NEO = {
+    "vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 36, "num_layers": 4, "num_heads": 3,
+    "attention_types": [[["global", "local"], 2]], "window_size": 4, "layer_norm_epsilon": 1e-3, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2, "resid_dropout": 0.11, "embed_dropout": 0.12, "attention_dropout": 0.13,
+}  # fmt: skip
+GPTJ = {
+    "vocab_size": 97, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "rotary_dim": 4, "pad_token_id": 0,
+    "layer_norm_epsilon": 1e-3, "bos_token_id": 1, "eos_token_id": 2,
+    "resid_pdrop": 0.11, "attn_pdrop": 0.12, "embd_pdrop": 0.13,
+}  # fmt: skip
+GPT_NEOX = {
+    "vocab_size": 97, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
+    "max_position_embeddings": 64, "layer_norm_eps": 1e-3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "hidden_dropout": 0.11, "attention_dropout": 0.12,
+}  # fmt: skip
+PHI = {
+    "vocab_size": 97, "hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 44,
+    "max_position_embeddings": 64, "layer_norm_eps": 1e-3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "resid_pdrop": 0.11, "embd_pdrop": 0.12, "attention_dropout": 0.13,
+}  # fmt: skip
 
 ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
 MOBILEBERT = {
@@ -694,6 +714,89 @@ CASES = (
     ),
     # The position with the number of the padding token has no vector.
     Case("xglm-padded", "xglm", {**XGLM, "pad_token_id": 4, "num_layers": 2}, only=("feature-extraction",)),
+    # The settings of gpt-neo-125m at small sizes; then odd sizes and a longer list of types; then all other switches.
+    Case("gpt_neo", "gpt_neo", GPT_NEO, std=0.2, derived=frozenset({"attention_layers"}), on_jax=True),
+    Case(
+        "gpt_neo-odd",
+        "gpt_neo",
+        {
+            **GPT_NEO, "hidden_size": 35, "num_heads": 5, "num_layers": 5, "intermediate_size": 50, "window_size": 3,
+            "attention_types": [[["local", "global"], 1], [["local"], 3]], "classifier_dropout": 0.14,
+        },
+        std=0.2,
+    ),
+    Case(
+        "gpt_neo-global",
+        "gpt_neo",
+        {
+            **GPT_NEO, "attention_types": [[["global"], 4]], "activation_function": "relu", "initializer_range": 0.03,
+            "tie_word_embeddings": False,
+        },
+        only=("text-generation",),
+        std=0.2,
+    ),
+    Case("gptj", "gptj", GPTJ, on_jax=True),
+    Case("gptj-odd", "gptj", {**GPTJ, "n_embd": 35, "n_head": 5, "rotary_dim": 6, "n_inner": 50}),
+    Case(
+        "gptj-tied",
+        "gptj",
+        {
+            **GPTJ, "rotary_dim": 12, "activation_function": "relu", "initializer_range": 0.03,
+            "tie_word_embeddings": True,
+        },
+        only=("text-generation",),
+    ),
+    # The settings of Pythia at small sizes; then odd sizes and layers in sequence; then scaling, and a tied output.
+    Case("gpt_neox", "gpt_neox", GPT_NEOX, on_jax=True),
+    Case(
+        "gpt_neox-sequential",
+        "gpt_neox",
+        {
+            **GPT_NEOX, "hidden_size": 35, "num_attention_heads": 5, "use_parallel_residual": False,
+            "hidden_act": "relu", "attention_bias": False, "classifier_dropout": 0.13,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.6},
+        },
+    ),
+    Case(
+        "gpt_neox-scaled",
+        "gpt_neox",
+        {
+            **GPT_NEOX, "initializer_range": 0.03, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+        only=("text-generation",),
+    ),
+    # The settings of phi-2 at small sizes; then odd sizes and grouped heads; then whole heads with scaling.
+    Case(
+        "phi",
+        "phi",
+        {**PHI, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.4}},
+        derived=frozenset({"num_key_value_heads"}),
+        on_jax=True,
+    ),
+    Case(
+        "phi-normed",
+        "phi",
+        {
+            **PHI, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "qk_layernorm": True,
+            "hidden_act": "silu",
+        },
+    ),
+    Case(
+        "phi-scaled",
+        "phi",
+        {
+            **PHI, "initializer_range": 0.03, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "linear", "rope_theta": 300.0, "factor": 4.0, "partial_rotary_factor": 1.0,
+            },
+        },
+        only=("text-generation",),
+        std=0.25,
+    ),
     Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED),
     Case("bart", "bart", BART, std=0.15, end_token=2),
     Case(

@@ -44,7 +44,10 @@ def reduced(row: dict[str, Any]) -> dict[str, Any]:
     """Returns a small configuration with the same keys, and the same ratios and hidden size if it is below 400."""
     content, names = row["config"], keys(row)
     heads, hidden = content[names["num_heads"]], content[names["hidden_dim"]]
-    small = hidden if hidden < 400 or "intra_bottleneck_size" in content else 4 * heads
+    # The smallest heads of which an even number of entries can be rotated.
+    share = content.get("rotary_pct", content.get("partial_rotary_factor", 1.0))
+    head_size = next(size for size in range(4, 65, 2) if (share * size) % 2 == 0)
+    small = hidden if hidden < 400 or "intra_bottleneck_size" in content else head_size * heads
     positions = names.get("max_length") or names["num_positions"]
     offset = content[positions] - 512 if content[positions] in (512, 514) else 2
     distances = {
@@ -53,6 +56,10 @@ def reduced(row: dict[str, Any]) -> dict[str, Any]:
         "local_attention": 8,
         "sliding_window": 4,
         "sliding_window_pattern": 2,
+        "window_size": 4,
+        "rotary_dim": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "attention_layers": ["global", "local"],
     }
     distances |= {"head_dim": 8, "layer_types": sorted(set(content.get("layer_types") or ()))}
     tokens = [(name, value) for name, value in content.items() if name.endswith("_token_id")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -86,6 +87,15 @@ REFUSED = [
     ("gemma3_text", "attn_logit_softcapping", 50.0),
     ("gemma3_text", "sliding_window", None),
     ("gemma3_text", "sliding_window_pattern", 0),
+    ("gpt_neo", "attention_types", [[["global", "banded"], 2]]),
+    ("gpt_neo", "attention_types", [[["global", "local"], 3]]),
+    ("gpt_neo", "attention_types", [["global", "local"]]),
+    ("gpt_neo", "attention_types", [[["global", "local"], 10**12]]),
+    ("gpt_neo", "window_size", 0),
+    ("gptj", "rotary_dim", 5),
+    ("gptj", "rotary_dim", 14),
+    ("gptj", "scale_attn_weights", False),
+    ("phi", "num_key_value_heads", 0),
     ("t5", "is_decoder", True),
     ("t5", "feed_forward_proj", "doubly-gated-gelu"),
 ]
@@ -96,7 +106,7 @@ def test_a_value_that_is_not_implemented_is_refused_by_name(model_type, key, val
     case = next(case for case in FIRST if case.model_type == model_type)
     with pytest.raises(
         UnsupportedConfigError,
-        match=f"(?s){key}.*Received: .*{next(iter(value), '') if isinstance(value, dict) else value}",
+        match=f"(?s){key}.*Received: .*{re.escape(str(next(iter(value), '') if isinstance(value, dict) else value))}",
     ):
         config_type(case).from_hf({**case.settings, key: value})
 
@@ -110,6 +120,10 @@ def activation_key(case: Case) -> str | None:
 @pytest.mark.parametrize("case", [case for case in FIRST if activation_key(case)], ids=str)
 def test_an_unknown_activation_is_refused(case, tmp_path):
     config = config_type(case).from_hf({**case.settings, activation_key(case): "swoosh"})
+    names = {
+        field.name: field.metadata["hf"][0] for field in dataclasses.fields(config_type(case)) if "hf" in field.metadata
+    }
+    config = config_type(case).from_hf({**case.settings, names.get("hidden_act", "feed_forward_proj"): "swoosh"})
     with pytest.raises(UnsupportedConfigError, match="Unknown activation.*gelu.*Received: 'swoosh'"):
         case.kind(case.tasks[0])(config)
 
@@ -118,6 +132,12 @@ def test_an_unknown_activation_is_refused(case, tmp_path):
 def test_a_value_of_the_wrong_type_is_refused_by_name(value):
     with pytest.raises(UnsupportedConfigError, match="hidden_size.*of type int.*Received"):
         config_type(FIRST[-1]).from_hf({"hidden_size": value})
+
+
+def test_types_of_layers_that_contradict_each_other_are_refused():
+    case = next(case for case in FIRST if case.model_type == "gpt_neo")
+    with pytest.raises(UnsupportedConfigError, match="attention_layers must list them.*'global'"):
+        config_type(case).from_hf({**case.settings, "attention_layers": ["local", "global"] * 2})
 
 
 def test_names_of_older_files_are_read():

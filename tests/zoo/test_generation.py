@@ -13,7 +13,7 @@ from kerasformer import decoding, zoo
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.models.keras_engine import KerasStep
 from tests import tiny_text
-from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run, takes_positions
+from tests.zoo.harness import PAD, Loaded, assert_close, ragged, rows, run, run_reference, takes_positions
 
 ROWS = rows(tasks=("text-generation", "text2text-generation"))
 NEW = 12
@@ -93,6 +93,29 @@ def test_with_the_cache_as_without(loaded, row):
     moved = step.reorder(step.rewind(step.fork(state), 1), rows_now)
     logits, _ = step.step(following[rows_now, 6:7], moved)
     assert_close({}, logits, whole[rows_now, 6:7], "after reorder")
+
+
+WINDOWS = [row for row in ROWS if row.values[0][0].name in ("gpt_neo", "gpt_neo-odd")]
+
+
+@pytest.mark.parametrize("row", WINDOWS)
+def test_caches_that_wrap(loaded, row):
+    """A text several times longer than the caches of the layers with a window, after a prompt longer than them."""
+    it = loaded(row)
+    ids, mask = np.random.default_rng(2).integers(3, 97, (3, 30)).astype("int32"), ragged((30, 11, 23), "left")
+    text = np.random.default_rng(3).integers(3, 97, (3, 30)).astype("int32")
+    step = KerasStep(it.model, capacity=61, jit_compile=False)
+    state = step.start(ids * mask, mask)
+    assert min(key.shape[2] for key, _ in state.caches) < 30
+    real = np.concatenate([mask, np.ones_like(text)], axis=1)
+    inputs = {"input_ids": np.concatenate([ids * mask, text], axis=1), "attention_mask": real}
+    inputs["position_ids"] = np.maximum(np.cumsum(real, axis=1) - 1, 0)
+    expected = run_reference(it.reference, inputs).logits.numpy()[:, 29:-1]
+    following, got = np.concatenate([ids[:, -1:], text[:, :-1]], axis=1), []
+    for first, last in ((0, 1), *((start, start + 4) for start in range(1, 29, 4)), (29, 30)):
+        logits, state = step.step(following[:, first:last], state)
+        got.append(logits)
+    assert_close({}, np.concatenate(got, axis=1), expected, "logits")
 
 
 def test_a_full_cache_is_an_error(loaded):

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
+import torch
 import transformers
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
 
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import ConfigWarning
 from kerasformer.zoo.gemma3_text import Gemma3TextConfig
+from kerasformer.zoo.gpt_neox import GPTNeoXConfig
 from kerasformer.zoo.llama import LlamaConfig
 from kerasformer.zoo.modernbert import ModernBertConfig
+from kerasformer.zoo.phi import PhiConfig
 
+PARTIAL = {"gpt_neox": GPTNeoXConfig, "phi": PhiConfig}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -46,6 +52,72 @@ def test_dynamic_scaling_reaches_beyond_the_positions_of_the_pretraining() -> No
         "llama", vocab_size=20, hidden_dim=24, num_heads=3, num_layers=1, intermediate_dim=8, max_length=16, rope=rope
     )
     assert model.max_length == 48
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("gpt_neox", {}),
+        ("gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 500}),
+        ("gpt_neox", {"rotary_pct": 1.0, "rope_scaling": {"type": "linear", "factor": 2.0}}),
+        ("gpt_neox", {"rotary_pct": 0.5, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}),
+        ("gpt_neox", {"rope_parameters": {"rope_theta": 7.0}}),
+        # transformers 4 writes both keys.
+        ("gpt_neox", dict.fromkeys(("rotary_pct", "partial_rotary_factor"), 0.5)),
+        ("phi", {}),
+        ("phi", {"partial_rotary_factor": 0.75, "rope_theta": 500.0, "rope_scaling": None}),
+        ("phi", {"partial_rotary_factor": 0.75, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+        ("phi", {"rope_parameters": {"rope_theta": 7.0, "partial_rotary_factor": 0.25}}),
+    ],
+)
+def test_the_share_that_is_rotated_is_that_of_transformers(kind, content) -> None:
+    ours = PARTIAL[kind].from_hf(content)
+    reference = transformers.AutoConfig.for_model(kind, **copy.deepcopy(content))
+    assert ours.rotary == PARTIAL[kind].from_hf(reference.to_dict()).rotary
+    expected = {name: value for name, value in reference.rope_parameters.items() if name != "type"}  # the older name
+    assert transformers.AutoConfig.for_model(**ours.to_hf()).rope_parameters == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"rotary_pct": 0.5, "partial_rotary_factor": 0.25}, "rotary_pct and partial_rotary_factor must be equal"),
+        ({"rotary_emb_base": 500, "rope_theta": 10000}, "rotary_emb_base and rope_theta must be equal"),
+        ({"rotary_pct": 0.02}, "positive, even dim. Received: dim=1"),
+        ({"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope_type='ntk' cannot be used. Unsupported"),
+    ],
+)
+def test_contradictory_shares_and_unknown_scalings_are_refused(content, message) -> None:
+    with pytest.raises(UnsupportedConfigError, match=message):
+        GPTNeoXConfig.from_hf(content)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "default"},
+        {"rope_type": "linear", "factor": 3.0},
+        {"rope_type": "dynamic", "factor": 3.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+        {"rope_type": "llama3", **LLAMA3, "original_max_position_embeddings": 16},
+        {
+            "rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 2.5], "long_factor": [2.0, 4.0, 8.0, 9.0],
+            "original_max_position_embeddings": 16,
+        },
+    ],
+    ids=lambda rope: rope["rope_type"],
+)  # fmt: skip
+def test_angles_of_partial_rotation_beyond_the_original_length(rope) -> None:
+    content = {
+        "hidden_size": 48, "num_attention_heads": 3, "max_position_embeddings": 16,
+        "rope_parameters": {**rope, "rope_theta": 300.0, "partial_rotary_factor": 0.5},
+    }  # fmt: skip
+    positions = np.arange(48)[None]
+    reference = GPTNeoXRotaryEmbedding(transformers.GPTNeoXConfig(**copy.deepcopy(content)))
+    theirs = reference(torch.zeros(1), torch.tensor(positions))
+    ours = GPTNeoXConfig.from_hf(content).rotary.cosines_and_sines(positions)
+    for actual, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(np.asarray(actual)[:, 0], expected[..., :4].numpy(), atol=2e-5)
 
 
 @pytest.mark.parametrize(
