@@ -143,12 +143,16 @@ def _opened(argument: str | Path) -> _SiteBundle:
     return _SiteBundle(folder.resolve(), manifest, name)
 
 
-def _task_of_page(info: ModelInfo) -> str:
+def _task_of_page(info: ModelInfo, folder: Path) -> str:
     """Returns the task that the page performs with a model.
 
     Classifiers of pairs of texts can do little with a single text: the page uses models for natural language inference
-    for zero-shot classification, and cross-encoders of sentence-transformers for ranking.
+    for zero-shot classification, and cross-encoders of sentence-transformers for ranking. A model with a chat template
+    answers messages.
     """
+    settings = folder / "tokenizer_config.json"
+    if info.task == "text-generation" and settings.is_file() and read_json(settings).get("chat_template") is not None:
+        return "conversation"
     if info.task == "text-classification" and entailment_class(info.labels) is not None:
         return "zero-shot-classification"
     if info.task == "text-classification" and info.score_activation is not None and len(info.labels) == 1:
@@ -212,7 +216,7 @@ def _write_page(folder: Path, title: str) -> list[Path]:
 
 def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[str, Any]:
     info = members[0].manifest.info
-    task = _task_of_page(info)
+    task = _task_of_page(info, members[0].folder)
     return {
         "name": name,
         "title": members[0].title,

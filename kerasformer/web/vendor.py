@@ -25,7 +25,10 @@ _LITERT_BUILDS = ("litert_wasm_internal", "litert_wasm_threaded_internal", "lite
 """With relaxed SIMD; with relaxed SIMD and threads; with neither. A browser loads one of them."""
 
 FILES: dict[str, dict[str, str]] = {
-    "tokenizers": {"tokenizers/tokenizers.min.mjs": "@huggingface/tokenizers/dist/tokenizers.min.mjs"},
+    "tokenizers": {
+        "tokenizers/tokenizers.min.mjs": "@huggingface/tokenizers/dist/tokenizers.min.mjs",
+        "jinja/index.js": "@huggingface/jinja/dist/index.js",
+    },
     "litert": {
         "litert/index.js": "@litertjs/core/dist/index.js",
         "litert/wasm-utils.js": "@litertjs/wasm-utils/dist/index.js",

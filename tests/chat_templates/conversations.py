@@ -92,7 +92,7 @@ TEMPLATES = {
     "tools": """\
 {%- macro described(tool, level=0) -%}
     {%- for name, field in tool.function.parameters.properties | dictsort %}
-{{ '  ' * level }}- {{ name }} ({{ field.type }}){{ ': ' ~ field.description if field.description is defined }}
+{{ '  ' if level else '' }}- {{ name }} ({{ field.type }}){{ ': ' ~ field.description if field.description is defined }}
         {%- if field.enum %} one of {{ field.enum | join('|') }}{% endif %}
     {%- endfor %}
 {%- endmacro -%}

@@ -1,5 +1,6 @@
 // The display of results, by task.
 
+import { turns } from "./conversation.js";
 import { make, percent } from "./elements.js";
 
 /**
@@ -27,6 +28,7 @@ const VIEWS = {
   "fill-mask": fillings,
   "feature-extraction": embedding,
   "text-generation": continuation,
+  conversation: ([{ generated_text: messages }]) => turns(messages),
   summarization: generated("summary_text"),
   translation: generated("translation_text"),
   "text2text-generation": generated("generated_text"),

@@ -3,6 +3,7 @@
 
 import { answer, plainText, textElement } from "./answers.js";
 import * as browser from "./browser.js";
+import * as conversation from "./conversation.js";
 import { find, make, megabytes, options, percent, seconds, terms } from "./elements.js";
 import { Engine } from "./engine.js";
 import { explain } from "./failures.js";
@@ -114,6 +115,11 @@ function listen() {
     showStatus(await copyText(plainText(find("result"))) ? "Copied." : "This browser does not allow copying. Select the text and copy it.");
   });
   find("again").addEventListener("click", () => ask({ question: last }));
+  find("fresh").addEventListener("click", () => {
+    conversation.reset();
+    clearAnswer();
+    find("field-text").focus();
+  });
   find("share").addEventListener("click", async () => {
     const link = linkTo(last.link);
     history.replaceState(null, "", link);
@@ -163,6 +169,8 @@ async function enableOffline() {
 async function showModel(one) {
   await closeEngine();
   model = one;
+  conversation.reset();
+  find("fresh").hidden = true;
   clearErrors();
   find("task").textContent = questions.description(model.task);
   questions.show(model, () => ask());
@@ -336,11 +344,12 @@ async function generate(query, automatic) {
   const used = { ...query.settings };
   if (used.do_sample) used.seed ??= settings.freshSeed();
   const draft = textElement(model.task === "text-generation" ? query.shown : "", "");
+  const earlier = model.task === "conversation" ? conversation.turns(query.inputs) : [];
   const text = draft.querySelector(".new");
   text.classList.add("writing");
   let unspoken = "";
   const { result, figures } = await engine.run(query.inputs, { ...query.options, ...used }, (piece) => {
-    if (!draft.isConnected) replaceAnswer(query, draft);
+    if (!draft.isConnected) replaceAnswer(query, ...earlier, draft);
     text.append(piece);
     unspoken += piece;
     const end = unspoken.search(/[.!?…]\s/) + 1;
@@ -350,7 +359,15 @@ async function generate(query, automatic) {
     }
   });
   showAnswer(answer(model, result, query), figures, query, used);
+  if (model.task === "conversation") keepTurn(result[0].generated_text, query.shown);
   if (!automatic) find("spoken").textContent = unspoken;
+}
+
+/** Keeps a turn, and empties the field for the next message, unless one was typed meanwhile. */
+function keepTurn(messages, asked) {
+  conversation.keep(messages);
+  find("fresh").hidden = false;
+  if (find("field-text").value === asked) find("field-text").value = "";
 }
 
 /** Shows an answer with its figures; `used` are the settings of the generation, including a seed chosen at random. */
@@ -368,7 +385,7 @@ function showAnswer(elements, figures, query, used) {
 function replaceAnswer(query, ...elements) {
   clearAnswer();
   find("question").textContent = query.texts.question ?? [query.shown, query.more].filter(Boolean).join(" / ");
-  find("question").hidden = ["text-generation", "token-classification", "fill-mask"].includes(model.task);
+  find("question").hidden = ["text-generation", "conversation", "token-classification", "fill-mask"].includes(model.task);
   find("result").classList.remove("stale");
   find("result").replaceChildren(...elements);
 }

@@ -1,5 +1,6 @@
 // The input of each task: its fields, its examples, and the inputs of the engine.
 
+import { nextTurn } from "./conversation.js";
 import { find, make } from "./elements.js";
 import { FieldError } from "./failures.js";
 
@@ -66,6 +67,13 @@ const TASKS = {
     options: { pooling: "mean", normalize: true },
     request: ({ text, other }) => ({ inputs: text, shown: text, more: other.trim() ? other : null }),
     inParts: true,
+  },
+  conversation: {
+    description: "Answers messages, and remembers the conversation.",
+    fields: [{ name: "system", label: "How to answer (optional)", short: true, optional: true }, { name: "text", label: "Message" }],
+    request: ({ system, text }) => ({ inputs: nextTurn(system, text), shown: text }),
+    limited: "text",
+    generates: true,
   },
   "text-generation": {
     description: "Continues a text.",

@@ -8,6 +8,7 @@ import { onnxFiles, openOnnx } from "./engines/onnx.js";
 import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
 import { MANIFEST, readManifest } from "./manifest.js";
 import { TASKS, checkTask } from "./tasks/index.js";
+import { ChatTemplate } from "./tokenization/chat_template.js";
 import { checkTexts } from "./tokenization/hard_texts.js";
 import { Tokenizer } from "./tokenization/tokenizer.js";
 
@@ -48,7 +49,7 @@ export async function openBundle(base, options = {}) {
   }
   const task = checkTask(options.task ?? manifest.info.task, manifest.info.task);
   const vendor = new URL(options.vendor ?? "../vendor/", import.meta.url);
-  const tokenizer = await openTokenizer(files, manifest, vendor);
+  const { tokenizer, chat } = await openTokenizer(files, manifest, vendor);
   /** @type {Record<string, Uint8Array>} */
   const models = {};
   for (const file of modelFiles(manifest)) models[file] = await files.get(file, manifest.files[file]);
@@ -58,7 +59,7 @@ export async function openBundle(base, options = {}) {
   const open = engine === "litert" ? openLiteRt : openOnnx;
   const model = await open(manifest, models, { threads, vendor });
   const about = { task, engine, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
-  return new Bundle(manifest, tokenizer, model, about);
+  return new Bundle(manifest, tokenizer, model, about, chat);
 }
 
 /** The files of the model, without duplicates. @param {Manifest} manifest */
@@ -84,16 +85,21 @@ async function openTokenizer(files, manifest, vendor) {
   };
   const content = await read("tokenizer.json");
   const settings = await read("tokenizer_config.json");
-  const module = new URL("tokenizers/tokenizers.min.mjs", vendor).href;
-  let library;
+  const tokenizer = new Tokenizer(await imported("tokenizers/tokenizers.min.mjs", vendor), content, settings);
+  if (HARD_TEXTS in manifest.files) checkTexts(tokenizer, await read(HARD_TEXTS));
+  const template = settings.chat_template ?? null;
+  const chat = template === null ? null : new ChatTemplate(await imported("jinja/index.js", vendor), template, tokenizer);
+  return { tokenizer, chat };
+}
+
+/** @param {string} path @param {URL} vendor @returns {Promise<any>} */
+async function imported(path, vendor) {
+  const module = new URL(path, vendor).href;
   try {
-    library = await import(module);
+    return await import(module);
   } catch (error) {
     throw new EngineError(`The tokenizer library cannot be loaded: ${error}. Expected at ${module}`, { cause: error });
   }
-  const tokenizer = new Tokenizer(library, content, settings);
-  if (HARD_TEXTS in manifest.files) checkTexts(tokenizer, await read(HARD_TEXTS));
-  return tokenizer;
 }
 
 /** A bundle that is ready to answer. */
@@ -101,10 +107,12 @@ export class Bundle {
   /**
    * @param {Manifest} manifest @param {Tokenizer} tokenizer @param {any} engine
    * @param {{ task: string, engine: string, threads: number, bytes: number, seconds: number }} about
+   * @param {ChatTemplate | null} [chat]
    */
-  constructor(manifest, tokenizer, engine, about) {
+  constructor(manifest, tokenizer, engine, about, chat = null) {
     this.manifest = manifest;
     this.tokenizer = tokenizer;
+    this.chat = chat;
     this.engine = engine;
     this.open = true;
     const { info, format, capacity, encoder_capacity, recipe, fidelity } = manifest;

@@ -16,6 +16,9 @@ const KEYS = /** @type {Record<string, string>} */ ({
   translation: "translation_text",
 });
 
+/** Maximum number of tokens of an answer, unless the settings limit it. */
+const ANSWER_TOKENS = 256;
+
 /** Continues a text; returns `[{ generated_text }]`. @type {import("./shared.js").Task} */
 export async function textGeneration(bundle, inputs, options, controls) {
   const { return_full_text: full = true, ...settings } = options;
@@ -26,6 +29,25 @@ export async function textGeneration(bundle, inputs, options, controls) {
   }
   const { text, figures } = await generateText(bundle, ids, settings, controls);
   return { result: [{ generated_text: (full ? prompt : "") + text }], figures };
+}
+
+/**
+ * Answers the last message of a conversation, a list of `{ role, content }`; returns `[{ generated_text }]` with all messages and
+ * the answer. The answer also ends with the token that the chat template puts after it.
+ * @type {import("./shared.js").Task}
+ */
+export async function conversation(bundle, inputs, options, controls) {
+  const { return_full_text: full = true, chat_template_kwargs: variables = {}, ...settings } = options;
+  const { chat, manifest: { info } } = bundle;
+  if (!chat) throw new InputError("This model has no chat template, since it was trained to continue text. Pass a text");
+  const ids = chat.prompt(inputs, variables);
+  const own = settings.eos_token_id ?? null;
+  const ends = new Set([info.generation.eos_token_id ?? [], info.eos_token_id ?? [], chat.turnEnd ?? []].flat());
+  const limited = { ...info.generation, ...settings };
+  const length = limited.max_new_tokens == null && limited.max_length == null ? { max_new_tokens: ANSWER_TOKENS } : {};
+  const chosen = { ...length, ...settings, eos_token_id: own ?? [...ends] };
+  const { text, figures } = await generateText(bundle, ids, chosen, controls);
+  return { result: [{ generated_text: full ? [...inputs, { role: "assistant", content: text }] : text }], figures };
 }
 
 /** Generates a text from another; returns `[{ generated_text }]`, or with the key of the task. @type {import("./shared.js").Task} */

@@ -2,7 +2,7 @@
 import { InputError } from "../errors.js";
 import { featureExtraction } from "./feature_extraction.js";
 import { fillMask } from "./fill_mask.js";
-import { text2textGeneration, textGeneration } from "./generation.js";
+import { conversation, text2textGeneration, textGeneration } from "./generation.js";
 import { questionAnswering } from "./question_answering.js";
 import { sentenceSimilarity } from "./sentence_similarity.js";
 import { textClassification } from "./text_classification.js";
@@ -20,6 +20,7 @@ export const TASKS = {
   "feature-extraction": featureExtraction,
   "sentence-similarity": sentenceSimilarity,
   "text-generation": textGeneration,
+  conversation,
   "text2text-generation": text2textGeneration,
   summarization: text2textGeneration,
   translation: text2textGeneration,
@@ -27,6 +28,7 @@ export const TASKS = {
 
 /** Tasks that models for another task perform. @type {Record<string, string>} */
 const PERFORMED_BY = {
+  conversation: "text-generation",
   summarization: "text2text-generation",
   translation: "text2text-generation",
   "text-ranking": "text-classification",

@@ -50,6 +50,7 @@ export class Tokenizer {
     this.addedNormalized = new AddedTokens(
       added.filter((token) => !plain(token)).map((token) => [this.normalize(Aligned.of(token.content)).text, token]),
     );
+    this.added = new Set(added.map((token) => token.id));
     this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
     this.settings = settings;
     splitAsInRust(this.backend.pre_tokenizer);
@@ -79,6 +80,11 @@ export class Tokenizer {
   /** Whether a token is special, so that decoding can omit it. @param {number} id */
   isSpecial(id) {
     return this.special.has(id);
+  }
+
+  /** Whether a token was added to the vocabulary. @param {number} id */
+  isAdded(id) {
+    return this.added.has(id);
   }
 
   /** The special token with a name such as `"mask_token"`, or `null`. @param {string} name @returns {string | null} */

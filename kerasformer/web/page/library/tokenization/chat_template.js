@@ -1,0 +1,86 @@
+/** Chat templates: conversations to text, as `Tokenizer.apply_chat_template` of the Python package. */
+import { InputError, TokenizerError } from "../errors.js";
+
+/** @typedef {Record<string, any>} Message A message, such as `{ role: "user", content: "Hello" }`. */
+
+/** Names of special tokens, which are variables of a template. */
+const SPECIAL_TOKENS = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+const REASONING = ["reasoning_content", "thinking", "reasoning"];
+
+export class ChatTemplate {
+  /**
+   * @param {any} library The module `@huggingface/jinja`.
+   * @param {any} template Value of `chat_template` in `tokenizer_config.json`: a template, or a list of named ones.
+   * @param {import("./tokenizer.js").Tokenizer} tokenizer
+   * @throws {TokenizerError} The template is damaged, or none of several is the default one.
+   */
+  constructor(library, template, tokenizer) {
+    const source = Array.isArray(template) ? template.find(({ name }) => name === "default")?.template : template;
+    if (typeof source !== "string") throw new TokenizerError("chat_template must be a template, or a list with one that is called default");
+    this.tokenizer = tokenizer;
+    try {
+      this.compiled = new library.Template(source);
+    } catch (error) {
+      throw new TokenizerError(`The chat template cannot be used in a browser: ${error}`, { cause: error });
+    }
+  }
+
+  /**
+   * The text of a conversation.
+   * @param {Message[]} messages @param {Record<string, any>} [options] Variables of the template, such as `add_generation_prompt`.
+   * @throws {InputError} The template refuses the conversation, or uses an operation that the library lacks.
+   */
+  render(messages, options = {}) {
+    const named = SPECIAL_TOKENS.map((name) => [name, this.tokenizer.named(name)]).filter(([, token]) => token !== null);
+    const context = { tools: null, documents: null, add_generation_prompt: false, ...Object.fromEntries(named), ...options };
+    try {
+      return /** @type {string} */ (this.compiled.render({ ...context, messages: checked(messages).map(withReasoning) }));
+    } catch (error) {
+      if (error instanceof InputError) throw error;
+      throw new InputError(`The chat template failed: ${/** @type {any} */ (error).message}`, { cause: error });
+    }
+  }
+
+  /** The tokens of a prompt for an answer. @param {Message[]} messages @param {Record<string, any>} [options] @returns {number[]} */
+  prompt(messages, options = {}) {
+    return this.encode(this.render(messages, { add_generation_prompt: true, ...options }));
+  }
+
+  /** The token that the template puts after an answer, or `null` if there is none. @returns {number | null} */
+  get turnEnd() {
+    const answer = "Kerasformer";
+    let text;
+    try {
+      text = this.render([{ role: "user", content: answer }, { role: "assistant", content: answer }]);
+    } catch {
+      return null; // a template for other roles
+    }
+    const after = text.slice(text.lastIndexOf(answer) + answer.length).trimStart();
+    const first = after ? this.encode(after)[0] : undefined;
+    return first !== undefined && this.tokenizer.isAdded(first) && (this.tokenizer.token(first) ?? "").trim() ? first : null;
+  }
+
+  /** @param {string} text @returns {number[]} */
+  encode(text) {
+    return this.tokenizer.encode(text, null, false).map(({ id }) => id);
+  }
+}
+
+/** Returns messages without keys that are `null`. @param {any} messages @returns {Message[]} */
+function checked(messages) {
+  if (!Array.isArray(messages) || !messages.length) {
+    throw new InputError(`A conversation must be a list of messages. Received: ${JSON.stringify(messages)}`);
+  }
+  return messages.map((message, index) => {
+    if (typeof message?.role !== "string") {
+      throw new InputError(`Message ${index} must have a role, such as { role: "user", content: "Hello" }. Received: ${JSON.stringify(message)}`);
+    }
+    return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null && value !== undefined));
+  });
+}
+
+/** Adds a message's reasoning under the names that templates read. @param {Message} message @returns {Message} */
+function withReasoning(message) {
+  const name = REASONING.find((each) => each in message);
+  return name === undefined ? message : { thinking: message[name], ...message, reasoning_content: message[name] };
+}
