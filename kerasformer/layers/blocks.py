@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
-from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
@@ -14,7 +13,7 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dropout, build_once, packed, serialize_part, unpacked
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor, at_slots, zero_padding
+from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
 from kerasformer.layers.visibility import Visibility
 
 
@@ -51,8 +50,8 @@ class EncoderLayer(Composite):
         count: Number of first tokens to compute (`T` of the output), all by default; they still attend to all tokens.
             A classifier that uses only the first token needs no others from the last layer. Unsupported with a cache
             or rotary positions.
-        slots: Slot of the only token of each row to compute, int32 `(B,)`, instead of `count`; only for attention whose
-            masks and biases are the same for all queries, without positions.
+        slots: Slot of the only token of each row to compute, int32 `(B,)`, instead of `count`; likewise, and only for
+            layers with `computes_single_tokens`.
         attention_inputs: Further keyword arguments of the attention's call, optional.
         return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, H, T, S)`.
         return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
@@ -62,6 +61,9 @@ class EncoderLayer(Composite):
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; norm first: Xiong et al. 2020, arXiv:2002.04745.
     """
+
+    computes_single_tokens: ClassVar[bool] = True
+    """Whether a call supports `slots`."""
 
     def __init__(
         self,
@@ -139,12 +141,10 @@ class EncoderLayer(Composite):
     ) -> Any:
         """Applies the layer."""
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
-        residual, query, others = self.attended(x, count)
-        if slots is not None:
-            others = {"key_value": query}
-            residual, query = (ops.expand_dims(at_slots(states, slots), 1) for states in (residual, query))
-        if count is not None and visibility is not None:
-            visibility = visibility.of_first(count)
+        tokens = Tokens(count, slots)
+        residual, query, others = self.attended(x, tokens)
+        if visibility is not None:
+            visibility = visibility.of_tokens(tokens)
         y, states = split_output(
             self.attention(
                 query,
@@ -157,35 +157,33 @@ class EncoderLayer(Composite):
                 **flags,
             )
         )
-        output = self.finish(self._output(residual, query, y, training), x, count, visibility, training)
+        output = self.finish(self._output(residual, query, y, training), x, tokens, visibility, training)
         return packed(output, return_attention or return_cache, **states)
 
-    def attended(self, x: Tensor, count: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def attended(self, x: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Returns the tensors from which attention is computed; subclasses may project them.
 
         Args:
             x: Input of the layer, `(B, T, E)`.
-            count: As in the call.
+            tokens: The `N` tokens to compute.
 
         Returns:
-            `(input of the residual sum, queries, further tensors)` of `(B, count or T, E)` each; the further tensors
+            `(input of the residual sum, queries, further tensors)` of `(B, N, E)` each; the further tensors
             are `(B, T, E)`, by their names in the call of the attention.
         """
         query = self._normed(x, self.attention_norm)
-        if count is None:
-            return x, query, {}
-        return x[:, :count], query[:, :count], {"key_value": query}
+        return tokens.of(x), tokens.of(query), {} if tokens.all else {"key_value": query}
 
     def finish(
-        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+        self, output: Tensor, inputs: Tensor, tokens: Tokens, visibility: Visibility | None, training: bool
     ) -> Tensor:
         """Returns the output of the layer; subclasses may add further computations.
 
         Args:
-            output: `(B, count or T, E)`, computed by attention and feed-forward.
+            output: `(B, N, E)`, computed by attention and feed-forward.
             inputs: Input of the layer, `(B, T, E)`.
-            count: As in the call.
-            visibility: As in the call.
+            tokens: The `N` tokens to compute.
+            visibility: That of these tokens.
             training: As in the call.
         """
         return output
@@ -257,13 +255,14 @@ class MaskedEncoderLayer(EncoderLayer):
     """
 
     def finish(
-        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+        self, output: Tensor, inputs: Tensor, tokens: Tokens, visibility: Visibility | None, training: bool
     ) -> Tensor:
         """Sets the output of padding to 0."""
         if visibility is None:
             return output
-        mask = visibility.key_mask if visibility.query_mask is None else visibility.query_mask
-        return output if mask is None else zero_padding(output, mask)
+        if visibility.query_mask is not None:
+            return zero_padding(output, visibility.query_mask)
+        return output if visibility.key_mask is None else zero_padding(output, tokens.of(visibility.key_mask))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -17,7 +17,7 @@ from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, serialize_part
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, Tokens
 from kerasformer.layers.visibility import Visibility
 
 
@@ -161,24 +161,24 @@ class BottleneckEncoderLayer(EncoderLayer):
                 build_once(layer, inside)
         super().build(inside)
 
-    def attended(self, x: Tensor, count: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def attended(self, x: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Returns the reduced states of the first tokens, their queries, and the tensors of keys and values."""
         if self.reduction is None:
-            return super().attended(x, count)
+            return super().attended(x, tokens)
         if self.attention_input == "bottleneck":
-            return super().attended(self.reduction(x), count)
+            return super().attended(self.reduction(x), tokens)
         source = x if self.shared_reduction is None else self.shared_reduction(x)
-        _, query, others = super().attended(source, count)
+        _, query, others = super().attended(source, tokens)
         values = {} if source is x else {"value": x}
-        return self.reduction(x if count is None else x[:, :count]), query, {**others, **values}
+        return self.reduction(tokens.of(x)), query, {**others, **values}
 
     def finish(
-        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+        self, output: Tensor, inputs: Tensor, tokens: Tokens, visibility: Visibility | None, training: bool
     ) -> Tensor:
         """Restores the size of the hidden states and adds the input of the layer."""
         if self.restoration is None:
             return output
-        return self.restoration(output, inputs if count is None else inputs[:, :count], training=training)
+        return self.restoration(output, tokens.of(inputs), training=training)
 
     def _feed(self, x: Tensor, training: bool) -> Tensor:
         for feed_forward, norm in zip(self.inner, self.inner_norms, strict=True):

@@ -26,7 +26,7 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
-from kerasformer.layers.tensor import Tensor, shifted, split_heads, zero_padding
+from kerasformer.layers.tensor import Tensor, Tokens, shifted, split_heads, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 TERMS = ("c2p", "p2c")
@@ -324,6 +324,8 @@ class ConvolutionEncoderLayer(EncoderLayer):
     Reference: He et al. 2021, arXiv:2006.03654, section 4.1; `transformers.models.deberta_v2`.
     """
 
+    computes_single_tokens = False
+
     def __init__(
         self,
         attention: keras.layers.Layer,
@@ -355,14 +357,14 @@ class ConvolutionEncoderLayer(EncoderLayer):
         build_once(self.convolution_norm, input_shape)
 
     def finish(
-        self, output: Tensor, inputs: Tensor, count: int | None, visibility: Visibility | None, training: bool
+        self, output: Tensor, inputs: Tensor, tokens: Tokens, visibility: Visibility | None, training: bool
     ) -> Tensor:
         """Adds the convolution of the inputs, and sets the output of padding to 0."""
-        neighbors = ops.concatenate(shifted(inputs, self.kernel_size // 2, count), axis=-1)
+        neighbors = ops.concatenate(shifted(inputs, self.kernel_size // 2, tokens.count), axis=-1)
         y = self._activate(self.residual_dropout(self.convolution(neighbors), training=training))
         output = self.convolution_norm(primitives.residual(output, y))
         if visibility is not None and visibility.key_mask is not None:
-            output = zero_padding(output, visibility.key_mask)
+            output = zero_padding(output, tokens.of(visibility.key_mask))
         return output
 
     def get_config(self) -> dict[str, Any]:

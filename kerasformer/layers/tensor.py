@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from keras import ops
@@ -29,6 +30,31 @@ def shifted(x: Tensor, distance: int, count: int | None = None) -> list[Tensor]:
     ]
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a text that a layer computes; all by default.
+
+    Attributes:
+        count: Number of the first tokens.
+        slots: Slot of the only token of each row, int32 `(B,)`, instead of `count`.
+    """
+
+    count: int | None = None
+    slots: Tensor | None = None
+
+    @property
+    def all(self) -> bool:
+        """Whether these are all tokens."""
+        return self.count is None and self.slots is None
+
+    def of(self, x: Tensor) -> Tensor:
+        """Selects the tokens from `(B, T, E)`, or from `(B, T)`."""
+        if self.slots is None:
+            return x if self.count is None else x[:, : self.count]
+        index = ops.reshape(self.slots, (-1, 1, 1) if len(x.shape) == 3 else (-1, 1))
+        return ops.take_along_axis(x, index, axis=1)
+
+
 def at_slots(x: Tensor, slots: Tensor) -> Tensor:
     """Selects one slot of each row, int32 `(B,)`, from states `(B, T, E)`: `(B, E)`."""
     return ops.take_along_axis(x, ops.reshape(slots, (-1, 1, 1)), axis=1)[:, 0]
@@ -51,6 +77,6 @@ def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         x: `(B, T, E)`.
-        mask: 1 for real tokens, `(B, S)`, of which `x` contains the first `T`.
+        mask: 1 for real tokens, `(B, T)`.
     """
-    return x * ops.expand_dims(ops.cast(mask[:, : ops.shape(x)[1]], x.dtype), -1)
+    return x * ops.expand_dims(ops.cast(mask, x.dtype), -1)

@@ -16,7 +16,7 @@ from keras import backend, ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.attention_spec import Rotary
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +102,14 @@ class Visibility:
             return self
         return replace(self, mask=mask if self.mask is None else ops.logical_and(self.mask, mask))
 
-    def of_first(self, count: int) -> Visibility:
-        """Returns the visibility of the first `count` queries."""
+    def of_tokens(self, tokens: Tokens) -> Visibility:
+        """Returns the visibility of some of the queries."""
+        if tokens.all:
+            return self
         columns = ("query_slots", "positions", "query_mask", "global_queries")
         given = {name: getattr(self, name) for name in (*columns, "mask", "position_bias")}
         changes = {
-            name: value[..., :count] if name in columns else value[..., :count, :]
+            name: _of_tokens(value, tokens, -1 if name in columns else -2)
             for name, value in given.items()
             if value is not None and value.shape[-1 if name in columns else -2] != 1
         }
@@ -313,6 +315,18 @@ def _of_slots(x: Tensor, slots: Tensor | None) -> Tensor:
         return ops.take(x, index, axis=-1)
     rows = ((x if x.shape[0] == 1 else x[row : row + 1], index[row]) for row in range(slots.shape[0]))
     return ops.concatenate([ops.take(of_row, chosen, axis=-1) for of_row, chosen in rows], axis=0)
+
+
+def _of_tokens(x: Tensor, tokens: Tokens, axis: int) -> Tensor:
+    """Selects tokens along an axis of `(T,)` or `(B or 1, T)` (`axis=-1`) or of `(B or 1, H, T, S)` (`axis=-2`)."""
+    if tokens.slots is None:
+        return x[..., : tokens.count] if axis == -1 else x[..., : tokens.count, :]
+    if axis == -1 and len(x.shape) == 1:
+        return ops.reshape(ops.take(x, tokens.slots), (-1, 1))
+    if x.shape[0] == 1:  # the same for all texts: the tokens of each become a row
+        rows = ops.take(x[0], tokens.slots, axis=axis)  # (B,) or (H, B, S)
+        return ops.reshape(rows, (-1, 1)) if axis == -1 else ops.expand_dims(ops.transpose(rows, (1, 0, 2)), 2)
+    return ops.take_along_axis(x, ops.reshape(tokens.slots, (-1, 1) if axis == -1 else (-1, 1, 1, 1)), axis=axis)
 
 
 def slot_rows(slots: Tensor, axis: int) -> Tensor:

@@ -153,14 +153,15 @@ class BidirectionalEncoder(Backbone):
 
     @property
     def computes_single_tokens(self) -> bool:
-        """Whether the last layer can compute any single token: its attention does not depend on positions."""
+        """Whether the last layer can compute any single token.
+
+        Rotary positions of queries alone, the blocks of sparse attention, and convolutions over tokens are not
+        implemented.
+        """
         layer = self.encoder.layers[self.schedule[-1]]
-        plain = type(layer) is EncoderLayer and type(layer.attention) is MultiHeadAttention
-        if not plain or self.zero_padding or self.blind_padding:
-            return False
-        if self.relative is not None or self.position_bias is not None:
-            return False
-        return layer.attention.spec.rotary is None and layer.attention.spec.window is None
+        spec = layer.attention.spec
+        plain = layer.computes_single_tokens and type(layer.attention) is MultiHeadAttention
+        return plain and self.relative is None and spec.rotary is None and spec.window is None
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates the embeddings, named `embeddings`; `options` are further arguments of `TransformerEmbeddings`."""

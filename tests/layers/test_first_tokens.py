@@ -49,7 +49,17 @@ def test_a_text_classifier_computes_only_the_first_token(task, expected, monkeyp
         ("bert", {}, 1),
         ("albert", {}, 1),
         ("roberta", {}, 1),
-        ("mpnet", {}, 7),  # scores depend on the position of the query
+        ("electra", {}, 1),
+        ("mpnet", {}, 1),  # scores depend on the position of the query
+        ("xlm", {}, 1),  # the output of padding is 0
+        ("xlm", {"causal": True}, 1),
+        ("mobilebert", {"bottleneck_dim": 6, "embedding_dim": 6}, 1),  # the layers have narrower states
+        ("mobilebert", {"bottleneck_dim": 6, "embedding_dim": 6, "attention_in_bottleneck": True}, 1),
+        (
+            "deberta",
+            {"relative_attention": True, "relative_terms": "c2p|p2c", "max_distance": 6},
+            7,
+        ),  # distances of all tokens
         ("modernbert", {"window": 2}, 7),
     ],
 )
@@ -57,6 +67,8 @@ def test_an_embedding_of_the_first_token_computes_no_others(model_type, settings
     sizes = SIZES if model_type != "roberta" else {**SIZES, "num_positions": 18}
     if model_type in ("roberta", "mpnet"):
         sizes = {name: size for name, size in {**sizes, "num_positions": 18}.items() if name != "max_length"}
+    if model_type == "xlm":
+        sizes = {name: size for name, size in sizes.items() if name != "intermediate_dim"}
     pooling = SentenceSettings(("cls",), (NORMALIZE,))
     model = zoo.build(model_type, "sentence-similarity", vocab_size=20, sentence=pooling, **sizes, **settings)
     lengths = []
