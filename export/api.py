@@ -141,7 +141,13 @@ def export(
             texts = {"texts": check_texts, "calibration": calibration_texts}
             return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, texts, report))
         job = resolve_options(
-            model, options, file_format.profiles, file_format.static, runtime.lengths, runtime.rolling_caches
+            model,
+            options,
+            file_format.profiles,
+            file_format.static,
+            runtime.lengths,
+            runtime.rolling_caches,
+            keeps_dtype=file_format.keeps_dtype,
         )
         check_attention(job, argument("format", file_format.name), file_format.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)

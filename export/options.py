@@ -329,6 +329,7 @@ def resolve_options(
     static: bool,
     lengths: Sequence[int] = ENCODER_LENGTHS,
     rolling_caches: bool = True,
+    keeps_dtype: bool = False,
 ) -> ExportJob:
     """Resolves export options for a model.
 
@@ -339,13 +340,14 @@ def resolve_options(
         static: Whether the format compiles an encoder for fixed lengths.
         lengths: Default lengths; those beyond the model's limit are dropped.
         rolling_caches: As in `ExportJob`.
+        keeps_dtype: Whether a model is loaded with matrices in the 16 bits of its checkpoint, see `zoo.load`.
 
     Raises:
         InputError: The model does not perform the task or support the capacity or lengths, or an option would be
             ignored for this kind of model.
     """
     if not isinstance(model, PretrainedModel):
-        model = load(model, options.task)
+        model = load(model, options.task, keep_dtype=keeps_dtype)
     if options.task is not None and of_model(options.task) != model.task:
         raise InputError(f"The task of this model is {model.task}. Received: {argument('task', options.task)}")
     _refuse_ignored(model, options, static)

@@ -20,7 +20,7 @@ from keras import backend, ops
 
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
+from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, split_heads
 from kerasformer.layers.visibility import Visibility
 
 
@@ -38,7 +38,7 @@ class Primitives:
             transposed: Whether the kernel is `(F, E)`, as an embedding table that is tied to the output.
         """
         weight = ops.convert_to_tensor(kernel)
-        weight = ops.transpose(weight) if transposed else weight
+        weight = in_dtype_of(x, ops.transpose(weight) if transposed else weight)
         # A product of matrices; for other shapes, TensorFlow would add a dozen operations to the graph.
         *outer, size = ops.shape(x)
         y = ops.reshape(ops.matmul(ops.reshape(x, (-1, size)), weight), (*outer, weight.shape[-1]))

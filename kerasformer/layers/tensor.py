@@ -5,10 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 from keras import ops
 
 Tensor = Any
 """A tensor of the active Keras backend."""
+
+
+def in_dtype_of(x: Tensor, weight: Tensor) -> Tensor:
+    """Converts a weight to the data type of the activation that it is multiplied with.
+
+    In a graph of TensorFlow, the conversion waits for the activation. Otherwise all weights would be converted at the
+    start, since they depend on nothing else, and the memory of a model stored in 16 bits would be that of float32.
+    """
+    if weight.dtype == x.dtype:
+        return weight
+    if keras.backend.backend() != "tensorflow":
+        return ops.cast(weight, x.dtype)
+    import tensorflow as tf
+
+    with tf.control_dependencies([x]):
+        return tf.cast(weight, x.dtype)
 
 
 def shifted(x: Tensor, distance: int, count: int | None = None) -> list[Tensor]:

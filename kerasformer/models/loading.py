@@ -107,6 +107,7 @@ def load(
     sentence: SentenceSettings | None = None,
     model_type: str | None = None,
     dtype: Any = None,
+    keep_dtype: bool = False,
     revision: str | None = None,
     token: str | None = None,
 ) -> PretrainedModel:
@@ -133,6 +134,9 @@ def load(
             the folder. If there are none, that is the mean of the hidden states, as in sentence-transformers.
         model_type: The architecture, such as `"bert"`, if `config.json` has none or a wrong one.
         dtype: Keras dtype policy, such as `"float16"` or `"mixed_bfloat16"`.
+        keep_dtype: Whether the matrices of a model that computes in float32 stay in the 16 bits of the checkpoint, and
+            are converted one by one where they are used. The outputs are the same, and the model takes half the memory.
+            Not for training. `export` does so itself if it gets a checkpoint and not a model.
         revision: Branch, tag or commit on the hub.
         token: Access token for private repositories on the hub.
 
@@ -176,7 +180,8 @@ def load(
         )
     heads = {row.tensor for other in kinds.values() for row in other.head_table}
     heads |= {row.tensor for row in model.head_rows()}
-    start_head(model, load_weights(model, file, model.backbone.checkpoint_names(), heads, request.new), request)
+    names = model.backbone.checkpoint_names()
+    start_head(model, load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype), request)
     model.generation_config = _generation_config(folder, config, content)
     model.set_tokenizer(_tokenizer(folder, model_type))
     if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kerasformer.errors import CheckpointError, require
@@ -58,8 +59,12 @@ class TensorFile(Collection[str]):
     def problem(self, name: str) -> str | None:
         """Describes why a tensor is unsupported, such as "of type I8"; `None` for floating-point tensors."""
 
+    @abstractmethod
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor that has no `problem`, such as `"bfloat16"`."""
+
     def read(self, name: str) -> np.ndarray:
-        """Reads a tensor as a NumPy array; bfloat16 becomes float32.
+        """Reads a tensor as a NumPy array of its own data type; bfloat16 is that of `ml_dtypes`.
 
         Raises:
             CheckpointError: the tensor does not contain floating-point numbers, see `problem`.
@@ -90,8 +95,8 @@ class TensorFile(Collection[str]):
 
 FLOATS = "floating-point numbers (float16, bfloat16, float32 or float64)"
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""NumPy data types for those of safetensors; bfloat16 is the upper half of float32."""
+_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+"""NumPy data types for those of safetensors."""
 
 
 class Safetensors(TensorFile):
@@ -127,13 +132,17 @@ class Safetensors(TensorFile):
         dtype = self._entries[name][2]["dtype"]
         return None if dtype in _DTYPES else f"of type {dtype}"
 
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        return np.dtype(_DTYPES[self._entries[name][2]["dtype"]]).name
+
     def _read(self, name: str) -> np.ndarray:
         path, start, entry = self._entries[name]
         offset = start + entry["data_offsets"][0]
-        array = np.fromfile(path, _DTYPES[entry["dtype"]], math.prod(entry["shape"]), offset=offset)
-        if entry["dtype"] == "BF16":
-            array = (array.astype("uint32") << 16).view("float32")
-        return array.reshape(entry["shape"])
+        # Files are little-endian; bfloat16 has no such variant in NumPy, nor a reader.
+        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        bits = np.fromfile(path, f"<u{dtype.itemsize}", math.prod(entry["shape"]), offset=offset)
+        return bits.astype(f"u{dtype.itemsize}", copy=False).view(dtype).reshape(entry["shape"])
 
 
 def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]]]:
@@ -199,12 +208,17 @@ class TorchFile(TensorFile):
         floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         return None if tensor.dtype in floats else f"of type {str(tensor.dtype).removeprefix('torch.')}"
 
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        return str(self._tensors[name].dtype).removeprefix("torch.")
+
     def _read(self, name: str) -> np.ndarray:
         # The array gets the logical order of elements also if the tensor is a transposed view.
-        tensor = self._tensors[name]
-        if tensor.dtype == self._torch.bfloat16:
-            tensor = tensor.float()
-        array: np.ndarray = tensor.contiguous().numpy()
+        tensor = self._tensors[name].contiguous()
+        if tensor.dtype == self._torch.bfloat16:  # PyTorch cannot convert it
+            bits: np.ndarray = tensor.view(self._torch.int16).numpy()
+            return bits.view(ml_dtypes.bfloat16)
+        array: np.ndarray = tensor.numpy()
         return array
 
 
@@ -253,6 +267,11 @@ class JoinedTensors(TensorFile):
         """Describes why a tensor is unsupported."""
         part, own = self._located[name]
         return part.problem(own)
+
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        part, own = self._located[name]
+        return part.dtype(own)
 
     def _read(self, name: str) -> np.ndarray:
         part, own = self._located[name]

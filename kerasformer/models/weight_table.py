@@ -356,6 +356,8 @@ def variables_by_path(model: keras.Model) -> dict[str, Any]:
 
 HEAD = "head/"
 """Path of the head below the model."""
+_LARGE_MATRIX = 2**16
+"""Number of values from which matrices may keep 16 bits; smaller tables, such as those of position biases, do not."""
 _FOR_HEADS = "backbone/pooler/"
 """Path of the pooler, which is initialized together with a new head if a checkpoint lacks it."""
 
@@ -375,6 +377,7 @@ def load_weights(
     heads: Collection[str] = (),
     new: NewHead = NewHead.NEVER,
     rows: Sequence[Row] | None = None,
+    keep_dtype: bool = False,
 ) -> list[str]:
     """Builds a model with the weights of a checkpoint as the initial values of its variables.
 
@@ -387,6 +390,8 @@ def load_weights(
         heads: Names of the tensors of all heads of the architecture; those of other tasks are ignored.
         new: Condition under which the head is initialized randomly, and with it a pooler that the checkpoint lacks.
         rows: Weight table for files in another format than that of Hugging Face; that of the model by default.
+        keep_dtype: Whether large float32 matrices keep 16 bits, if the file has no more. Layers convert a matrix where
+            they use it.
 
     Returns:
         The paths of the variables that were initialized randomly.
@@ -420,6 +425,8 @@ def load_weights(
             raise CheckpointError(_listed(f"{file} does not match {type(model).__name__}", problems) + advice)
         for row in loaded:
             read = partial(_read, file, actual[row.tensor], advance, flaws)
+            if keep_dtype:
+                _keep_dtype([variables[path] for path in row.variables], file.dtype(actual[row.tensor]))
             _initialize_with([variables[path] for path in row.variables], row, read)
     if flaws:
         raise CheckpointError(_listed(f"{file} contains tensors that cannot be used", flaws))
@@ -514,6 +521,14 @@ def _flaws(name: str, tensor: np.ndarray, dtype: str) -> Iterator[str]:
                 return
     if dtype == "float16" and tensor.size and max(-tensor.min(), tensor.max()) > np.finfo(dtype).max:
         yield f"{name} contains values beyond the range of float16, the data type of the model"
+
+
+def _keep_dtype(variables: Iterable[Any], dtype: str) -> None:
+    """Gives deferred float32 variables that are large matrices the data type of their tensor, if it has 16 bits."""
+    for variable in variables:
+        is_large = len(variable.shape) == 2 and math.prod(variable.shape) >= _LARGE_MATRIX
+        if dtype in ("bfloat16", "float16") and variable.dtype == "float32" and is_large:
+            variable._dtype = dtype
 
 
 def _initialize_with(variables: Sequence[Any], row: Row, read: Callable[[str], np.ndarray]) -> None:

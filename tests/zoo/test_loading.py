@@ -31,6 +31,7 @@ from kerasformer.errors import (
     TokenizerError,
     UnsupportedConfigError,
 )
+from kerasformer.models import weight_table
 from kerasformer.models.config import ConfigWarning
 from tests import hub_server
 from tests.zoo.cases import CASES
@@ -139,6 +140,33 @@ def test_half_precision_files(gpt2, tmp_path, dtype, kind):
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
     inputs = make_inputs(gpt2)
     assert_close(inputs, model(inputs), run_reference(theirs, inputs).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", [SINGLE, TORCH, "shards"])
+def test_matrices_that_keep_16_bits(loaded, tmp_path, monkeypatch, dtype, kind):
+    """They have the answers of a model whose variables are all float32, also with a cache and in exported files."""
+    monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 1000)
+    it = loaded((next(case for case in CASES if case.name == "gemma3"), "text-generation"))
+    halves = type(it.reference).from_pretrained(it.folder, dtype=dtype)
+    halves.save_pretrained(tmp_path / "model", max_shard_size="20KB" if kind == "shards" else "1GB")
+    if kind == TORCH:
+        (tmp_path / "model" / SINGLE).unlink()
+        tensors = {name: x for name, x in halves.state_dict().items() if name != "lm_head.weight"}
+        torch.save(tensors, tmp_path / "model" / TORCH)
+    assert kind != "shards" or len(list((tmp_path / "model").glob("*.safetensors"))) > 3
+    model, wide = zoo.load(tmp_path / "model", keep_dtype=True), zoo.load(tmp_path / "model")
+    stored = {variable.path.split("/", 1)[1]: variable.dtype for variable in model.variables}
+    narrow = {path for path, name in stored.items() if name == str(dtype).removeprefix("torch.")}
+    assert "backbone/tokens/embeddings" in narrow and len(narrow) > 10
+    assert {name for path, name in stored.items() if path not in narrow} == {"float32"}
+    assert {variable.dtype for variable in wide.variables} == {"float32"}
+    theirs = type(it.reference).from_pretrained(tmp_path / "model", dtype=torch.float32, attn_implementation="eager")
+    inputs = make_inputs(it)
+    assert_close(inputs, model(inputs), run_reference(theirs.eval(), inputs).logits)
+    ids = inputs["input_ids"][:1]
+    settings = {"max_new_tokens": 4, "eos_token_id": None, "jit_compile": False}
+    assert model.generate(ids, **settings)[0].tolist() == wide.generate(ids, **settings)[0].tolist()
 
 
 @pytest.mark.parametrize("which", ["bert", "gpt2"])

@@ -196,15 +196,17 @@ def _trace(
         for index, info in enumerate(function.inputs.values())
     ]
     weights = [
-        tf.TensorSpec(variable.shape, keras.backend.standardize_dtype(variable.dtype), f"weight_{index}")
+        tf.TensorSpec(variable.shape, _placeholder_dtype(variable), f"weight_{index}")
         for index, (name, variable) in enumerate(named.items())
         if name in read
     ]
 
     def body(*values: Any) -> list[Any]:
         inputs, placeholders = values[: len(arguments)], values[len(arguments) :]
-        mapping = list(zip([named[name] for name in read], placeholders, strict=True))
-        with keras.StatelessScope(state_mapping=mapping), lowering(marker_lowering):
+        scope = keras.StatelessScope()
+        # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
+        scope.state_mapping = dict(zip([id(named[name]) for name in read], placeholders, strict=True))
+        with scope, lowering(marker_lowering):
             results = function.call(**dict(zip(function.inputs, inputs, strict=True)))
         if set(results) != set(function.outputs):
             raise ExportError(
@@ -219,6 +221,12 @@ def _trace(
             f"The function {function.name!r} reads a variable that was not passed. Expected: all variables of the model"
         )
     return concrete, marker_lowering.markers
+
+
+def _placeholder_dtype(variable: keras.Variable) -> str:
+    """Returns the data type of a weight in the graph: float32 for matrices that are stored in 16 bits."""
+    dtype: str = keras.backend.standardize_dtype(variable.dtype)
+    return "float32" if dtype in ("bfloat16", "float16") and len(variable.shape) == 2 else dtype
 
 
 def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:

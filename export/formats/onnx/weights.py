@@ -249,5 +249,6 @@ def _in_channels(pairs: bool, input_scale: np.ndarray | None) -> Callable[[np.nd
 
 
 def _value(variable: keras.Variable) -> np.ndarray:
-    value = keras.ops.convert_to_numpy(variable.value)
-    return value if value.dtype.kind in "iub" else value.astype("float32", copy=False)
+    """Returns the value of a variable; matrices may have 16 bits, and are converted a few rows at a time."""
+    value: np.ndarray = keras.ops.convert_to_numpy(variable.value)
+    return value

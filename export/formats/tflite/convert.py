@@ -64,7 +64,7 @@ class VariableWeight:
         return shape[::-1] if self.transposed else shape
 
     def value(self) -> np.ndarray:
-        """Returns the value as stored; a transpose that is not scaled is a view."""
+        """Returns the value in the shape as stored; a transpose that is not scaled is a view."""
         value = self.variable.value.numpy()
         value = value.T if self.transposed else value
         return value if self.input_scale is None else value / self.input_scale
@@ -158,7 +158,7 @@ def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarra
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if "int" in dtype or dtype == "bool":
             continue  # states of random generators, which inference does not use
-        if dtype != "float32":
+        if dtype != "float32" and not (dtype in ("bfloat16", "float16") and len(variable.shape) == 2):
             raise ExportError(f"TFLite export needs float32 variables. Received: {dtype} for {variable.path}")
         weights.append(VariableWeight(f"weight_{index}", name, variable))
         if len(variable.shape) == 2:
@@ -177,8 +177,10 @@ def _trace(
     def call(**tensors: Tensor) -> dict[str, Tensor]:
         tables = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
-        mapping = [(w.variable, tensors[w.argument]) for w in weights if not w.transposed]
-        with keras.StatelessScope(state_mapping=mapping), lowering(TfliteLowering(recipe, kernels, tables, scales)):
+        scope = keras.StatelessScope()
+        # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
+        scope.state_mapping = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
+        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales)):
             results = function.call(**{name: tensors[name] for name in function.inputs})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")

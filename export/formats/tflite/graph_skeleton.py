@@ -38,7 +38,7 @@ class FileWeight(Protocol):
         ...
 
     def value(self) -> np.ndarray:
-        """Returns the value, float32 of that shape."""
+        """Returns the value of that shape, float32 or, for a matrix, of 16 bits."""
         ...
 
 
