@@ -175,6 +175,7 @@ OPENAI_GPT = {
 GPT_BIGCODE = {**OPENAI_GPT, "bos_token_id": 1, "eos_token_id": 2}
 CTRL = {
     **{name: size for name, size in OPENAI_GPT.items() if name != "attn_pdrop"}, "dff": 44, "initializer_range": 0.03,
+    "layer_norm_epsilon": 0.1,  # large, so that the norm after the last layer shows it
 }  # fmt: skip
 XGLM = {
     "vocab_size": 97, "max_position_embeddings": 64, "d_model": 36, "ffn_dim": 44, "num_layers": 3,
@@ -697,7 +698,7 @@ CASES = (
     ),
     Case("ctrl", "ctrl", CTRL),
     Case(
-        "ctrl-own-output",
+        "ctrl-kernel",
         "ctrl",
         {**CTRL, "n_embd": 30, "n_head": 5, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-6},
     ),
