@@ -84,7 +84,7 @@ TEMPLATES = {
         {{- '[INST] ' ~ (first if loop.first else '') ~ message.content.strip() ~ ' [/INST]' }}
     {%- else %}
         {%- generation %}
-        {{- ' ' ~ message.content | trim ~ eos_token }}
+        {{- ' ' ~ message.content.lstrip('\\n') ~ eos_token }}
         {%- endgeneration %}
     {%- endif %}
 {%- endfor %}

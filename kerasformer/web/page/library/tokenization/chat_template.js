@@ -5,6 +5,14 @@ import { InputError, TokenizerError } from "../errors.js";
 
 /** Names of special tokens, which are variables of a template. */
 const SPECIAL_TOKENS = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/** White space that Python's `strip` removes. */
+const SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000";
+/** Methods of strings whose argument the library ignores, as functions of the string and the argument. */
+const STRIPS = {
+  " strip": (/** @type {any} */ text, /** @type {any} */ characters) => strip(text, characters, true, true),
+  " lstrip": (/** @type {any} */ text, /** @type {any} */ characters) => strip(text, characters, true, false),
+  " rstrip": (/** @type {any} */ text, /** @type {any} */ characters) => strip(text, characters, false, true),
+};
 const REASONING = ["reasoning_content", "thinking", "reasoning"];
 
 export class ChatTemplate {
@@ -20,6 +28,7 @@ export class ChatTemplate {
     this.tokenizer = tokenizer;
     try {
       this.compiled = new library.Template(source);
+      replaceStrips(this.compiled.parsed);
     } catch (error) {
       throw new TokenizerError(`The chat template cannot be used in a browser: ${error}`, { cause: error });
     }
@@ -32,7 +41,7 @@ export class ChatTemplate {
    */
   render(messages, options = {}) {
     const named = SPECIAL_TOKENS.map((name) => [name, this.tokenizer.named(name)]).filter(([, token]) => token !== null);
-    const context = { tools: null, documents: null, add_generation_prompt: false, ...Object.fromEntries(named), ...options };
+    const context = { ...STRIPS, tools: null, documents: null, add_generation_prompt: false, ...Object.fromEntries(named), ...options };
     try {
       return /** @type {string} */ (this.compiled.render({ ...context, messages: checked(messages).map(withReasoning) }));
     } catch (error) {
@@ -83,4 +92,33 @@ function checked(messages) {
 function withReasoning(message) {
   const name = REASONING.find((each) => each in message);
   return name === undefined ? message : { thinking: message[name], ...message, reasoning_content: message[name] };
+}
+
+/**
+ * Removes characters from the ends of a text, as Python's `strip`.
+ * @param {any} text @param {any} characters By default, white space. @param {boolean} start @param {boolean} end
+ */
+function strip(text, characters, start, end) {
+  characters ??= SPACE;
+  if (typeof text !== "string" || typeof characters !== "string") throw new Error("strip() needs a text, and optionally a text of characters");
+  const [letters, removed] = [[...text], new Set(characters)];
+  let [first, last] = [0, letters.length];
+  while (start && first < last && removed.has(letters[first])) first++;
+  while (end && first < last && removed.has(letters[last - 1])) last--;
+  return letters.slice(first, last).join("");
+}
+
+/**
+ * Replaces calls of the methods in `STRIPS` by calls of these functions. Their names begin with a space, so that no
+ * variable of a template has them.
+ * @param {any} node A node of a parsed template, or a list of nodes.
+ */
+function replaceStrips(node) {
+  if (typeof node !== "object" || node === null) return;
+  Object.values(node).forEach(replaceStrips);
+  const name = node.type === "CallExpression" && node.callee.type === "MemberExpression" && !node.callee.computed && ` ${node.callee.property.value}`;
+  if (name && name in STRIPS) {
+    node.args.unshift(node.callee.object);
+    node.callee = { type: "Identifier", value: name };
+  }
 }
