@@ -240,10 +240,13 @@ class HubWeights(TensorFile):
         dtype = keras.backend.standardize_dtype(self.variable(name).dtype)
         return None if dtype in ("float16", "bfloat16", "float32", "float64") else f"of type {dtype}"
 
+    def dtype(self, name: str) -> str:
+        """Returns the data type that a tensor is read with: its own, or float32 for bfloat16."""
+        dtype: str = keras.backend.standardize_dtype(self.variable(name).dtype)
+        return "float32" if dtype == "bfloat16" else dtype
+
     def _read(self, name: str) -> np.ndarray:
-        variable = self.variable(name)
-        dtype = keras.backend.standardize_dtype(variable.dtype)
-        value = keras.ops.cast(variable, "float32") if dtype == "bfloat16" else variable
+        value = keras.ops.cast(self.variable(name), self.dtype(name))
         return np.asarray(keras.ops.convert_to_numpy(value)).reshape(self.shape(name))
 
     @contextmanager
