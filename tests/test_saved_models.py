@@ -93,6 +93,7 @@ def zoo_model(model_type: str, task: str) -> Any:
         **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt"), {"max_length": 16}),
         "opt": {**encoder, "token_dim": 6},
         "gptj": {"max_length": 16, "rotary_dim": 4},
+        **dict.fromkeys(("gemma3_text", "mistral", "qwen2", "qwen3", "smollm3"), {**encoder, "num_key_value_heads": 1}),
         "gpt_neox": {**encoder, "rope": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
         **dict.fromkeys(
             ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta"), {"num_positions": 18, **intermediate}
