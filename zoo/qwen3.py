@@ -36,7 +36,13 @@ class Qwen3(GatedDecoder):
     """Qwen3 without head."""
 
     config_type = Qwen3Config
-    names = replace(GatedDecoder.names, mark="layers.0.self_attn.q_norm.weight", shared_mark=None)
+    # Gemma 3 has norms of queries and keys, too.
+    names = replace(
+        GatedDecoder.names,
+        mark="layers.0.self_attn.q_norm.weight",
+        shared_mark=None,
+        absent="layers.0.pre_feedforward_layernorm.weight",
+    )
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the options of LLaMA's attention, and the norm of queries and keys."""

@@ -272,7 +272,8 @@ class Names:
         shared_mark: Name of a tensor that other architectures have, too, for checkpoints without `mark`; optional.
         zero_row: Name of a table, without the prefix, and index of a row that is 0, without which a bare backbone
             with `shared_mark` belongs to another architecture; optional.
-        absent: Name of a tensor that a bare backbone with `shared_mark` does not have; optional.
+        absent: Name of a tensor that checkpoints with `mark`, and bare backbones with `shared_mark`, do not have;
+            optional.
         tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
         other_prefixes: Prefixes that the backbone's tensors have in checkpoints of some tasks, see
             `PretrainedModel.prefix`.
@@ -317,7 +318,8 @@ class Names:
         """
         located = self.located(file.names(), ())
         own = [name for name in (self.mark, self.companion) if name is not None]
-        if own and all(self.prefix + name in located for name in own):
+        foreign = self.absent is not None and self.prefix + self.absent in located
+        if own and not foreign and all(self.prefix + name in located for name in own):
             return 3
         name = located.get(self.prefix + (self.shared_mark or ""))
         if self.shared_mark is None or name is None:
@@ -326,7 +328,7 @@ class Names:
             return 2
         if self.zero_row is not None:
             return 2 if self._is_zero(file, located) else 0
-        return 0 if self.absent is not None and self.prefix + self.absent in located else 1
+        return 0 if foreign else 1
 
     def _is_zero(self, file: TensorFile, located: Mapping[str, str]) -> bool:
         """Whether `zero_row` of a checkpoint is 0."""
