@@ -63,6 +63,8 @@ export class Tokenizer {
     this.kind = content.model.type ?? "BPE";
     this.prefix = content.model.continuing_subword_prefix ?? "";
     this.unknown = content.model.unk_token ?? null;
+    // In byte-pair encoding, each unknown character is a token.
+    this.fusesUnknown = this.kind !== "BPE" || content.model.fuse_unk === true;
     this.cleansSpaces = settings.clean_up_tokenization_spaces === true;
     this.hasByteFallback = this.tokenToId("<0x0A>") !== undefined;
   }
@@ -159,11 +161,14 @@ export class Tokenizer {
           continue;
         }
         for (const { characters, origins } of this.words(part, index)) {
-          let start = 0;
+          let [start, bytes] = [0, 0];
           for (const name of this.backend.model([characters.join("")])) {
-            const count = this.extent(name, characters, start);
+            const isByte = this.hasByteFallback && BYTE.test(name);
+            const count = isByte ? 1 : this.extent(name, characters, start);
             add(this.tokenToId(name) ?? this.backend.model.unk_token_id, this.offsets(characters, origins, start, count));
-            start += count;
+            // Each token of a byte has the offsets of its character.
+            if (isByte && ++bytes < new TextEncoder().encode(characters[start]).length) continue;
+            [start, bytes] = [start + count, 0];
           }
           word++;
         }
@@ -203,7 +208,7 @@ export class Tokenizer {
   /** The number of characters of a word that a token covers. @param {string} name @param {string[]} characters @param {number} start */
   extent(name, characters, start) {
     const rest = characters.length - start;
-    if (name === this.unknown) return rest;
+    if (name === this.unknown) return this.fusesUnknown ? rest : 1;
     const text = this.kind === "WordPiece" && start > 0 ? name.slice(this.prefix.length) : name;
     return Math.min(Array.from(text).length, rest);
   }
@@ -320,6 +325,7 @@ function partsOf(config) {
   return patterns.length ? new RegExp(patterns.join("|"), "u") : null;
 }
 
+const BYTE = /^<0x[0-9A-F]{2}>$/;
 const PUNCTUATION = "[\\p{P}\\u0021-\\u002F\\u003A-\\u0040\\u005B-\\u0060\\u007B-\\u007E]";
 
 /** The template, if it excludes spaces at the ends of tokens from their offsets. @param {any} config @returns {any} */
