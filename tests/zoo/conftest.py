@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,18 +12,35 @@ from tests.zoo.harness import Loaded
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-@pytest.fixture(scope="session")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[Case, str]], Loaded]:
-    """Creates, saves and loads the reference of a case and task, once for all tests."""
-    made: dict[tuple[str, str], Loaded] = {}
+class Models:
+    """The references of cases and tasks, with the models loaded from them; each is created once."""
 
-    def load(row: tuple[Case, str]) -> Loaded:
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._made: dict[tuple[str, str], Loaded] = {}
+
+    def __call__(self, row: tuple[Case, str]) -> Loaded:
         case, task = row
-        if (case.name, task) not in made:
-            folder = tmp_path_factory.mktemp(f"{case}-{task}")
+        if (case.name, task) not in self._made:
+            folder = self._factory.mktemp(f"{case}-{task}")
             reference = case.reference(task)
             reference.save_pretrained(folder)
-            made[case.name, task] = Loaded(case, task, folder, reference, zoo.load(folder))
-        return made[case.name, task]
+            self._made[case.name, task] = Loaded(case, task, folder, reference, zoo.load(folder))
+        return self._made[case.name, task]
 
-    return load
+    def free_graphs(self) -> None:
+        """Deletes the compiled functions of the models, which take much more memory than the models."""
+        for made in self._made.values():
+            vars(made.model).pop("_compiled_functions", None)
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """Creates, saves and loads the reference of a case and task, once for all tests."""
+    return Models(tmp_path_factory)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_graphs(loaded: Models) -> Iterator[None]:
+    yield
+    loaded.free_graphs()
