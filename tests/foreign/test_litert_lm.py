@@ -125,11 +125,11 @@ CHAT = """\
 
 
 @pytest.mark.foreign(TARGET)
-def test_conversations(tmp_path):
+def test_conversations(tmp_path, monkeypatch):
     """Prompts and answers of the chat template in the file are those of Keras; both end with its end token."""
     need(TARGET)
     model = text_model(GPT2)
-    model.tokenizer.chat_template = CHAT
+    monkeypatch.setattr(model.tokenizer, "chat_template", CHAT)  # tests share the tokenizer
     folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
     chats, system, pipe = [prompt for prompt in PROMPTS if len(prompt) < 60], "Be brief. ", kf.pipeline(None, model)
     request = {"model": str(folder / litertlm_file.NAME), "system": system, "chats": chats, "tokens": TOKENS}

@@ -49,7 +49,8 @@ class SinusoidalPositions(keras.layers.Layer):
             raise InputError(f"hidden_dim must be even for sinusoidal positions. Received: hidden_dim={hidden_dim}")
         if endpoint and hidden_dim < 4:
             raise InputError(
-                f"Sinusoidal positions with endpoint=True need hidden_dim of at least 4. Received: {hidden_dim}"
+                "Sinusoidal positions with endpoint=True need hidden_dim of at least 4. "
+                f"Received: hidden_dim={hidden_dim}"
             )
         self.max_length, self.hidden_dim, self.interleaved = max_length, hidden_dim, interleaved
         self.endpoint, self.zero_row = endpoint, zero_row
