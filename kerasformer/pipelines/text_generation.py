@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
@@ -174,16 +174,23 @@ class TextGenerationPipeline(_GenerationPipeline):
             continues = chat.continues(prompt)
             return [{"generated_text": answered(prompt, new, continues) if full else new} for new in row]
 
-        checked, has_conversations = with_kind(checked)
+        def generated(checked: Inputs[Any], has_conversations: bool) -> Any:
+            def write(generation: Request, prompts: Sequence[Any]) -> GeneratedText:
+                if not has_conversations:
+                    return self._generated(generation, self._encode(prompts, _WHOLE))
+                encoded = self._encode_conversations(prompts, chat, generation)
+                return self._generated(generation, encoded, self.conversation_cache)
 
-        def write(generation: Request, prompts: Sequence[Any]) -> GeneratedText:
-            if not has_conversations:
-                return self._generated(generation, self._encode(prompts, _WHOLE))
-            encoded = self._encode_conversations(prompts, chat, generation)
-            return self._generated(generation, encoded, self.conversation_cache)
+            generation = self._chat_request(settings, chat) if has_conversations else self._request(settings)
+            return self._generate(generation, checked, result, batch_size=batch_size, write=write, progress=progress)
 
-        generation = self._chat_request(settings, chat) if has_conversations else self._request(settings)
-        return self._generate(generation, checked, result, batch_size=batch_size, write=write, progress=progress)
+        def lazily() -> Iterator[Any]:
+            yield from generated(*with_kind(checked))
+
+        if checked.form != "iterator":
+            return generated(*with_kind(checked))
+        self._request(settings)  # invalid settings are an error now, and not when the first item is read
+        return lazily()
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
         """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""
