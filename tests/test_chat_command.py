@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import select
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -12,7 +18,9 @@ import kerasformer as kf
 from kerasformer.cli import chat_command
 from kerasformer.cli.chat_command import ChatSession
 from kerasformer.errors import CapacityError
+from tests import tiny_text
 from tests.chat_templates.chat_model import save_model
+from tests.chat_templates.conversations import TEMPLATES
 from tests.test_cli import main
 
 
@@ -128,6 +136,17 @@ def test_an_interrupted_answer_is_kept(session, capsys):
     assert session.messages[1] == {"role": "assistant", "content": "2"}
 
 
+def test_an_answer_that_is_interrupted_before_its_first_word(session, capsys):
+    session.pipe.stream = interrupt
+    run(session, "Hello", "/help")
+    out, err = capsys.readouterr()
+    assert "Stopped" in err and "/help" in out and session.messages == [] and not session.failed
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
 def test_help(session, capsys):
     run(session, "/help")
     out = capsys.readouterr().out
@@ -155,3 +174,77 @@ def test_piped_input(tmp_path, monkeypatch, capsys):
 def test_a_model_without_a_template(capsys):
     assert main("chat", "story-gpt2") == 1
     assert "no chat template" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def talkative(tmp_path_factory):
+    """A bundle whose answers take several seconds."""
+    tokenizer = tiny_text.byte_pairs()
+    sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "intermediate_dim": 32, "max_length": 8192}
+    model = kf.zoo.build("llama", vocab_size=tokenizer.vocab_size, eos_token_id=0, **sizes)
+    model.tokenizer = tokenizer
+    return kf.export.export(model, tmp_path_factory.mktemp("chat") / "bundle", "onnx", capacity=8192)
+
+
+@pytest.mark.grid
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals and signals")
+def test_ctrl_c_stops_an_answer_and_twice_the_session(talkative, tmp_path):
+    """A real process with a real terminal and real signals."""
+    template, file = tmp_path / "template.jinja", tmp_path / "talk.json"
+    template.write_text(TEMPLATES["chatml"])
+    command = [sys.executable, "-m", "kerasformer.cli", "chat", str(talkative), "--chat-template", str(template)]
+    long = ["--set", "max_new_tokens=8000", "--set", "min_new_tokens=8000", "--seed", "1"]
+    pty = pytest.importorskip("pty")
+    terminal, end = pty.openpty()
+    # Background jobs of a shell, and their children, ignore Ctrl-C.
+    settings = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    settings["env"] = {**os.environ, "TERM": "dumb", "COLUMNS": "400"}
+    process = subprocess.Popen([*command, *long], stdin=end, stdout=end, stderr=end, **settings)
+    os.close(end)
+    printed = ""
+
+    def until(pattern):
+        """Waits for an output after that of the last call."""
+        nonlocal printed
+        seen = ""
+        while not re.search(pattern, seen):
+            assert select.select([terminal], [], [], 60)[0], f"no {pattern!r} in {printed!r}"
+            piece = os.read(terminal, 65536).decode(errors="replace")
+            seen, printed = seen + piece, printed + piece
+
+    def enter(line):
+        os.write(terminal, f"{line}\n".encode())
+
+    def interrupt():
+        # A signal after the prompt is shown and before input() waits is only noticed at the next key, in any program
+        # that uses readline. On a busy machine this takes a while; people are slower.
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+
+    try:
+        until("> $")
+        enter("Who is it?")
+        until(r"Who is it\?\r\n.*\S")
+        interrupt()
+        until("\n> $")
+        enter("/set min_new_tokens")
+        until("> $")
+        enter("/set max_new_tokens 4")
+        until("> $")
+        enter("Is it late?")
+        until("\n.*\n> $")
+        enter(f"/save {file}")
+        until("4 messages saved(.|\n)*> $")
+        interrupt()
+        until("Ctrl-C again(.|\n)*> $")
+        interrupt()
+        assert process.wait(60) == 0, printed
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert "Traceback" not in printed and "Error" not in printed
+    messages = json.loads(file.read_text())
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 2
+    assert messages[0]["content"] == "Who is it?" and messages[1]["content"]
+    assert len(kf.tokenizer(talkative).encode(messages[1]["content"])) < 8000

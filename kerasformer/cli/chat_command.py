@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer.cli.console import Source, Threads, on_terminal, open_pipeline, print_error, say
+from kerasformer.cli.console import Source, Threads, on_terminal, open_pipeline, print_error, print_warning, say
 from kerasformer.cli.run_command import setting_of
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError, argument
 from kerasformer.files import local_path, parse_json, read_text
@@ -101,7 +101,7 @@ class ChatSession:
             "save": (self.save, "FILE", "Save the conversation as JSON."),
             "load": (self.load, "FILE", "Continue a saved conversation."),
             "set": (self.set, "[NAME [VALUE]]", "Change a generation setting; without a value, remove it."),
-            "exit": (self.help, "", "End the session; also Ctrl-D."),
+            "exit": (self.help, "", "End the session; also Ctrl-D, or Ctrl-C twice."),
         }
 
     def run(self, lines: Iterator[str]) -> None:
@@ -114,6 +114,8 @@ class ChatSession:
             except KerasformerError as error:
                 self.failed = True
                 print_error(str(error))
+            except KeyboardInterrupt:
+                print_warning("Stopped. The conversation is unchanged.")
 
     def process(self, line: str) -> None:
         """Runs a command, or answers a message.
@@ -197,12 +199,18 @@ class ChatSession:
         self.settings |= setting
 
     def _answer(self, messages: list[dict[str, Any]]) -> None:
-        """Prints the answer to the last message; if it is interrupted, the part so far is kept."""
+        """Prints the answer to the last message; if it is interrupted, the part so far is kept.
+
+        Raises:
+            KeyboardInterrupt: it is interrupted before its first piece.
+        """
         with self.pipe.stream(self._conversation(messages), **self.settings) as stream:
             try:
-                with suppress(KeyboardInterrupt):
-                    for piece in stream:
-                        print(piece, end="", flush=True)
+                for piece in stream:
+                    print(piece, end="", flush=True)
+            except KeyboardInterrupt:
+                if not stream.text:
+                    raise
             finally:
                 print(flush=True)
         self.messages = [*messages, {"role": "assistant", "content": stream.text}]
@@ -229,11 +237,15 @@ def _required(value: str, usage: str) -> str:
 
 
 def _lines(interactive: bool) -> Iterator[str]:
-    """Yields the lines of standard input; lines that end with a backslash are joined with the next one."""
+    """Yields the lines of standard input; lines that end with a backslash are joined with the next one.
+
+    On a terminal, Ctrl-C discards the line, and Ctrl-C again is the end.
+    """
     if interactive:
         with suppress(ImportError):  # not on Windows
             import readline  # noqa: F401 - input() then has a history and can edit lines
     parts: list[str] = []
+    interrupted = False
     while True:
         try:
             line = input((_MORE if parts else _PROMPT) if interactive else "")
@@ -244,9 +256,15 @@ def _lines(interactive: bool) -> Iterator[str]:
                 print()
             return
         except KeyboardInterrupt:
-            say("\nType /exit or press Ctrl-D to end the session.")
-            parts = []
+            if not interactive:
+                raise
+            if interrupted:
+                print()
+                return
+            say("\nPress Ctrl-C again, or type /exit, to end the session.")
+            interrupted, parts = True, []
             continue
+        interrupted = False
         if line.endswith("\\"):
             parts.append(line[:-1])
             continue

@@ -227,7 +227,7 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[st
         "embedding": None if info.embedding is None else asdict(info.embedding),
         "mask_token": load_tokenizer(members[0].folder).mask_token if info.task == "fill-mask" else None,
         "task_prefixes": info.task_prefixes,
-        "generation": info.generation,
+        "generation": {**info.generation, **(info.task_settings.get(task, {}) if info.is_encoder_decoder else {})},
         "examples": examples(task),
         "engines": [_write_bundle(folder, f"models/{name}/{member.variant}/", member) for member in members],
     }

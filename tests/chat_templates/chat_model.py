@@ -23,7 +23,8 @@ def save_tokenizer(folder: Path, chat_template: str | None = None) -> transforme
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(list(TEMPLATES.values()), trainer)
+    # Not on all of them: the vocabulary stays what it is when templates are added.
+    backend.train_from_iterator([TEMPLATES[name] for name in ("chatml", "alternating", "tools")], trainer)
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<s>", eos_token="</s>", additional_special_tokens=SPECIAL[2:]
     )
@@ -32,14 +33,19 @@ def save_tokenizer(folder: Path, chat_template: str | None = None) -> transforme
     return tokenizer
 
 
-def save_model(folder: Path) -> None:
+def save_model(folder: Path, window: int | None = None) -> None:
     """Saves a decoder with random weights and the tokenizer, with the template of ChatML.
 
     Its configuration specifies another end token than the template, as those of some published models do.
+
+    Args:
+        folder: New folder.
+        window: Sliding window of all layers; none by default.
     """
     tokenizer = save_tokenizer(folder, TEMPLATES["chatml"])
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(
+    settings = {"sliding_window": window} if window else {}
+    config = (transformers.MistralConfig if window else transformers.LlamaConfig)(
         vocab_size=len(tokenizer),
         hidden_size=24,
         intermediate_size=32,
@@ -50,8 +56,9 @@ def save_model(folder: Path) -> None:
         bos_token_id=0,
         eos_token_id=1,
         initializer_range=0.2,
+        **settings,
     )
-    model = transformers.LlamaForCausalLM(config)
+    model = (transformers.MistralForCausalLM if window else transformers.LlamaForCausalLM)(config)
     with torch.no_grad():  # the end token of a turn is probable, but not always the best
         model.lm_head.weight[3] += 0.12
     model.save_pretrained(folder)

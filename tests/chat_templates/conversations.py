@@ -134,5 +134,11 @@ TEMPLATES = {
 <|assistant|>{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}
 {%- endif %}
 """,
+    "parts": """\
+{% for message in messages %}
+    {%- set content = message['content'] %}
+    {%- if content is not string %}{% set content = content | tojson %}{% endif %}
+{{ message.role }}: {{ content }}
+{% endfor %}""",
 }
 """Templates that, between them, use the tests, filters, functions, tags and methods of published ones."""

@@ -10,9 +10,9 @@ import transformers
 
 import kerasformer as kf
 from kerasformer.errors import CapacityError, ChatTemplateError, InputError
-from kerasformer.models.keras_engine import KerasStep
 from kerasformer.tokenization import TruncationWarning
 from tests.chat_templates.chat_model import save_model
+from tests.keras_pipelines import keras_pipeline
 
 ENGINES = ["keras", "tflite", "onnx", pytest.param("saved-model", marks=pytest.mark.grid)]
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -36,8 +36,7 @@ def pipes(folder, tmp_path_factory):
     def get(engine):
         if engine not in opened:
             if engine == "keras":
-                opened[engine] = kf.pipeline(None, folder)
-                opened[engine].model = KerasStep(opened[engine].model.model, jit_compile=False)
+                opened[engine] = keras_pipeline(folder)
             else:
                 model, out = get("keras").model.model, tmp_path_factory.mktemp("chat") / engine
                 opened[engine] = kf.export.export(model, out, engine, capacity=256)
@@ -123,8 +122,7 @@ def test_streams(pipes, engine):
 
 
 def test_changed_weights_are_noticed(folder):
-    pipe = kf.pipeline(None, folder)
-    pipe.model = KerasStep(pipe.model.model, jit_compile=False)
+    pipe = keras_pipeline(folder)
     pipe(MESSAGES, **SETTINGS)
     variable = pipe.model.model.trainable_variables[-1]
     variable.assign(variable + np.linspace(-1, 1, variable.shape[-1]))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +12,13 @@ import kerasformer as kf
 from kerasformer.errors import KerasformerError
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.web.site import build
-from kerasformer.web.vendor import vendor
 from tests.chat_templates.chat_model import save_model, save_tokenizer
 from tests.chat_templates.conversations import CASES, TEMPLATES
+from tests.chat_templates.test_limits import DOUBLED
 from tests.foreign.environments import need
-from tests.web.pages import Page, chromium, served
+from tests.web.pages import Page
 from tests.web.sites import browser
 from tests.web.sites import served as served_site
-from tests.web.test_library import PAGE
 
 pytestmark = pytest.mark.foreign("web")
 
@@ -49,32 +46,24 @@ RENDER = """async (content, settings, template, cases) => {
 RUN = """async (base, calls) => {
   const { openBundle } = await import("/library/index.js");
   const bundle = await openBundle(base, { task: "conversation" });
+  const read = bundle.engine.read;
+  let positions;
+  bundle.engine.read = (...args) => {
+    const [tokens, state] = args.filter((each) => typeof each === "object");
+    positions.push(...tokens.map((_, index) => (state.position ?? state.length) + index));
+    return read.apply(bundle.engine, args);
+  };
   const answers = [];
   for (const [inputs, settings] of calls) {
     const pieces = [];
-    const { result } = await bundle.run(inputs, settings, { onToken: (piece) => pieces.push(piece) });
-    answers.push({ result, streamed: pieces.join("") });
+    positions = [];
+    const { result, figures } = await bundle.run(inputs, settings, { onToken: (piece) => pieces.push(piece) });
+    answers.push({ result, streamed: pieces.join(""), reused: figures.reused_tokens, positions });
   }
   bundle.close();
   return answers;
 }"""
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    need("chromium")
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(PAGE / "library", folder / "library")
-    vendor(folder / "vendor", ["litert", "onnx"], need("web").parent)
-    (folder / "index.html").write_text("<!doctype html><title>library</title>")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def page(site: Path) -> Iterator[Page]:
-    with chromium() as opened, served(site) as url:
-        opened.open(url)
-        yield opened
+"""Also returns the positions of all tokens that the engine reads."""
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, *_PUBLISHED])
@@ -98,20 +87,64 @@ def test_templates(name: str, page: Page, tmp_path: Path) -> None:
         assert received == {"text": text, "ids": ours.encode(text, add_special_tokens=False)}
 
 
-@pytest.mark.parametrize("engine", ["tflite", "onnx"])
-def test_answers(engine: str, page: Page, site: Path, tmp_path: Path) -> None:
-    save_model(tmp_path / "model")
+LIMITS = {
+    "{% macro f(n) %}{% if n > 0 %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}": "2 seconds",
+    "{% macro f(n) %}{{ f(n - 1) }}{% endmacro %}{{ f(30) }}": "failed",
+    "{% for i in range(10 ** 12) %}a{% endfor %}": "100,000 items",
+    "{% for i in range(99999) %}" + "a" * 40 + "{% endfor %}": "2,000,000 characters",
+    DOUBLED + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}": "2,000,000 characters",
+    DOUBLED + "{% set ns.l = ns.l + ns.l %}{% endfor %}": "2,000,000 characters",
+    DOUBLED + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}": "2,000,000 characters",
+    "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}": "2,000,000 characters",
+    "{% set a %}{% for i in range(99999) %}aaaaaaaa{% endfor %}{% endset %}{{ a.replace('a', a) }}": "string length",
+    "{{ messages[0].unknown | tojson }}": "undefined value",
+}
+
+
+def test_limits(page: Page, tmp_path: Path) -> None:
+    """Templates that compute without end or fill the memory are refused."""
+    save_tokenizer(tmp_path)
+    load_tokenizer(tmp_path).save(tmp_path)
+    files = [json.loads((tmp_path / file).read_text()) for file in ("tokenizer.json", "tokenizer_config.json")]
+    for template, message in LIMITS.items():
+        (received,) = page.call(RENDER, *files, template, [[MESSAGES, {}]])
+        assert received.get("name") == "InputError" and message in received["message"], (template, received)
+
+
+@pytest.mark.parametrize("engine", ["tflite", "onnx", pytest.param("window", marks=pytest.mark.grid)])
+def test_turns(engine: str, page: Page, site: Path, tmp_path: Path) -> None:
+    """Each reads only the tokens that differ from those of the last one, with the answers of a new conversation."""
+    save_model(tmp_path / "model", window=8 if engine == "window" else None)
     model = kf.zoo.load(tmp_path / "model")
-    kf.export.export(model, site / "models" / engine, engine, capacity=128)
-    pipe = kf.pipeline(None, site / "models" / engine)
-    settings = {"max_new_tokens": 12, "do_sample": False}
-    first = pipe(MESSAGES, **settings)[0]["generated_text"]
-    second = [*first, {"role": "user", "content": "Is it late?"}]
-    answer = pipe(second, **settings)[0]["generated_text"]
-    received = page.call(RUN, f"/models/{engine}/", [[MESSAGES, settings], [second, settings]])
-    for messages, whole in zip((MESSAGES, second), (first, answer), strict=True):
-        each = received.pop(0)
-        assert each == {"result": [{"generated_text": whole}], "streamed": whole[-1]["content"]}, messages
+    chatml = TEMPLATES["chatml"]
+    model.tokenizer.chat_template = {"default": chatml, "tool_use": "{{ tools | tojson }}" + chatml}
+    bundle = site / "models" / engine
+    # The caches of a window have fewer slots than a conversation has tokens.
+    kf.export.export(model, bundle, "tflite" if engine == "window" else engine, capacity=128)
+    pipe, greedy = kf.pipeline(None, bundle), {"max_new_tokens": 12, "do_sample": False}
+    second = [*pipe(MESSAGES, **greedy)[0]["generated_text"], {"role": "user", "content": "Is it late?"}]
+    changed = [MESSAGES[0], {"role": "user", "content": "Who was it?"}]
+    calls = [
+        (MESSAGES, greedy),
+        (second, greedy),
+        (changed, greedy),
+        (second, {**greedy, "num_beams": 2}),
+        (second, greedy),
+        (MESSAGES, {**greedy, "tools": [{"name": "look"}]}),
+    ]
+    pipe.conversation_cache = kf.decoding.PrefixCache()
+    received = page.call(RUN, f"/models/{engine}/", calls)
+    for (messages, settings), each in zip(calls, received, strict=True):
+        answer = pipe(messages, **settings)[0]["generated_text"]
+        assert each["result"] == [{"generated_text": answer}] and each["streamed"] == answer[-1]["content"]
+        assert each["reused"] == pipe.conversation_cache.reused
+        if each["reused"]:
+            (alone,) = page.call(RUN, f"/models/{engine}/", [(messages, settings)])
+            assert (alone["result"], alone["reused"]) == (each["result"], 0)
+        length = pipe.conversation_cache.reused + pipe.conversation_cache.read + 1
+        assert {position for position in each["positions"] if position < length} == set(range(each["reused"], length))
+    reused = [each["reused"] for each in received]
+    assert reused[1] > len(MESSAGES) and (reused[2] == 0) == (engine == "window")
 
 
 def test_the_page_keeps_the_conversation(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,24 +21,23 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.rules import apply_rules, rules_of
 from kerasformer.decoding.samplers import sampler_of
+from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
-from kerasformer.web.vendor import vendor
+from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
 from tests.export.text_models import ROWS
 from tests.foreign.cases import CROSS_ENCODER, NLI, embedder, tiny
-from tests.foreign.environments import need
 from tests.margins import check_classes, check_tokens
 from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.tokenization.samples import CORPUS, TEXTS
 from tests.tokenization.test_hard_texts import split_at
-from tests.web.pages import Page, chromium, served
+from tests.web.pages import Page
 
 pytestmark = [
     pytest.mark.foreign("web"),
     pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning"),
 ]
 
-PAGE = Path(kerasformer.web.__file__).parent / "page"
 PRESETS = ("sentiment-bert", "story-gpt2", "summarizer-t5")
 SPLITS = {
     f"split-{behavior}-{sign}": partial(split_at, pattern, behavior)
@@ -51,6 +49,8 @@ TINY = {
     "tiny-wordpiece": tiny_text.wordpiece,
     "tiny-bytes": tiny_text.byte_pairs,
     "tiny-pieces": tiny_text.pieces,
+    "tiny-marian": tiny_text.marian,
+    "tiny-utf8": tiny_text.utf8_bytes,
 }
 SAMPLE = [*TEXTS, *CORPUS]
 # JavaScript's patterns treat this character as a space, Rust's do not: words differ, but ids are the same.
@@ -88,25 +88,6 @@ OTHER_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "topics-missing": ("topics", {"labels": ("a", "b", "c")}, {}),
 }
 """Copies of the bundles above with other settings in the manifest: of the model, and of its embeddings."""
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library with its runtimes; bundles are exported when a test needs them."""
-    need("chromium")
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(PAGE / "library", folder / "library")
-    shutil.copy(PAGE / "worker.js", folder)
-    vendor(folder / "vendor", ["litert", "onnx"], need("web").parent)
-    (folder / "index.html").write_text("<!doctype html><title>library</title>")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def page(site: Path) -> Iterator[Page]:
-    with chromium() as opened, served(site) as url:
-        opened.open(url)
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +205,57 @@ def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -
             for known in ("words", "offsets"):
                 del expected[known], theirs[known]
         assert theirs == expected, (text, pair)
+
+
+@pytest.mark.parametrize("name", ["xlm-roberta", "bert-cased", "nllb"])
+def test_characters_that_were_removed(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
+    ours = prune_tokenizer(load_tokenizer(checkpoint(name)), CORPUS[:5]).tokenizer
+    ours.save(tmp_path)
+    texts = [*CORPUS[:5], "a 日!", "a 龘!", "かな 日本 語 ГДЕ это? Γειά σου"]
+    received = page.call(
+        """async (content, settings, texts) => {
+          const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
+          const tokenizer = new Tokenizer(await import("/vendor/tokenizers/tokenizers.min.mjs"), content, settings);
+          return texts.map((text) => {
+            try {
+              return tokenizer.encode(text).map(({ id }) => id);
+            } catch (error) {
+              return String(error);
+            }
+          });
+        }""",
+        json.loads((tmp_path / "tokenizer.json").read_text()),
+        json.loads((tmp_path / "tokenizer_config.json").read_text()),
+        texts,
+    )
+    for text, theirs in zip(texts, received, strict=True):
+        try:
+            assert theirs == ours.encode(text)
+        except InputError as error:
+            assert theirs.startswith("InputError: A text contains characters that were removed from the vocabulary")
+            shown = re.search("Received: (.*?)[.] ", str(error))
+            assert shown and f"Received: {shown[1].replace(chr(39), '')}. " in theirs
+    assert isinstance(received[-1], str) and isinstance(received[-3], str) and "日" in received[-3]
+
+
+def test_incomplete_characters(page: Page, tmp_path: Path) -> None:
+    """Bytes that are not valid UTF-8 are omitted, also between and at the end of others."""
+    ours = tiny_text.utf8_bytes()
+    ours.save(tmp_path)
+    random = np.random.default_rng(0)
+    bytes_ = np.array([*b"a\xe2\x82\xac\xf0\x9f\x99\x82\xef\xbf\xbd\xc3\xed\xa0\xff"]) + 3
+    rows = [[*random.choice(bytes_, 14).tolist(), 1] for _ in range(200)]
+    received = page.call(
+        """async (content, settings, rows) => {
+          const { Tokenizer } = await import("/library/tokenization/tokenizer.js");
+          const tokenizer = new Tokenizer(await import("/vendor/tokenizers/tokenizers.min.mjs"), content, settings);
+          return rows.map((ids) => tokenizer.decode(ids, true));
+        }""",
+        json.loads((tmp_path / "tokenizer.json").read_text()),
+        json.loads((tmp_path / "tokenizer_config.json").read_text()),
+        rows,
+    )
+    assert received == [ours.decode(ids, skip_special_tokens=True) for ids in rows]
 
 
 def encoded(tokenizer: Tokenizer, text: str, pair: str | None) -> dict[str, Any]:

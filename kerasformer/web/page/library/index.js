@@ -1,6 +1,7 @@
 /**
  * Opens a bundle in a browser and runs it with the results of `kf.pipeline`. README.md explains its use.
  */
+import { PrefixCache } from "./decoding/prefix_cache.js";
 import { ignoredSettings } from "./decoding/settings.js";
 import { Downloads, canCheck } from "./download.js";
 import { openLiteRt } from "./engines/litert.js";
@@ -26,6 +27,7 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
  */
 
 const HARD_TEXTS = "tokenizer_texts.json";
+const TARGET = "target_tokenizer.json";
 const ENGINES = { tflite: "litert", onnx: "onnx" };
 
 /**
@@ -85,7 +87,9 @@ async function openTokenizer(files, manifest, vendor) {
   };
   const content = await read("tokenizer.json");
   const settings = await read("tokenizer_config.json");
-  const tokenizer = new Tokenizer(await imported("tokenizers/tokenizers.min.mjs", vendor), content, settings);
+  const library = await imported("tokenizers/tokenizers.min.mjs", vendor);
+  const tokenizer = new Tokenizer(library, content, settings);
+  if (TARGET in manifest.files) tokenizer.writer = new Tokenizer(library, await read(TARGET), settings);
   if (HARD_TEXTS in manifest.files) checkTexts(tokenizer, await read(HARD_TEXTS));
   const template = settings.chat_template ?? null;
   const chat = template === null ? null : new ChatTemplate(await imported("jinja/index.js", vendor), template, tokenizer);
@@ -114,6 +118,8 @@ export class Bundle {
     this.tokenizer = tokenizer;
     this.chat = chat;
     this.engine = engine;
+    /** The caches of the last conversation, which its next turn continues. */
+    this.conversationCache = new PrefixCache(engine);
     this.open = true;
     const { info, format, capacity, encoder_capacity, recipe, fidelity } = manifest;
     this.info = {
@@ -151,7 +157,10 @@ export class Bundle {
 
   /** Frees the engine. */
   close() {
-    if (this.open) this.engine.close();
+    if (this.open) {
+      this.conversationCache.clear();
+      this.engine.close();
+    }
     this.open = false;
   }
 }

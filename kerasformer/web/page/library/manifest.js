@@ -106,6 +106,15 @@ export function byName(signature, values) {
   return Object.fromEntries(named);
 }
 
+/**
+ * The id that fills the rest of a text's ids, which the mask hides: that of padding, if it is a token of the texts that the model reads.
+ *
+ * @param {Manifest["info"]} info @returns {number}
+ */
+export function inputPadding({ pad_token_id: padding, vocab_size: size }) {
+  return padding == null || (size && padding >= size) ? 0 : padding;
+}
+
 /** The name of the output of a kind. @param {Signature} signature @param {string} kind @returns {string | undefined} */
 export function outputOf({ outputs }, kind) {
   return Object.keys(outputs).find((name) => outputs[name].kind === kind);

@@ -20,9 +20,9 @@ import { argmax } from "./samplers.js";
  * @returns {Promise<{ tokens: number[], reason: string }>}
  */
 export async function beamSearch(run) {
-  const { step, prompt, prefix } = run;
+  const { step, cache, prompt, prefix } = run;
   const finished = new Finished(run.config);
-  const state = await step.start(prompt);
+  const state = await (cache ?? step).start(prompt);
   const states = new Set([state]);
   try {
     /** @type {Hypothesis[]} */

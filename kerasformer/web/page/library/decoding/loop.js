@@ -12,10 +12,10 @@ import { choose } from "./samplers.js";
  * @param {import("./plan.js").Plan} run
  * @returns {AsyncGenerator<number, string>}
  */
-export async function* generate({ step, prompt, prefix, config, last, endOf }) {
+export async function* generate({ step, cache, prompt, prefix, config, last, endOf }) {
   const random = new Random(config.seed ?? freshSeed());
   const history = { ids: [...prefix], width: prefix.length, prompt };
-  let state = await step.start(prompt);
+  let state = await (cache ?? step).start(prompt);
   try {
     for (let count = 0; count < config.max_new_tokens; count++) {
       const read = await step.step(history.ids[history.ids.length - 1], state);
@@ -30,6 +30,7 @@ export async function* generate({ step, prompt, prefix, config, last, endOf }) {
     }
     return last;
   } finally {
-    step.release(state);
+    if (cache) cache.keep(state, history.ids.slice(0, -1));
+    else step.release(state);
   }
 }

@@ -15,6 +15,9 @@ import { completesString } from "./stopping.js";
  * @property {number} capacity Number of slots of the decoder's cache, for the prompt and generated tokens.
  * @property {number} vocabSize Number of logits.
  * @property {(ids: number[]) => Promise<any>} start Reads all but the last token of a prompt, or encodes a text.
+ * @property {(state: any, length: number, ids: number[]) => Promise<any>} resume Keeps the first tokens of a text, at least
+ *   one, and reads others after them. Releases the state, unless it returns `null` because the caches of a sliding window no
+ *   longer have the keys of these tokens.
  * @property {(token: number, state: any) => Promise<{ logits: Float32Array, state: any }>} step Reads one more token.
  * @property {(state: any) => void} release Frees a state.
  */
@@ -23,6 +26,7 @@ import { completesString } from "./stopping.js";
  * A prepared run.
  * @typedef {object} Plan
  * @property {Step} step
+ * @property {import("./prefix_cache.js").PrefixCache | null} cache Provides the state after the prompt and keeps the last one.
  * @property {number[]} prompt The tokens for `Step.start`.
  * @property {number[]} prefix The decoder's tokens before the first new one, also visible to rules.
  * @property {Config} config Settings, with the effective `max_new_tokens` and `min_new_tokens`.
@@ -36,9 +40,10 @@ const DEFAULT_NEW_TOKENS = 20;
  * @param {Step} step @param {number[]} prompt @param {Config} config
  * @param {(ids: number[]) => string} decode Used to find stop strings.
  * @param {AbortSignal} [signal] Ends the text after the current token.
+ * @param {import("./prefix_cache.js").PrefixCache | null} [cache] Caches of an earlier text of this engine.
  * @returns {Plan}
  */
-export function plan(step, prompt, config, decode, signal) {
+export function plan(step, prompt, config, decode, signal, cache = null) {
   const deadline = performance.now() + 1000 * (config.max_time ?? Infinity);
   const prefix = step.isEncoderDecoder ? [decoderStart(step, config)] : prompt;
   const forced = [...config.forced_eos_token_id, config.forced_bos_token_id ?? 0];
@@ -70,7 +75,7 @@ export function plan(step, prompt, config, decode, signal) {
     if (signal?.aborted) return "cancelled";
     return performance.now() > deadline ? "time" : null;
   };
-  return { step, prompt, prefix, config: settled, last: requested <= room ? "length" : "capacity", endOf };
+  return { step, cache, prompt, prefix, config: settled, last: requested <= room ? "length" : "capacity", endOf };
 }
 
 /** The first token that the decoder of an encoder-decoder reads. @param {Step} step @param {Config} config */

@@ -3,7 +3,7 @@
  * new cache tensors, which are the inputs of the next step and must be deleted explicitly.
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
-import { byName, inputsOf, ofRole, outputOf } from "../manifest.js";
+import { byName, inputPadding, inputsOf, ofRole, outputOf } from "../manifest.js";
 import { byLength, decodeSteps, prefillPlan, smallest } from "./signatures.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
@@ -133,7 +133,7 @@ export class LiteRtForward {
   constructor(engine, manifest) {
     this.engine = engine;
     this.lengths = byLength(manifest, "forward");
-    this.pad = manifest.info.pad_token_id ?? 0;
+    this.pad = inputPadding(manifest.info);
     // Outputs with an entry for each token have a third axis, except the scores of tokens as the start or end of an answer.
     this.scoresTokens = manifest.info.task === "question-answering";
   }
@@ -173,6 +173,7 @@ export class LiteRtForward {
  * @property {Tensors} caches Keys and values of the self-attention.
  * @property {Memory | null} encoded The encoded text, which states share.
  * @property {number} position Number of tokens in the caches.
+ * @property {number} steps Number of these tokens that `step` has read and that the caches of a sliding window can discard.
  */
 
 /** @typedef {{ tensors: Tensors, mask: number[], length: number, users: number }} Memory */
@@ -197,11 +198,13 @@ export class LiteRtStep {
     this.logits = logits;
     this.isEncoderDecoder = manifest.info.is_encoder_decoder;
     this.capacity = manifest.capacity ?? Number(inputs[this.cacheNames[0]].shape[2]);
+    // Caches of a sliding window have fewer slots than the text has tokens, and can discard only the last ones.
+    this.margin = Math.min(...this.cacheNames.map((name) => inputs[name].margin ?? this.capacity));
     this.vocabSize = Number(outputs[logits].shape[outputs[logits].shape.length - 1]);
     const [mask] = inputsOf(signature, "memory_mask");
     this.encoderCapacity = mask ? Number(inputs[mask].shape[1]) : 0;
     this.lengths = byLength(manifest, this.isEncoderDecoder ? "encode" : "prefill", this.isEncoderDecoder);
-    this.pad = manifest.info.pad_token_id ?? 0;
+    this.pad = inputPadding(manifest.info);
   }
 
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
@@ -215,8 +218,14 @@ export class LiteRtStep {
     const encoded = this.isEncoderDecoder ? await this.encode(ids) : null;
     const caches = this.cacheNames.map((name) => [name, this.engine.zeros(this.plain, name)]);
     /** @type {State} */
-    const state = { caches: Object.fromEntries(caches), encoded, position: 0 };
+    const state = { caches: Object.fromEntries(caches), encoded, position: 0, steps: 0 };
     return encoded ? state : this.prefill(ids.slice(0, -1), state);
+  }
+
+  /** See `Step.resume`. @param {State} state @param {number} length @param {number[]} ids @returns {Promise<State | null>} */
+  async resume(state, length, ids) {
+    if (this.margin < this.capacity && state.position - length > state.steps) return null;
+    return this.prefill(ids, { ...state, position: length, steps: 0 });
   }
 
   /** See `Step.step`. @param {number} token @param {State} state */
@@ -229,7 +238,8 @@ export class LiteRtStep {
     }
     const { [this.logits]: logits, ...caches } = await this.read(this.stepFor(state), [token], state);
     if (state.encoded) state.encoded.users++;
-    return { logits: takeValues(logits), state: { ...state, caches, position: state.position + 1 } };
+    const steps = Math.min(state.steps + 1, this.margin);
+    return { logits: takeValues(logits), state: { ...state, caches, position: state.position + 1, steps } };
   }
 
   /** See `Step.release`. @param {State} state */
@@ -254,15 +264,18 @@ export class LiteRtStep {
     return { tensors, mask: padded(ones, this.encoderCapacity, 0), length: ids.length, users: 1 };
   }
 
-  /** Reads all but the last token of a prompt. @param {number[]} ids @param {State} state */
+  /** Reads tokens of a prompt after those in the caches. @param {number[]} ids @param {State} state */
   async prefill(ids, state) {
+    const start = state.position;
     const sizes = prefillPlan(
       ids.length,
       this.capacity,
       this.lengths.map(({ size }) => size),
+      start,
     );
     for (const size of sizes) {
-      const part = ids.slice(state.position, state.position + size);
+      const read = state.position - start;
+      const part = ids.slice(read, read + size);
       const name = size === 1 ? this.stepFor(state) : this.lengths.filter((each) => each.size === size)[0].name;
       const { [this.logits]: logits, ...caches } = await this.read(name, padded(part, size, this.pad), state);
       logits?.delete();

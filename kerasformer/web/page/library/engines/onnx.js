@@ -122,6 +122,16 @@ class Session {
     return new this.ort.Tensor("float32", new Float32Array(0), [1, heads, 0, size]);
   }
 
+  /** The first slots of a cache. @param {any} tensor @param {number} length */
+  first({ data, dims: [rows, heads, slots, size] }, length) {
+    const kept = new Float32Array(rows * heads * length * size);
+    for (let head = 0; head < rows * heads; head++) {
+      const start = head * slots * size;
+      kept.set(data.subarray(start, start + length * size), head * length * size);
+    }
+    return new this.ort.Tensor("float32", kept, [rows, heads, length, size]);
+  }
+
   /** @param {Tensors} feeds @param {string[]} outputs @returns {Promise<Tensors>} */
   run(feeds, outputs) {
     return this.session.run(feeds, outputs);
@@ -195,6 +205,16 @@ export class OnnxStep {
     /** @type {State} */
     const state = { past, memory: {}, length: 0 };
     return ids.length > 1 ? (await this.read(ids.slice(0, -1), state, [])).state : state;
+  }
+
+  /** See `Step.resume`. @param {State} state @param {number} length @param {number[]} ids @returns {Promise<State>} */
+  async resume(state, length, ids) {
+    this.checkRoom(length + ids.length);
+    if (length < state.length) {
+      const first = this.caches.map((name) => [name, this.decoder.first(state.past[name], length)]);
+      state = { ...state, past: Object.fromEntries(first), length };
+    }
+    return ids.length ? (await this.read(ids, state, [])).state : state;
   }
 
   /** See `Step.step`. @param {number} token @param {State} state */

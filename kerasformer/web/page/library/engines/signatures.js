@@ -50,11 +50,12 @@ export function decodeSteps(manifest) {
  * overwritten before they are read. It must not exceed the cache: the runtime would then move the whole write back and
  * overwrite older tokens.
  * @param {number} count Number of tokens. @param {number} capacity @param {number[]} lengths Prefill lengths, ascending.
+ * @param {number} start Slot of the first token.
  */
-export function prefillPlan(count, capacity, lengths) {
+export function prefillPlan(count, capacity, lengths, start) {
   const sizes = [];
-  for (let position = 0; position < count; ) {
-    const left = count - position;
+  for (let position = start; position < start + count; ) {
+    const left = start + count - position;
     const fitting = lengths.filter((length) => position + length <= capacity);
     const whole = fitting.filter((length) => length <= left).pop();
     const enough = fitting.find((length) => length >= left);

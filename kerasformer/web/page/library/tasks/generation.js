@@ -33,20 +33,21 @@ export async function textGeneration(bundle, inputs, options, controls) {
 
 /**
  * Answers the last message of a conversation, a list of `{ role, content }`; returns `[{ generated_text }]` with all messages and
- * the answer. The answer also ends with the token that the chat template puts after it.
+ * the answer. The answer also ends with the token that the chat template puts after it. Only the tokens after those that the
+ * conversation has in common with the last one are read.
  * @type {import("./shared.js").Task}
  */
 export async function conversation(bundle, inputs, options, controls) {
-  const { return_full_text: full = true, chat_template_kwargs: variables = {}, ...settings } = options;
+  const { return_full_text: full = true, tools = null, documents = null, chat_template_kwargs: variables = {}, ...settings } = options;
   const { chat, manifest: { info } } = bundle;
   if (!chat) throw new InputError("This model has no chat template, since it was trained to continue text. Pass a text");
-  const ids = chat.prompt(inputs, variables);
+  const ids = chat.prompt(inputs, { ...variables, tools, documents });
   const own = settings.eos_token_id ?? null;
   const ends = new Set([info.generation.eos_token_id ?? [], info.eos_token_id ?? [], chat.turnEnd ?? []].flat());
   const limited = { ...info.generation, ...settings };
   const length = limited.max_new_tokens == null && limited.max_length == null ? { max_new_tokens: ANSWER_TOKENS } : {};
   const chosen = { ...length, ...settings, eos_token_id: own ?? [...ends] };
-  const { text, figures } = await generateText(bundle, ids, chosen, controls);
+  const { text, figures } = await generateText(bundle, ids, chosen, controls, bundle.conversationCache);
   return { result: [{ generated_text: full ? [...inputs, { role: "assistant", content: text }] : text }], figures };
 }
 
@@ -72,14 +73,15 @@ function defaultPrefix({ manifest: { info } }) {
 
 /**
  * @param {Bundle} bundle @param {number[]} prompt @param {Record<string, any>} settings @param {Controls} controls
+ * @param {import("../decoding/prefix_cache.js").PrefixCache | null} [cache] Caches of an earlier text.
  */
-async function generateText(bundle, prompt, settings, { onToken = () => {}, signal }) {
+async function generateText(bundle, prompt, settings, { onToken = () => {}, signal }, cache = null) {
   const { info } = bundle.manifest;
   const step = /** @type {import("../decoding/plan.js").Step} */ (bundle.engine);
-  const stored = { ...info.generation };
+  const stored = { ...info.generation, ...(step.isEncoderDecoder ? info.task_settings?.[info.task] : {}) };
   if (stored.eos_token_id == null) stored.eos_token_id = info.eos_token_id;
   const config = settle(stored, settings);
-  const run = plan(step, prompt, config, (ids) => bundle.tokenizer.decode(ids), signal);
+  const run = plan(step, prompt, config, (ids) => bundle.tokenizer.writer.decode(ids), signal, cache);
   throwIfAborted(signal);
   const pieces = new Pieces(bundle, step.isEncoderDecoder ? [] : prompt, onToken);
   const started = performance.now();
@@ -98,6 +100,7 @@ async function generateText(bundle, prompt, settings, { onToken = () => {}, sign
     text,
     figures: {
       prompt_tokens: prompt.length,
+      ...(cache && { reused_tokens: cache.reused }),
       tokens,
       first_token_seconds: (first - started) / 1000,
       tokens_per_second: later > 0 ? (tokens - Number(streamed)) / later : null,
@@ -116,7 +119,7 @@ async function* searched(run) {
 /** Decodes the new text piece by piece, in the context of the prompt: a token may start with a space or inside a word. */
 class Pieces {
   /** @param {Bundle} bundle @param {number[]} prompt @param {(text: string) => void} onToken */
-  constructor({ tokenizer }, prompt, onToken) {
+  constructor({ tokenizer: { writer: tokenizer } }, prompt, onToken) {
     this.stream = new TextStream(tokenizer);
     this.onToken = onToken;
     const before = this.stream.put(prompt);

@@ -1,5 +1,6 @@
 /** Chat templates: conversations to text, as `Tokenizer.apply_chat_template` of the Python package. */
 import { InputError, TokenizerError } from "../errors.js";
+import { render } from "./limited_template.js";
 
 /** @typedef {Record<string, any>} Message A message, such as `{ role: "user", content: "Hello" }`. */
 
@@ -18,34 +19,35 @@ const REASONING = ["reasoning_content", "thinking", "reasoning"];
 export class ChatTemplate {
   /**
    * @param {any} library The module `@huggingface/jinja`.
-   * @param {any} template Value of `chat_template` in `tokenizer_config.json`: a template, or a list of named ones.
+   * @param {any} template Value of `chat_template` in `tokenizer_config.json`: a template, or a list of named ones, of which
+   *   `default` is used, and `tool_use` if tools are given.
    * @param {import("./tokenizer.js").Tokenizer} tokenizer
    * @throws {TokenizerError} The template is damaged, or none of several is the default one.
    */
   constructor(library, template, tokenizer) {
-    const source = Array.isArray(template) ? template.find(({ name }) => name === "default")?.template : template;
-    if (typeof source !== "string") throw new TokenizerError("chat_template must be a template, or a list with one that is called default");
+    const named = Array.isArray(template) ? template : [{ name: "default", template }];
+    const source = (/** @type {string} */ wanted) => named.find(({ name }) => name === wanted)?.template;
+    this.library = library;
     this.tokenizer = tokenizer;
-    try {
-      this.compiled = new library.Template(source);
-      replaceStrips(this.compiled.parsed);
-    } catch (error) {
-      throw new TokenizerError(`The chat template cannot be used in a browser: ${error}`, { cause: error });
-    }
+    this.parsed = parse(library, source("default"));
+    this.parsedForTools = source("tool_use") === undefined ? this.parsed : parse(library, source("tool_use"));
   }
 
   /**
    * The text of a conversation.
-   * @param {Message[]} messages @param {Record<string, any>} [options] Variables of the template, such as `add_generation_prompt`.
-   * @throws {InputError} The template refuses the conversation, or uses an operation that the library lacks.
+   * @param {Message[]} messages
+   * @param {Record<string, any>} [options] `add_generation_prompt`, `tools`, `documents`, and further variables of the template.
+   * @throws {InputError} The template refuses the conversation, exceeds a limit, or uses an operation that the library lacks.
    */
   render(messages, options = {}) {
     const named = SPECIAL_TOKENS.map((name) => [name, this.tokenizer.named(name)]).filter(([, token]) => token !== null);
-    const context = { ...STRIPS, tools: null, documents: null, add_generation_prompt: false, ...Object.fromEntries(named), ...options };
+    const given = { tools: null, documents: null, add_generation_prompt: false, ...Object.fromEntries(named), ...options };
+    checkObjects("tools", given.tools);
+    checkObjects("documents", given.documents);
+    const conversation = checked(messages).map(withReasoning);
     try {
-      return /** @type {string} */ (this.compiled.render({ ...context, messages: checked(messages).map(withReasoning) }));
+      return render(this.library, given.tools?.length ? this.parsedForTools : this.parsed, { ...STRIPS, ...given, messages: conversation });
     } catch (error) {
-      if (error instanceof InputError) throw error;
       throw new InputError(`The chat template failed: ${/** @type {any} */ (error).message}`, { cause: error });
     }
   }
@@ -75,6 +77,18 @@ export class ChatTemplate {
   }
 }
 
+/** Parses a template. @param {any} library @param {any} source */
+function parse(library, source) {
+  if (typeof source !== "string") throw new TokenizerError("chat_template must be a template, or a list with one that is called default");
+  try {
+    const { parsed } = new library.Template(source);
+    replaceStrips(parsed);
+    return parsed;
+  } catch (error) {
+    throw new TokenizerError(`The chat template cannot be used in a browser: ${error}`, { cause: error });
+  }
+}
+
 /** Returns messages without keys that are `null`. @param {any} messages @returns {Message[]} */
 function checked(messages) {
   if (!Array.isArray(messages) || !messages.length) {
@@ -86,6 +100,13 @@ function checked(messages) {
     }
     return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null && value !== undefined));
   });
+}
+
+/** @param {string} name @param {any} value */
+function checkObjects(name, value) {
+  if ((value ?? null) === null) return;
+  if (Array.isArray(value) && value.every((each) => each && typeof each === "object")) return;
+  throw new InputError(`${name} must be a list of objects, or null. Received: ${JSON.stringify(value)?.slice(0, 80)}`);
 }
 
 /** Adds a message's reasoning under the names that templates read. @param {Message} message @returns {Message} */

@@ -5,7 +5,7 @@
  * characters across words, and uses NFKC instead of SentencePiece's table. Therefore this module applies the steps itself:
  * added tokens, normalizer and template, and the model to one word at a time.
  */
-import { TokenizerError } from "../errors.js";
+import { InputError, TokenizerError } from "../errors.js";
 import { AddedTokens } from "./added_tokens.js";
 import { Aligned } from "./aligned.js";
 import { escaped, normalizerOf } from "./normalizers.js";
@@ -66,7 +66,13 @@ export class Tokenizer {
     // In byte-pair encoding, each unknown character is a token.
     this.fusesUnknown = this.kind !== "BPE" || content.model.fuse_unk === true;
     this.cleansSpaces = settings.clean_up_tokenization_spaces === true;
+    // Whether decoding omits bytes that are not valid UTF-8.
+    this.skipsIncomplete = settings.errors === "ignore" && this.byteLevel !== null;
     this.hasByteFallback = this.tokenToId("<0x0A>") !== undefined;
+    /** Characters that were removed from a pruned vocabulary. @type {Set<string>} */
+    this.dropped = new Set(settings.dropped_characters ?? "");
+    /** The tokenizer of the texts that the model writes, which may be another one (Marian). @type {Tokenizer} */
+    this.writer = this;
   }
 
   /** @param {string} token @returns {number | undefined} */
@@ -126,7 +132,15 @@ export class Tokenizer {
   decode(ids, skipSpecial = false) {
     const known = ids.filter((id) => this.token(id) !== undefined && !(skipSpecial && this.special.has(id)));
     if (!known.length) return "";
+    if (this.skipsIncomplete) return decodedBytes(known.flatMap((id) => this.bytes(id)));
     return this.backend.decode(known, { clean_up_tokenization_spaces: this.cleansSpaces });
+  }
+
+  /** The bytes of a token, each of whose characters represents one. @param {number} id @returns {number[]} */
+  bytes(id) {
+    const token = this.token(id) ?? "";
+    if (this.added.has(id)) return [...new TextEncoder().encode(token)];
+    return Array.from(token, (character) => BYTE_CHARACTERS.indexOf(character));
   }
 
   /**
@@ -174,7 +188,25 @@ export class Tokenizer {
         }
       }
     });
+    if (this.dropped.size) this.checkCharacters(text, tokens);
     return tokens;
+  }
+
+  /**
+   * Throws an `InputError` if an unknown token contains characters that were removed from the vocabulary.
+   * @param {string} text @param {Token[]} tokens
+   */
+  checkCharacters(text, tokens) {
+    const [characters, unknown] = [Array.from(text), this.backend.model.unk_token_id];
+    const parts = tokens.filter(({ id }) => id === unknown).map(({ offsets }) => characters.slice(...offsets).join(""));
+    const found = new Set(parts.flatMap((part) => Array.from(this.normalize(Aligned.of(part)).text)));
+    const dropped = Array.from(found).filter((character) => this.dropped.has(character)).sort();
+    if (!dropped.length) return;
+    const more = dropped.length > SHOWN ? ` and ${dropped.length - SHOWN} more` : "";
+    throw new InputError(
+      "A text contains characters that were removed from the vocabulary of this model. Expected: texts of the languages for " +
+        `which it was pruned. Received: ${dropped.slice(0, SHOWN).join(", ")}${more}. Change it, or use the original model`,
+    );
   }
 
   /**
@@ -208,7 +240,12 @@ export class Tokenizer {
   /** The number of characters of a word that a token covers. @param {string} name @param {string[]} characters @param {number} start */
   extent(name, characters, start) {
     const rest = characters.length - start;
-    if (name === this.unknown) return this.fusesUnknown ? rest : 1;
+    if (name === this.unknown) {
+      if (!this.fusesUnknown) return 1;
+      if (this.kind !== "BPE") return rest;
+      const known = characters.findIndex((character, index) => index > start && this.tokenToId(character) !== undefined);
+      return known < 0 ? rest : known - start;
+    }
     const text = this.kind === "WordPiece" && start > 0 ? name.slice(this.prefix.length) : name;
     return Math.min(Array.from(text).length, rest);
   }
@@ -232,12 +269,40 @@ export class Tokenizer {
   }
 }
 
+/** The maximum number of characters in an error message. */
+const SHOWN = 10;
 /** The fields of special tokens. @type {Omit<Token, "id" | "type" | "position">} */
 const SPECIAL = { sequence: -1, word: -1, offsets: NO_OFFSETS };
 
 /** The span from the first to the last offsets. @param {[number, number][]} origins @returns {[number, number]} */
 function spanOf(origins) {
   return origins.length ? [origins[0][0], origins[origins.length - 1][1]] : NO_OFFSETS;
+}
+
+/** The characters that represent bytes in byte-level vocabularies, as in GPT-2. */
+const BYTE_CHARACTERS = byteCharacters();
+
+function byteCharacters() {
+  let others = 0;
+  const printed = (/** @type {number} */ byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(printed(byte) ? byte : 0x100 + others++));
+}
+
+/** The text of bytes, without those that are not valid UTF-8. @param {number[]} bytes */
+function decodedBytes(bytes) {
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  let text = "";
+  for (let start = 0; start < bytes.length; ) {
+    const first = bytes[start];
+    const length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    try {
+      text += decoder.decode(Uint8Array.from(bytes.slice(start, start + length)));
+      start += length;
+    } catch {
+      start++;
+    }
+  }
+  return text;
 }
 
 /** The origins of byte-level words, which have one character for each byte. @param {Aligned} section @param {string[][]} words */
