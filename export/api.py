@@ -53,6 +53,7 @@ from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
+from kerasformer.models.weight_table import release_weights
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel, load
 
@@ -147,7 +148,7 @@ def export(
             file_format.static,
             runtime.lengths,
             runtime.rolling_caches,
-            keeps_dtype=file_format.keeps_dtype,
+            keeps_dtype=file_format.streams_weights,
         )
         check_attention(job, argument("format", file_format.name), file_format.attention)
         check_attention(job, argument("target", runtime.name), runtime.attention)
@@ -197,6 +198,8 @@ def _write_all(
     if isinstance(recipe, Auto):
         recipe_entry, fidelity = _write_within_budget(builder, recipe)
     else:
+        if job.owned and builder.format.streams_weights:
+            release_weights(job.model)  # each is read again as it is written
         builder.write(recipe)
         recipe_entry, fidelity = recipe.to_dict(), builder.verify_decided(recipe)
     recipe_entry |= notes

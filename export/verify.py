@@ -50,7 +50,10 @@ def verify(
     result = verification.verify(engine, manifest, references)
     failed = result.failed(*limits)
     if failed and rounding is not None and not recipe.exact and not result.failed(recipe.tolerance, 0.0, min_cosine):
-        result = verification.verify(engine, manifest, references, rounding(references))
+        del engine  # `rounding` needs the memory of another model
+        measured = rounding(references)
+        engine = open_engine(folder, manifest, num_threads)
+        result = verification.verify(engine, manifest, references, measured)
         failed = result.failed(*limits)
     if recipe.exact:
         all_figures = {"": result.fidelity, **result.steps}

@@ -1,6 +1,7 @@
-"""Process-wide settings, for applications.
+"""Process-wide settings, for applications, and the return of freed memory.
 
-Opening or running a bundle never changes them. The command line applies both; a script or a server may do the same.
+Opening or running a bundle never changes the settings. The command line applies them; a script or a server may do the
+same.
 """
 
 from __future__ import annotations
@@ -47,6 +48,23 @@ def _descriptor(stream: object) -> int | None:
         return int(stream.fileno())  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def free_tensors() -> None:
+    """Makes TensorFlow free the memory of tensors that are no longer used, instead of keeping it for other tensors.
+
+    On x86, the allocator of oneDNN keeps it by default. This sets an environment variable, for this process and its
+    children, and has an effect only before TensorFlow's first operation. `kerasformer export` calls it, since the
+    weights of the Keras model are not needed while a file is written and verified.
+    """
+    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
+
+
+def return_memory() -> None:
+    """Returns freed memory to the system, also where it lies between blocks in use. Only glibc supports this."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from kerasformer.export.graph.variable_names import below_model
+from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
@@ -55,7 +55,7 @@ class ModelMatrix:
 
     def value(self) -> np.ndarray:
         """Returns the values as float32 `(N, K)`."""
-        value = ops.convert_to_numpy(self.variable.value).astype("float32", copy=False)
+        value = value_of(self.variable).astype("float32", copy=False)
         return value if self.output_first else value.T
 
     def calibration(self) -> Calibration:

@@ -77,7 +77,6 @@ class Simulation:
         function: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
         self.parts, self.layout = parts, layout
-        self._originals = {part.path: ops.convert_to_tensor(part.variable.value) for part in parts}
         self._replaced: dict[str, tuple[Any, Tensor]] = {}
         self._rounded = {part.path: np.float32(0) for part in parts}
         self._scales: dict[str, Any] = {part.path: np.ones(part.rows[1], np.float32) for part in parts}
@@ -95,8 +94,8 @@ class Simulation:
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the answers to one passage; see `Forward.run`."""
         values = {
-            path: self._replaced[path][1] if path in self._replaced else self._originals[path]
-            for path in self._originals
+            part.path: self._replaced[part.path][1] if part.path in self._replaced else part.variable.value
+            for part in self.parts
         }
         outputs = self._answer(as_inputs(inputs), values, self._rounded, self._scales)
         arrays = {name: ops.convert_to_numpy(value).astype("float32") for name, value in outputs.items()}

@@ -111,13 +111,14 @@ class KerasStep:
     def __init__(self, model: CausalLM | Seq2SeqLM, capacity: int | None = None, jit_compile: bool = True) -> None:
         if not getattr(model, "generates", False):
             raise InputError(f"A model that generates was expected. Received: {model!r}")
-        limit = model.max_length
+        limit = model.max_answer_length
         capacity = check("capacity", capacity, optional(integer(1, MAX_CAPACITY)), error=CapacityError)
         if capacity is not None and limit is not None and capacity > limit:
             raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
         self.model = model
         self.is_encoder_decoder = model.is_encoder_decoder
-        self.vocab_size = int(model.config.vocab_size)
+        self.vocab_size = model.output_vocab_size
+        self.input_vocab_size = int(model.config.vocab_size)
         self.capacity = capacity or default_capacity(limit)
         # A multiple of the bucket, to compile fewer sizes, and one more bucket for the padding of prompts.
         self._slots = _rounded(self.capacity) + _BUCKET
@@ -128,7 +129,7 @@ class KerasStep:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         """Computes the caches of the prompt; see `Step.start`."""
-        inputs, mask = prompt_arrays(inputs, mask, self.vocab_size)
+        inputs, mask = prompt_arrays(inputs, mask, self.input_vocab_size)
         if self.is_encoder_decoder:
             return self._encode(inputs, mask)
         batch, length = inputs.shape
@@ -142,7 +143,7 @@ class KerasStep:
         starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
         caches = self._empty(batch)
         if ids.shape[1]:
-            _, caches = self._functions["decode"](ids, np.int32(0), starts, caches)
+            caches = self._functions["read"](ids, np.int32(0), starts, caches)
         return KerasState(caches, ids.shape[1], unused, starts)
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
@@ -202,7 +203,10 @@ class KerasStep:
             # Lengths for which the functions are compiled anyway.
             size = next(size for size in (_BUCKET, *reversed(self.step_lengths)) if size <= len(tokens) - read)
             part = ids[:, read : read + size]
-            _, caches = self._functions["decode"](part, np.int32(index + read), state.starts, caches)
+            arguments = part, np.int32(index + read), state.starts, caches
+            caches = (
+                self._functions["read"](*arguments) if size == _BUCKET else self._functions["decode"](*arguments)[1]
+            )
             read += size
         return replace(state, caches=caches, index=index + read, steps=0)
 
@@ -263,7 +267,9 @@ def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -
     if model.is_encoder_decoder:
         functions = _encoder_decoder_steps(cast("Seq2SeqLM", model), num_slots)
     else:
-        functions = {"decode": _decoder_step(cast("CausalLM", model), num_slots)}
+        decode = _decoder_step(cast("CausalLM", model), num_slots)
+        # A prompt needs no logits, which take much time and memory if the vocabulary is large.
+        functions = {"decode": decode, "read": lambda *arguments: decode(*arguments)[1]}
     return {name: compiled(function, model, jit_compile) for name, function in functions.items()}
 
 
@@ -375,7 +381,7 @@ def generate(model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: Any, sett
         generation, step = _prepared(model, ids, settings)
         output = generation.generate(step, ids, mask)
         return output.sequences if generation.result == "texts" else output
-    encoded = _encoded(model, texts)
+    encoded, settings = _encoded(model, texts, settings)
     generation, step = _prepared(model, encoded.input_ids, settings)
     result = generation.write(step, encoded.input_ids, encoded.attention_mask)
     if generation.result != "texts":
@@ -389,17 +395,22 @@ def stream(model: CausalLM | Seq2SeqLM, text: str, callback: Callback | None, se
     """Implements `model.stream`."""
     if not isinstance(text, str):
         raise InputError(f"A stream requires a single text. Received: {str(text)[:80]}")
-    encoded = _encoded(model, [text])
+    encoded, settings = _encoded(model, [text], settings)
     generation, step = _prepared(model, encoded.input_ids, settings)
     return generation.stream(step, encoded.input_ids, encoded.attention_mask, callback)
 
 
-def _encoded(model: PretrainedModel, texts: Sequence[str]) -> Encoding:
+def _encoded(
+    model: PretrainedModel, texts: Sequence[str], settings: Mapping[str, Any]
+) -> tuple[Encoding, Mapping[str, Any]]:
+    """Tokenizes texts, and replaces the languages among the settings by the settings that they stand for."""
     if model.tokenizer is None:
         raise TokenizerError("This model has no tokenizer. Pass ids, or load the model from a folder with a tokenizer.")
-    encoded: Encoding = model.tokenizer(list(texts), padding_side="right")
-    check_known(encoded.input_ids, model.tokenizer, model.config.vocab_size)
-    return encoded
+    others = {name: value for name, value in settings.items() if name not in ("src_lang", "tgt_lang")}
+    tokenizer = model.tokenizer.for_languages(settings.get("src_lang"), settings.get("tgt_lang"))
+    encoded: Encoding = tokenizer(list(texts), padding_side="right")
+    check_known(encoded.input_ids, tokenizer, model.config.vocab_size)
+    return encoded, {**tokenizer.target_settings({**model.generation_config.to_dict(), **others}), **others}
 
 
 def _prepared(model: CausalLM | Seq2SeqLM, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
@@ -445,4 +456,4 @@ def _capacity(model: CausalLM | Seq2SeqLM, prompt: int, config: decoding.Generat
     """Returns the capacity for a generation, rounded up, but at most the maximum length of the model."""
     new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
     required = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
-    return min(required, model.max_length or MAX_CAPACITY)
+    return min(required, model.max_answer_length or MAX_CAPACITY)

@@ -27,7 +27,13 @@ _LARGE = 200 * 2**20  # bytes; loading shows its progress for larger files
 
 
 class TensorFile(Collection[str]):
-    """Base of tensor files: a collection of the names of the tensors, which can be read one at a time."""
+    """Base of tensor files: a collection of the names of the tensors, which can be read one at a time.
+
+    Attributes:
+        on_disk: Whether tensors are read from the disk each time, so that an open file takes no memory.
+    """
+
+    on_disk = False
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         self.paths = [inside(folder, name) for name in files]
@@ -106,6 +112,8 @@ class Safetensors(TensorFile):
     pages would occupy memory until the file is closed.
     """
 
+    on_disk = True
+
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         super().__init__(folder, files)
         safetensors = require("safetensors", "tensorflow")
@@ -141,7 +149,15 @@ class Safetensors(TensorFile):
         offset = start + entry["data_offsets"][0]
         # Files are little-endian; bfloat16 has no such variant in NumPy, nor a reader.
         dtype = np.dtype(_DTYPES[entry["dtype"]])
-        bits = np.fromfile(path, f"<u{dtype.itemsize}", math.prod(entry["shape"]), offset=offset)
+        count = math.prod(entry["shape"])
+        try:
+            bits = np.fromfile(path, f"<u{dtype.itemsize}", count, offset=offset)
+        except OSError as error:
+            raise CheckpointError(f"{path} was opened, but {name} cannot be read from it. Received: {error}") from error
+        if bits.size != count:
+            raise CheckpointError(
+                f"{path} was changed after it was opened. Expected: {count} values of {name}. Received: {bits.size}"
+            )
         return bits.astype(f"u{dtype.itemsize}", copy=False).view(dtype).reshape(entry["shape"])
 
 
@@ -253,6 +269,7 @@ class JoinedTensors(TensorFile):
         self._located = {
             f"{folder}/{name}" if folder else name: (part, name) for folder, part in parts.items() for name in part
         }
+        self.on_disk = all(part.on_disk for part in parts.values())
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""

@@ -24,7 +24,9 @@ from keras.src.backend.common import global_state
 
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.layers.core import LOW_RANK
+from kerasformer.layers.positions import sinusoids
 from kerasformer.models.tensor_files import FLOATS, TensorFile
+from kerasformer.process import return_memory
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -153,11 +155,43 @@ class Convolution(Layout):
 
 
 @dataclass(frozen=True)
+class SinusoidTable(Layout):
+    """Tensor of a row without variables: a table of sinusoids, all sines before all cosines, which layers compute.
+
+    Attributes:
+        max_length: Number of positions.
+        hidden_dim: Size of a vector.
+    """
+
+    max_length: int
+    hidden_dim: int
+
+    def shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """See `Layout.shape`."""
+        return self.max_length, self.hidden_dim
+
+    def split(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Checks the values, within the precision of bfloat16.
+
+        Raises:
+            ValueError: other values.
+        """
+        error = np.abs(tensor.astype("float32") - self.joined(())).max()
+        if not error < 2**-8:
+            raise ValueError(f"expected a table of sinusoids, received values that differ by up to {error:.2g}")
+        return []
+
+    def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the table."""
+        return sinusoids(self.max_length, self.hidden_dim, interleaved=False)
+
+
+@dataclass(frozen=True)
 class Row:
     """A tensor and the variables that it contains.
 
     Attributes:
-        variables: Keras paths, in their order in the tensor.
+        variables: Keras paths, in their order in the tensor; empty for a constant tensor that layers compute.
         tensor: Name of the tensor in the checkpoint.
         transpose: Whether the tensor is `(out, in)`, as in `nn.Linear`, and the variable `(in, out)`.
         layout: Arrangement of the variables in the tensor.
@@ -237,6 +271,11 @@ def convolution(path: str, tensor: str, size: int) -> list[Row]:
     ]
 
 
+def sinusoid_table(tensor: str, max_length: int, hidden_dim: int) -> Row:
+    """Returns the row of a table of sinusoids, which checkpoints may have, for layers that compute them."""
+    return Row((), tensor, layout=SinusoidTable(max_length, hidden_dim), optional=True)
+
+
 def repeat(count: int, rows: Iterable[Row]) -> list[Row]:
     """Repeats the rows for each layer, with its index instead of `{i}`."""
     return [
@@ -272,8 +311,7 @@ class Names:
         shared_mark: Name of a tensor that other architectures have, too, for checkpoints without `mark`; optional.
         zero_row: Name of a table, without the prefix, and index of a row that is 0, without which a bare backbone
             with `shared_mark` belongs to another architecture; optional.
-        absent: Name of a tensor that checkpoints with `mark`, and bare backbones with `shared_mark`, do not have;
-            optional.
+        absent: Names of tensors that checkpoints with `mark`, and bare backbones with `shared_mark`, do not have.
         tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
         other_prefixes: Prefixes that the backbone's tensors have in checkpoints of some tasks, see
             `PretrainedModel.prefix`.
@@ -286,14 +324,14 @@ class Names:
     companion: str | None = None
     shared_mark: str | None = None
     zero_row: tuple[str, int] | None = None
-    absent: str | None = None
+    absent: tuple[str, ...] = ()
     tokens: str = ""
     other_prefixes: tuple[str, ...] = ()
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """Converts a name to the one in weight tables; `heads` are the tensors of heads, which have no prefix."""
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        if name.startswith(self.prefix) or name in heads:
+        if name in heads or (self.prefix and name.startswith(self.prefix)):
             return name
         other = next((prefix for prefix in self.other_prefixes if name.startswith(prefix)), "")
         return self.prefix + name.removeprefix(other)
@@ -318,7 +356,7 @@ class Names:
         """
         located = self.located(file.names(), ())
         own = [name for name in (self.mark, self.companion) if name is not None]
-        foreign = self.absent is not None and self.prefix + self.absent in located
+        foreign = any(self.prefix + name in located for name in self.absent)
         if own and not foreign and all(self.prefix + name in located for name in own):
             return 3
         name = located.get(self.prefix + (self.shared_mark or ""))
@@ -362,6 +400,10 @@ _LARGE_MATRIX = 2**16
 """Number of values from which matrices may keep 16 bits; smaller tables, such as those of position biases, do not."""
 _FOR_HEADS = "backbone/pooler/"
 """Path of the pooler, which is initialized together with a new head if a checkpoint lacks it."""
+
+
+_STORED = "_kerasformer_stored"
+"""Attribute of a variable: an initializer that reads its value from the checkpoint, as often as it is called."""
 
 
 class NewHead(Enum):
@@ -422,17 +464,47 @@ def load_weights(
         unknown = sorted(name for name in actual if name not in used and not names.is_ignored(name))
         problems += [f"unknown to this architecture: {actual[name]}" for name in unknown]
         if problems:
-            wrong_head = any(row.variables[0].startswith(HEAD) for row in mismatches)
+            wrong_head = any(path.startswith(HEAD) for row in mismatches for path in row.variables)
             advice = "\nTo create a new, untrained head, pass new_head=True." if wrong_head else ""
             raise CheckpointError(_listed(f"{file} does not match {type(model).__name__}", problems) + advice)
         for row in loaded:
             read = partial(_read, file, actual[row.tensor], advance, flaws)
             if keep_dtype:
                 _keep_dtype([variables[path] for path in row.variables], file.dtype(actual[row.tensor]))
+            if not row.variables:
+                flaws += _wrong_constant(row, file, actual[row.tensor], advance)
+                continue
             _initialize_with([variables[path] for path in row.variables], row, read)
+            if file.on_disk:
+                _remember([variables[path] for path in row.variables], row, partial(_floats, file, actual[row.tensor]))
     if flaws:
         raise CheckpointError(_listed(f"{file} contains tensors that cannot be used", flaws))
     return fresh
+
+
+def release_weights(model: PretrainedModel) -> None:
+    """Frees the memory of the weights of a loaded model; from then on, each is read from its file where it is used.
+
+    This is for an export, which uses one weight after the other. The model still computes the same, but slowly, and
+    changes of its weights are lost. Weights stay in memory if the files did not contain them, or if the files are not
+    safetensors.
+    """
+    for variable in model.variables:
+        initializer = getattr(variable, _STORED, None)
+        if initializer is not None and variable._value is not None:
+            _free(variable._value)
+            # The state of a variable whose initialization is deferred: its value is what the initializer returns.
+            variable._value, variable._initializer = None, initializer
+    model.__dict__.pop("_compiled_functions", None)  # they read the variables
+    return_memory()
+
+
+def _free(value: Any) -> None:
+    """Frees the memory of a variable of the backend, which compiled functions may still refer to."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.raw_ops.AssignVariableOp(resource=value.handle, value=tf.zeros((0,), value.dtype))
 
 
 @contextmanager
@@ -498,16 +570,33 @@ def _fresh(variables: Mapping[str, Any], mismatches: Mapping[Row, str], new: New
 def _read(file: TensorFile, name: str, advance: Callable[[int], None], flaws: list[str], dtype: str) -> np.ndarray:
     """Reads a tensor for a variable of this type; adds problems to `flaws`, so that one error lists them all."""
     try:
-        tensor = file.read(name)
-        if tensor.dtype == np.float64:
-            with np.errstate(over="ignore"):
-                tensor = tensor.astype("float32")
+        tensor = _floats(file, name)
         flaws += _flaws(name, tensor, dtype)
     except Exception as error:
         flaws.append(f"{name} cannot be read: {error}")
         tensor = np.zeros(file.shape(name), "float32")
     advance(tensor.nbytes)
     return tensor
+
+
+def _floats(file: TensorFile, name: str) -> np.ndarray:
+    """Reads a tensor of at most 32 bits."""
+    tensor = file.read(name)
+    if tensor.dtype != np.float64:
+        return tensor
+    with np.errstate(over="ignore"):
+        return tensor.astype("float32")
+
+
+def _wrong_constant(row: Row, file: TensorFile, name: str, advance: Callable[[int], None]) -> list[str]:
+    """Returns the problem of a tensor that the layers compute, if it has other values."""
+    flaws: list[str] = []
+    tensor = _read(file, name, advance, flaws, "float32")
+    try:
+        row.to_keras(tensor, [])
+    except ValueError as error:
+        flaws = flaws or [f"{name}: {error}"]
+    return flaws
 
 
 def _flaws(name: str, tensor: np.ndarray, dtype: str) -> Iterator[str]:
@@ -542,10 +631,25 @@ def _initialize_with(variables: Sequence[Any], row: Row, read: Callable[[str], n
         if not parts:
             parts.extend(row.to_keras(read(dtype), shapes))
         part, parts[index] = parts[index], None
-        return part if part.dtype.name == dtype else keras.ops.cast(part, dtype)
+        return _in_dtype(part, dtype)
 
     for index, variable in enumerate(variables):
         variable._initializer = partial(value, index)
+
+
+def _remember(variables: Sequence[Any], row: Row, read: Callable[[], np.ndarray]) -> None:
+    """Gives variables a further initializer, for `release_weights`, which reads the tensor of a row each time."""
+    shapes = [variable.shape for variable in variables]
+
+    def value(index: int, shape: Any, dtype: str) -> Any:
+        return _in_dtype(row.to_keras(read(), shapes)[index], dtype)
+
+    for index, variable in enumerate(variables):
+        setattr(variable, _STORED, partial(value, index))
+
+
+def _in_dtype(value: np.ndarray, dtype: str) -> Any:
+    return value if value.dtype.name == dtype else keras.ops.cast(value, dtype)
 
 
 def _listed(summary: str, problems: Sequence[str]) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kerasformer import zoo
+from kerasformer.export import export
+from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.options import ExportOptions, resolve_options
@@ -42,6 +44,32 @@ def test_the_files_are_those_of_float32(format, quantize, checkpoint, tmp_path, 
     assert kept.backbone.tokens.embeddings.dtype == "bfloat16"
     files = content(tmp_path / "kept", format, quantize, kept)
     assert files and files == content(tmp_path / "wide", format, quantize, wide)
+    if quantize == "int4":
+        weight_table.release_weights(kept)
+        assert files == content(tmp_path / "released", format, quantize, kept)
+
+
+class Stopped(Exception):
+    """Raised instead of writing files."""
+
+
+@pytest.mark.parametrize(("format", "released"), [("onnx", True), ("saved-model", False)])
+def test_weights_are_released_before_files_are_written_unless_the_caller_passed_the_model(
+    format, released, checkpoint, tmp_path, monkeypatch
+):
+    """The files of TensorFlow contain the variables themselves."""
+    in_memory = []
+
+    def write(builder: BundleBuilder, recipe: Any) -> int:
+        in_memory.append([variable._value is not None for variable in builder.job.model.trainable_variables])
+        raise Stopped
+
+    monkeypatch.setattr(BundleBuilder, "write", write)
+    for source in (checkpoint, zoo.load(checkpoint)):
+        with pytest.raises(Stopped):
+            export(source, tmp_path / "out", format, capacity=16)
+    assert [set(each) for each in in_memory] == [{not released}, {True}]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -49,6 +77,6 @@ def test_a_checkpoint_keeps_its_bits_where_they_are_converted_as_they_are_writte
     monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 0)
     kind = find_format(format)
     job = resolve_options(
-        checkpoint, ExportOptions(format=format), kind.profiles, kind.static, keeps_dtype=kind.keeps_dtype
+        checkpoint, ExportOptions(format=format), kind.profiles, kind.static, keeps_dtype=kind.streams_weights
     )
     assert job.model.backbone.tokens.embeddings.dtype == ("float32" if format == "saved-model" else "bfloat16")

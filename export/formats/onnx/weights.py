@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
+from kerasformer.export.graph.variable_values import value_of
 
 SCALED = "_scaled"
 """End of the names of matrices that are divided by the scales of their input's channels."""
@@ -92,7 +93,7 @@ class WeightStore:
         stored = name if permutation is None else f"{name}.permuted_{'_'.join(map(str, axes))}"
         dtype = keras.backend.standardize_dtype(variable.dtype)
         dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
-        self._store(stored, [variable.shape[a] for a in axes], dtype, lambda: _value(variable).transpose(axes))
+        self._store(stored, [variable.shape[a] for a in axes], dtype, lambda: value_of(variable).transpose(axes))
         return stored
 
     def joined(self, names: Sequence[str], axis: int = -1, dtype: str = "float32") -> str:
@@ -201,7 +202,7 @@ class WeightStore:
         return matrix
 
     def _values(self, names: Sequence[str], axis: int) -> np.ndarray:
-        values = [_value(self.variables[name]) for name in names]
+        values = [value_of(self.variables[name]) for name in names]
         return values[0] if len(values) == 1 else np.concatenate(values, axis=axis)
 
     def _rows(self, names: Sequence[str], output_first: bool) -> np.ndarray:
@@ -246,9 +247,3 @@ def _in_channels(pairs: bool, input_scale: np.ndarray | None) -> Callable[[np.nd
         return onnx_rounding.in_channels(matrix if input_scale is None else matrix / input_scale, pairs)
 
     return quantize
-
-
-def _value(variable: keras.Variable) -> np.ndarray:
-    """Returns the value of a variable; matrices may have 16 bits, and are converted a few rows at a time."""
-    value: np.ndarray = keras.ops.convert_to_numpy(variable.value)
-    return value

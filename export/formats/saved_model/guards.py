@@ -48,10 +48,11 @@ def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> 
 
 def _token_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids = inputs[TOKENS] if TOKENS in inputs else inputs[INPUT_IDS]
-    length, limit = _length(ids), job.model.max_length
+    length, limit, count = _length(ids), job.model.max_length, job.model.config.vocab_size
     if TOKENS in inputs:
         length, limit = length + _length(inputs[static_caches(0)[0]], axis=2), job.capacity
-    checks = [_check_ids(job, ids), *_check_length(length, limit)]
+        count = job.model.output_vocab_size
+    checks = [_check_ids(ids, count), *_check_length(length, limit)]
     if ATTENTION_MASK in inputs:
         checks.append(_check_mask(inputs[ATTENTION_MASK], length))
     if ENCODER_MASK in inputs:
@@ -61,7 +62,7 @@ def _token_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
 
 def _prompt_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids, mask, count = (inputs[name] for name in (INPUT_IDS, ATTENTION_MASK, "max_new_tokens"))
-    checks = [_check_ids(job, ids), _check_mask(mask, _length(ids))]
+    checks = [_check_ids(ids, job.model.config.vocab_size), _check_mask(mask, _length(ids))]
     checks.append(_refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count))
     if job.model.is_encoder_decoder:
         checks += [*_check_length(_length(ids), job.model.max_length), *_check_length(count, job.capacity)]
@@ -80,9 +81,9 @@ def _length(tensor: Any, axis: int = 1) -> Any:
     return require("tensorflow", "export").shape(tensor)[axis]
 
 
-def _check_ids(job: ExportJob, ids: Any) -> Any:
-    """Checks that ids are in the vocabulary."""
-    tf, size = require("tensorflow", "export"), job.model.config.vocab_size
+def _check_ids(ids: Any, size: int) -> Any:
+    """Checks that ids are in a vocabulary of this size."""
+    tf = require("tensorflow", "export")
     in_vocabulary = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))
     return _refuse(in_vocabulary, f"ids must be between 0 and {size - 1}. Received:", ids)
 
